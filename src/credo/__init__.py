@@ -1,0 +1,45 @@
+"""credo: Bayesian deep learning for PyTorch.
+
+    prior × likelihood → posterior → predictive → decision
+
+Give it any network, or a table of data; it gives back a posterior, a predictive distribution, and an error bar you
+can bet on:
+
+    model = credo.BayesByBackprop(net).fit((x, y))
+    p = model.predict(x_new)
+    p.mean, p.std, p.epistemic, p.aleatoric, p.interval(0.95)
+"""
+
+from credo import architectures, datasets, errors
+from credo._version import __version__
+from credo.io import load
+from credo.likelihoods import Bernoulli, Categorical, Gaussian, Likelihood, Poisson, StudentT
+from credo.methods import MAP, BayesByBackprop, DeepEnsemble, MCDropout, Method
+from credo.posteriors import MeanField, Posterior
+from credo.predictive import Predictive
+from credo.priors import LaplacePrior, Normal, ScaleMixture
+
+__all__ = [
+    "MAP",
+    "BayesByBackprop",
+    "Bernoulli",
+    "Categorical",
+    "DeepEnsemble",
+    "Gaussian",
+    "LaplacePrior",
+    "Likelihood",
+    "MCDropout",
+    "MeanField",
+    "Method",
+    "Normal",
+    "Poisson",
+    "Posterior",
+    "Predictive",
+    "ScaleMixture",
+    "StudentT",
+    "__version__",
+    "architectures",
+    "datasets",
+    "errors",
+    "load",
+]

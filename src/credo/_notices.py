@@ -1,0 +1,28 @@
+"""One quiet voice: decisions credo takes on the user's behalf are said once, on the ``credo`` logger."""
+
+from __future__ import annotations
+
+import logging
+
+logger = logging.getLogger("credo")
+
+
+class _LazyStderr(logging.StreamHandler):  # type: ignore[type-arg]
+    """A handler that writes to whatever ``sys.stderr`` is when the notice is given."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        import sys
+
+        self.stream = sys.stderr
+        super().emit(record)
+
+
+def notify(message: str) -> None:
+    """Say ``message`` at level INFO; silence it with ``logging.getLogger("credo").setLevel("WARNING")``."""
+    if logger.level == logging.NOTSET:
+        logger.setLevel(logging.INFO)
+    if not logger.handlers and not logging.getLogger().handlers:
+        handler = _LazyStderr()
+        handler.setFormatter(logging.Formatter("credo: %(message)s"))
+        logger.addHandler(handler)
+    logger.info(message)

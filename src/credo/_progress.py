@@ -1,0 +1,50 @@
+"""A progress bar for training: epoch, NLL, KL, ELBO, time left."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as RichProgress
+
+if TYPE_CHECKING:
+    from credo.training import Options
+
+
+class Progress:
+    """A bar over epochs, fed batch by batch; silent where there is no terminal or it was switched off."""
+
+    def __init__(self, options: Options, start: int, *, enabled: bool) -> None:
+        console = Console(stderr=True)
+        wanted = console.is_terminal or console.is_jupyter if options.progress is None else options.progress
+        self._bar = RichProgress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[terms]}"),
+            TimeRemainingColumn(),
+            console=console,
+            disable=not (enabled and wanted),
+        )
+        self._task = self._bar.add_task("epoch", total=options.epochs, completed=start, terms="")
+        self._start = start
+
+    def __enter__(self) -> Progress:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._bar.stop()
+
+    def step(self, batches: int | None) -> None:
+        """One minibatch of ``batches`` is done."""
+        if batches and not self._bar.disable:
+            self._bar.advance(self._task, 1.0 / batches)
+
+    def epoch(self, entry: dict[str, float]) -> None:
+        """An epoch is done; show its numbers."""
+        shown = f"NLL {entry['nll']:.4g}  KL {entry['kl']:.4g}  ELBO {entry['elbo']:.5g}"
+        if "validation_elbo" in entry:
+            shown += f"  held-out ELBO {entry['validation_elbo']:.4g}"
+        self._bar.update(self._task, completed=entry["epoch"], terms=shown)

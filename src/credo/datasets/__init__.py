@@ -1,0 +1,31 @@
+"""Data to learn from: made on the spot, bundled with scikit-learn, or read from a folder of the user's.
+
+``toy``
+    one-dimensional regression problems with a known answer;
+``digits``
+    8×8 digits, the same rotated, and letters that are none of them;
+``files``
+    MNIST and its relatives, the UCI regression sets, Penn Treebank and others, from ``$CREDO_DATA``.
+"""
+
+from credo.datasets.digits import Images, letters, load_digits, rotate
+from credo.datasets.files import Mushrooms, Split, Table, Words, available, data_folder, load
+from credo.datasets.toy import Curve, blundell_curve, heteroscedastic_sine, sine_with_gap
+
+__all__ = [
+    "Curve",
+    "Images",
+    "Mushrooms",
+    "Split",
+    "Table",
+    "Words",
+    "available",
+    "blundell_curve",
+    "data_folder",
+    "heteroscedastic_sine",
+    "letters",
+    "load",
+    "load_digits",
+    "rotate",
+    "sine_with_gap",
+]

@@ -1,0 +1,140 @@
+"""Small images that need no download: handwritten digits, the same digits rotated, and printed letters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from credo.errors import InputError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+LETTERS = "ABCDEFGHIJ"
+_FONTS = ("DejaVu Sans", "DejaVu Serif", "DejaVu Sans Mono", "STIXGeneral")
+_BITMAP = 32
+_BLOCK = 4
+
+
+@dataclass(frozen=True, eq=False)
+class Images:
+    """Labelled images, in a training and a test part; a part that a set does not have holds no rows.
+
+    Attributes:
+        x_train: training images ``[N, C, H, W]``, float32 in [0, 1].
+        y_train: their classes ``[N]``, int64.
+        x_test: test images ``[M, C, H, W]``.
+        y_test: their classes ``[M]``.
+        classes: names of the classes.
+    """
+
+    x_train: Tensor
+    y_train: Tensor
+    x_test: Tensor
+    y_test: Tensor
+    classes: tuple[str, ...]
+
+
+def load_digits(test_fraction: float = 0.25, seed: int = 0) -> Images:
+    """The 1,797 handwritten 8×8 digits that come with scikit-learn, scaled to [0, 1].
+
+    The split keeps the classes' proportions and is fixed by ``seed``.
+
+    References:
+        Alpaydin, Kaynak. Optical recognition of handwritten digits. UCI Machine Learning Repository, 1998.
+    """
+    from sklearn import datasets
+    from sklearn.model_selection import train_test_split
+
+    if not 0.0 < test_fraction < 1.0:
+        raise InputError(f"test_fraction must lie between 0 and 1, got {test_fraction}")
+    bunch = datasets.load_digits()
+    x = torch.from_numpy(bunch.images / 16.0).float()[:, None]
+    y = torch.from_numpy(bunch.target).long()
+    train, test = train_test_split(np.arange(len(y)), test_size=test_fraction, random_state=seed, stratify=bunch.target)
+    return Images(x[train], y[train], x[test], y[test], tuple(str(d) for d in range(10)))
+
+
+def rotate(images: Tensor, degrees: float | Tensor) -> Tensor:
+    """Images turned anticlockwise about their centre, bilinearly interpolated, with zeros moving in at the corners.
+
+    Args:
+        images: ``[B, C, H, W]``.
+        degrees: one angle for all images, or one for each, ``[B]``.
+    """
+    if images.dim() != 4:
+        raise InputError(f"images must have shape [B, C, H, W], got {list(images.shape)}")
+    angle = torch.as_tensor(degrees, dtype=images.dtype, device=images.device).deg2rad()
+    if angle.shape not in (torch.Size([]), torch.Size([len(images)])):
+        raise InputError(f"degrees must be one number or one for each of {len(images)} images, got {list(angle.shape)}")
+    cos, sin = angle.cos().expand(len(images)), angle.sin().expand(len(images))
+    # grid_sample asks where each output pixel comes from, in coordinates whose y axis points down and that are
+    # scaled by height and width apart.
+    ratio = images.shape[-2] / images.shape[-1]
+    zero = torch.zeros_like(cos)
+    theta = torch.stack([cos, -sin * ratio, zero, sin / ratio, cos, zero], dim=-1).view(-1, 2, 3)
+    grid = F.affine_grid(theta, list(images.shape), align_corners=False)
+    return F.grid_sample(images, grid, padding_mode="zeros", align_corners=False)
+
+
+def letters(n: int = 500, seed: int = 0) -> Tensor:
+    """Printed capital letters A to J in 8×8, ``[n, 1, 8, 8]``: images foreign to a classifier of digits.
+
+    Made as scikit-learn's digits were: a 32×32 bitmap, of which every 4×4 block is counted and scaled to [0, 1].
+    Letters appear equally often, in four typefaces, regular or bold, and each is a little rotated, slanted and
+    squeezed, so that they differ from digits in shape and not in resolution or contrast.
+
+    Args:
+        n: number of images.
+        seed: fixes the typefaces and the distortions.
+    """
+    if n < 1:
+        raise InputError(f"n must be 1 or more, got {n}")
+    rng = np.random.default_rng(seed)
+    images = np.empty((n, 1, _BITMAP // _BLOCK, _BITMAP // _BLOCK), dtype=np.float32)
+    for i in range(n):
+        outline = _outline(
+            LETTERS[i % len(LETTERS)], _FONTS[rng.integers(len(_FONTS))], ("normal", "bold")[rng.integers(2)]
+        )
+        images[i, 0] = _rasterise(outline, rng)
+    return torch.from_numpy(images)
+
+
+@cache
+def _outline(letter: str, family: str, weight: str) -> list[NDArray[np.float64]]:
+    """The polygons of a glyph, its box centred on the origin, 2 high and at most 1.7 wide."""
+    from matplotlib.font_manager import FontProperties
+    from matplotlib.textpath import TextPath
+
+    path = TextPath((0.0, 0.0), letter, size=100, prop=FontProperties(family=family, weight=weight))
+    polygons = [np.asarray(polygon, dtype=np.float64) for polygon in path.to_polygons()]
+    corners = np.concatenate(polygons)
+    low, high = corners.min(axis=0), corners.max(axis=0)
+    width, height = high - low
+    scale = 2.0 / height * np.array([min(1.0, 0.85 * height / width), 1.0])
+    return [(polygon - (low + high) / 2.0) * scale for polygon in polygons]
+
+
+def _rasterise(outline: list[NDArray[np.float64]], rng: np.random.Generator) -> NDArray[np.float64]:
+    """A randomly distorted glyph as the share of set bits in each block of a bitmap, ``[8, 8]``."""
+    from matplotlib.path import Path
+
+    angle, slant = np.deg2rad(rng.uniform(-10.0, 10.0)), rng.uniform(-0.15, 0.15)
+    width, height = rng.uniform(0.75, 1.0), rng.uniform(0.85, 1.0)
+    turn = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
+    distort = turn @ np.array([[width, slant], [0.0, height]])
+    centres = (np.arange(_BITMAP) + 0.5) / _BITMAP * 2.0 - 1.0
+    columns, rows = np.meshgrid(centres, -centres)
+    points = np.column_stack([columns.ravel(), rows.ravel()])
+    bits = np.zeros(len(points), dtype=bool)
+    for polygon in outline:
+        bits ^= Path(polygon @ distort.T).contains_points(points)  # even-odd: the hole of an A is outside
+    side = _BITMAP // _BLOCK
+    shares: NDArray[np.float64] = bits.reshape(side, _BLOCK, side, _BLOCK).mean(axis=(1, 3))
+    return shares

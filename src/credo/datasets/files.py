@@ -1,0 +1,265 @@
+"""Published data sets, read from a folder of the user's.
+
+The folder is ``$CREDO_DATA``, by default ``~/.cache/credo``, with one sub-folder a set. Nothing is downloaded and
+nothing is shipped, since the sets carry licences of their own. Every file is checked against its published sha256
+before it is read, so that a number in a table always means the same data.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from credo.datasets._catalogue import SHA256
+from credo.datasets.digits import LETTERS, Images
+from credo.errors import InputError, unknown_name
+
+Arrays = dict[str, NDArray[Any]]
+
+_CLASSES: dict[str, tuple[str, ...]] = {
+    "mnist": tuple("0123456789"),
+    "fashion-mnist": (
+        "T-shirt/top",
+        "trouser",
+        "pullover",
+        "dress",
+        "coat",
+        "sandal",
+        "shirt",
+        "sneaker",
+        "bag",
+        "ankle boot",
+    ),
+    "notmnist": tuple(LETTERS),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """One division of a table into a training and a test part.
+
+    Attributes:
+        x_train: ``[N, D]``.
+        y_train: ``[N]``.
+        x_test: ``[M, D]``.
+        y_test: ``[M]``.
+    """
+
+    x_train: NDArray[np.float64]
+    y_train: NDArray[np.float64]
+    x_test: NDArray[np.float64]
+    y_test: NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """A regression table in its own units, with its published train and test splits.
+
+    Attributes:
+        x: features ``[N, D]``, not normalised.
+        y: targets ``[N]``, not normalised.
+        test_rows: rows of each split's test part ``[splits, M]``; all other rows are its training part.
+    """
+
+    x: NDArray[np.float64]
+    y: NDArray[np.float64]
+    test_rows: NDArray[np.int32]
+
+    def split(self, index: int) -> Split:
+        """The split of that number, counted from 0."""
+        if not 0 <= index < len(self.test_rows):
+            raise InputError(f"split must be between 0 and {len(self.test_rows) - 1}, got {index}")
+        test = self.test_rows[index]
+        train = np.setdiff1d(np.arange(len(self.y)), test)
+        return Split(self.x[train], self.y[train], self.x[test], self.y[test])
+
+
+@dataclass(frozen=True, eq=False)
+class Words:
+    """A text as word numbers, in three parts.
+
+    Attributes:
+        train: ``[T]``, int64, each an index into ``vocabulary``.
+        valid: ``[T′]``.
+        test: ``[T″]``.
+        vocabulary: the words, in order of first appearance in the training part.
+    """
+
+    train: Tensor
+    valid: Tensor
+    test: Tensor
+    vocabulary: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Mushrooms:
+    """UCI Mushroom, one-hot.
+
+    Attributes:
+        x: ``[8124, 117]`` of zeros and ones, float32; a missing stalk root is a value of its own.
+        poisonous: ``[8124]``, bool.
+        columns: what each column means, as ``"odor=n"``.
+    """
+
+    x: Tensor
+    poisonous: Tensor
+    columns: tuple[str, ...]
+
+
+def data_folder() -> Path:
+    """The folder that data sets are read from: ``$CREDO_DATA``, or else ``~/.cache/credo``."""
+    return Path(os.environ.get("CREDO_DATA") or "~/.cache/credo").expanduser()
+
+
+def locate(file: str) -> Path:
+    """The path of a catalogued file, after checking that it is there and is the published one.
+
+    Args:
+        file: its path inside the data folder, such as ``"uci/yacht.npz"``.
+    """
+    if file not in SHA256:
+        raise unknown_name("data file", file, SHA256)
+    path = data_folder() / file
+    if not path.is_file():
+        raise InputError(
+            f"{path.name} is missing: put it at {path}, or set CREDO_DATA to the folder that holds {path.parent.name}/."
+        )
+    with path.open("rb") as stream:
+        found = hashlib.file_digest(stream, "sha256").hexdigest()
+    if found != SHA256[file]:
+        raise InputError(
+            f"{path} is not the published file (sha256 {found[:12]}…, expected {SHA256[file][:12]}…): replace it."
+        )
+    return path
+
+
+def images(name: str) -> Images:
+    """``"mnist"``, ``"fashion-mnist"`` or ``"notmnist"``: 28×28 in [0, 1]; only MNIST has a training part."""
+    if name not in _CLASSES:
+        raise unknown_name("image set", name, _CLASSES)
+    x_test, y_test = _idx(f"{name}/t10k")
+    x_train, y_train = _idx(f"{name}/train") if name == "mnist" else (x_test[:0], y_test[:0])
+    return Images(x_train, y_train, x_test, y_test, _CLASSES[name])
+
+
+def uci(name: str) -> Table:
+    """A regression set with the splits of Hernández-Lobato & Adams (2015), such as ``"yacht"``.
+
+    References:
+        Hernández-Lobato, Adams. Probabilistic backpropagation for scalable learning of Bayesian neural networks.
+        ICML, 2015. arXiv:1502.05336.
+    """
+    if f"uci/{name}.npz" not in SHA256:
+        raise unknown_name("UCI set", name, _names_under("uci"))
+    stored = arrays(f"uci/{name}.npz")
+    return Table(stored["X"], stored["y"], stored["test_idx"])
+
+
+def penn_treebank() -> Words:
+    """The Penn Treebank at word level, every line closed by ``<eos>``."""
+    parts: dict[str, list[str]] = {}
+    for part in ("train", "valid", "test"):
+        with gzip.open(locate(f"ptb/ptb.{part}.txt.gz"), "rt", encoding="utf-8") as stream:
+            parts[part] = stream.read().replace("\n", " <eos> ").split()
+    number = {word: i for i, word in enumerate(dict.fromkeys(parts["train"]))}
+    encoded = {part: torch.tensor([number[word] for word in words]) for part, words in parts.items()}
+    return Words(encoded["train"], encoded["valid"], encoded["test"], tuple(number))
+
+
+def mushroom() -> Mushrooms:
+    """Edible and poisonous mushrooms, 22 categorical attributes as 117 one-hot columns."""
+    with gzip.open(locate("mushroom/agaricus-lepiota.data.gz"), "rt", encoding="ascii") as stream:
+        rows = np.array([line.split(",") for line in stream.read().split()])
+    values = [np.unique(rows[:, j]) for j in range(1, rows.shape[1])]
+    one_hot = np.concatenate([rows[:, [j]] == v for j, v in enumerate(values, start=1)], axis=1)
+    columns = tuple(f"{name}={v}" for name, vs in zip(_MUSHROOM_ATTRIBUTES, values, strict=True) for v in vs)
+    return Mushrooms(torch.from_numpy(one_hot).float(), torch.from_numpy(rows[:, 0] == "p"), columns)
+
+
+def arrays(file: str) -> Arrays:
+    """The arrays of a catalogued ``.npz`` file by their stored names, such as ``arrays("small/oil_flow.npz")``."""
+    with np.load(locate(file)) as stored:
+        return {key: stored[key] for key in stored.files}
+
+
+def load(name: str) -> Images | Table | Words | Mushrooms | Arrays:
+    """Any of the sets by its name: ``"mnist"``, ``"uci/yacht"``, ``"ptb"``, ``"small/old_faithful"`` and so on."""
+    loaders = _loaders()
+    if name not in loaders:
+        raise unknown_name("data set", name, loaders)
+    return loaders[name]()
+
+
+def available() -> dict[str, bool]:
+    """The names that :func:`load` knows, and whether the files of each are in the data folder."""
+    folder = data_folder()
+    needed: dict[str, list[str]] = {name: [] for name in _loaders()}
+    for file in SHA256:
+        needed[_set_of(file)].append(file)
+    return {name: all((folder / file).is_file() for file in files) for name, files in needed.items()}
+
+
+def _loaders() -> dict[str, Callable[[], Images | Table | Words | Mushrooms | Arrays]]:
+    loaders: dict[str, Callable[[], Images | Table | Words | Mushrooms | Arrays]] = {
+        name: partial(images, name) for name in _CLASSES
+    }
+    loaders |= {f"uci/{name}": partial(uci, name) for name in _names_under("uci")}
+    loaders |= {"ptb": penn_treebank, "mushroom": mushroom, "camvid": partial(arrays, "camvid/camvid_120x160.npz")}
+    loaders |= {f"small/{name}": partial(arrays, f"small/{name}.npz") for name in _names_under("small")}
+    return loaders
+
+
+def _set_of(file: str) -> str:
+    """The name of the set that a file belongs to; in ``uci`` and ``small`` every file is a set."""
+    folder = file.partition("/")[0]
+    return file.removesuffix(".npz") if folder in ("uci", "small") else folder
+
+
+def _names_under(folder: str) -> list[str]:
+    return [Path(file).stem for file in SHA256 if file.startswith(f"{folder}/")]
+
+
+def _idx(prefix: str) -> tuple[Tensor, Tensor]:
+    """Images ``[N, 1, 28, 28]`` in [0, 1] and labels ``[N]`` from the two gzipped IDX files of that prefix."""
+    with gzip.open(locate(f"{prefix}-images-idx3-ubyte.gz")) as stream:
+        pixels = np.frombuffer(stream.read(), np.uint8, offset=16).reshape(-1, 1, 28, 28)
+    with gzip.open(locate(f"{prefix}-labels-idx1-ubyte.gz")) as stream:
+        labels = np.frombuffer(stream.read(), np.uint8, offset=8)
+    return torch.from_numpy(pixels.astype(np.float32) / 255.0), torch.from_numpy(labels.astype(np.int64))
+
+
+_MUSHROOM_ATTRIBUTES = (
+    "cap-shape",
+    "cap-surface",
+    "cap-color",
+    "bruises",
+    "odor",
+    "gill-attachment",
+    "gill-spacing",
+    "gill-size",
+    "gill-color",
+    "stalk-shape",
+    "stalk-root",
+    "stalk-surface-above-ring",
+    "stalk-surface-below-ring",
+    "stalk-color-above-ring",
+    "stalk-color-below-ring",
+    "veil-type",
+    "veil-color",
+    "ring-number",
+    "ring-type",
+    "spore-print-color",
+    "population",
+    "habitat",
+)

@@ -1,0 +1,41 @@
+"""What can go wrong, in sentences that say what to do about it."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class CredoError(Exception):
+    """The base of every error raised on purpose by credo."""
+
+
+class InputError(CredoError, ValueError):
+    """An argument, a data set or a network that cannot be used as given."""
+
+
+class UnsupportedError(CredoError, NotImplementedError):
+    """A combination that is meaningful but that credo does not offer."""
+
+
+class DivergenceError(CredoError, ArithmeticError):
+    """Training left the finite numbers; the model is back at its last good state."""
+
+
+class LoadError(CredoError, ValueError):
+    """A saved run that is damaged, foreign or does not fit the network."""
+
+
+def unknown_name(kind: str, name: object, valid: Iterable[str]) -> InputError:
+    """An error for a name that does not exist, with the nearest ones that do.
+
+    Args:
+        kind: what the name is a name of, in words ("estimator", "parameter pattern").
+        name: the name that was given.
+        valid: the names that exist.
+    """
+    names = [str(v) for v in valid]
+    near = difflib.get_close_matches(str(name), names, n=3, cutoff=0.5)
+    shown = names if len(names) <= 12 else [*names[:12], "…"]
+    hint = f"did you mean {' or '.join(repr(n) for n in near)}?" if near else f"choose from {', '.join(shown)}."
+    return InputError(f"unknown {kind} {name!r}: {hint}")

@@ -1,0 +1,1 @@
+"""Whole jobs, from data to table and figure, one file each."""

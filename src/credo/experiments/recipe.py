@@ -1,0 +1,63 @@
+"""A method and how it is trained: what experiments compare."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from credo.methods.base import Method
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A trained method.
+
+    Attributes:
+        method: ready to predict.
+        seconds: how long the training took.
+    """
+
+    method: Method
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """A method and how it is trained.
+
+    Attributes:
+        name: what it is called in tables and figures.
+        build: makes the untrained method.
+        epochs: passes over the data at full effort.
+        lr: learning rate at the start.
+        batch_size: rows a step.
+    """
+
+    name: str
+    build: Callable[[], Method]
+    epochs: int
+    lr: float
+    batch_size: int
+
+    def train(self, x: Tensor, y: Tensor, *, seed: int, effort: float = 1.0) -> Trained:
+        """Build and train on ``(x, y)``; the caller's random state is left as it was.
+
+        Args:
+            x: inputs, rows along dim 0.
+            y: targets.
+            seed: fixes the initial weights and the training.
+            effort: multiplies the number of epochs.
+        """
+        start = time.perf_counter()
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            method = self.build()
+            epochs = max(1, round(effort * self.epochs))
+            method.fit((x, y), epochs=epochs, lr=self.lr, batch_size=self.batch_size, seed=seed, progress=False)
+        return Trained(method, time.perf_counter() - start)

@@ -1,0 +1,242 @@
+"""A network called with drawn weights: on a private replica, vectorised over draws or in a loop.
+
+Nothing here touches the user's network. A :class:`Replica` has its own module tree, flags, hooks and (for
+prediction) buffers, and shares only the parameters, so that two threads can predict at once and an exception
+leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, vmap
+from torch.utils import _pytree as pytree
+
+from credo._notices import notify
+from credo.errors import CredoError, InputError, UnsupportedError
+
+Forward: TypeAlias = Callable[[nn.Module, Any], Any]
+Draw: TypeAlias = dict[str, Tensor]
+
+_ROW_BYTES = 16 * 2**20
+_STACK_BYTES = 128 * 2**20
+_LARGEST_CHUNK_OF_ROWS = 4096
+_WORK_WORTH_A_LOOP = 2**23
+_CONVOLUTIONS = (nn.modules.conv._ConvNd,)
+
+
+def default_forward(net: nn.Module, x: Any) -> Any:
+    """Call ``net`` on a tensor, on a mapping as keyword arguments, or on a tuple as positional ones."""
+    if isinstance(x, Mapping):
+        return net(**x)
+    if isinstance(x, tuple | list):
+        return net(*x)
+    return net(x)
+
+
+class Caller(nn.Module):
+    """A network together with the way it is called; always returns one tensor."""
+
+    def __init__(self, net: nn.Module, forward: Forward | None) -> None:
+        super().__init__()
+        self.net = net
+        self.call = forward or default_forward
+
+    def forward(self, x: Any) -> Tensor:
+        """The network's output as a tensor; a model-output object gives its ``logits``."""
+        output = self.call(self.net, x)
+        if isinstance(output, Tensor):
+            return output
+        logits = getattr(output, "logits", None)
+        if isinstance(logits, Tensor):
+            return logits
+        raise InputError(
+            f"the network returned a {type(output).__name__}, not a tensor; say which part is the output, "
+            "for example forward=lambda net, x: net(x)[0]"
+        )
+
+
+class Replica:
+    """A private copy of a network's module tree over the network's own parameters.
+
+    Args:
+        net: the user's network.
+        forward: how to call it.
+        own_buffers: clone the buffers (prediction), or share them (training, where batch norm must learn).
+    """
+
+    def __init__(self, net: nn.Module, forward: Forward | None, *, own_buffers: bool) -> None:
+        shared: list[Tensor] = list(net.parameters()) if own_buffers else [*net.parameters(), *net.buffers()]
+        memo: dict[int, Any] = {id(tensor): tensor for tensor in shared}
+        try:
+            twin = copy.deepcopy(net, memo)
+        except Exception as error:
+            raise UnsupportedError(
+                f"the network cannot be copied ({error}); every attribute of it must work with copy.deepcopy"
+            ) from error
+        self.caller = Caller(twin, forward)
+        self._pairs = list(zip(twin.modules(), net.modules(), strict=True))
+
+    @property
+    def net(self) -> nn.Module:
+        """The private module tree."""
+        return self.caller.net
+
+    def __call__(self, weights: Mapping[str, Tensor], x: Any) -> Tensor:
+        """The output for ``x`` with ``weights`` in place of the parameters of those names."""
+        if not weights:
+            return self.caller(x)  # type: ignore[no-any-return]
+        named = {f"net.{name}": weight for name, weight in weights.items()}
+        return functional_call(self.caller, named, (x,))  # type: ignore[no-any-return]
+
+    def pull(self) -> None:
+        """Take over flags, plain settings and buffers that changed in the user's network."""
+        for own, theirs in self._pairs:
+            for key, value in vars(theirs).items():
+                if value is None or isinstance(value, bool | int | float | str):
+                    own.__dict__[key] = value
+            own._buffers.update(theirs._buffers)
+
+    def push_buffers(self) -> None:
+        """Give the user's network the buffers that a forward replaced instead of changing in place."""
+        for own, theirs in self._pairs:
+            if own._buffers:
+                theirs._buffers.update(own._buffers)
+
+
+class Evaluator:
+    """Evaluates a network for many draws; vectorised where that works and pays, else in a loop.
+
+    Args:
+        replica: the private network, in evaluation mode.
+        apply: ``apply(replica, draw, x)``, the output for one draw.
+        draw: ``draw(s)``, draw number ``s``.
+        samples: how many draws, S.
+        vectorise: try to evaluate several draws at once.
+    """
+
+    def __init__(
+        self,
+        replica: Replica,
+        apply: Callable[[Replica, Draw, Any], Tensor],
+        draw: Callable[[int], Draw],
+        samples: int,
+        vectorise: bool = True,
+    ) -> None:
+        self.replica = replica
+        self.apply = apply
+        self.samples = samples
+        self._draw = draw
+        self._first = draw(0)
+        self._bytes_per_draw = sum(t.numel() * t.element_size() for t in self._first.values())
+        self._kept: dict[int, Draw] = {}
+        self._vectorise = vectorise and samples > 1
+        self._convolves = any(isinstance(m, _CONVOLUTIONS) for m in replica.net.modules())
+
+    @torch.no_grad()
+    def __call__(self, x: Any, batch_size: int | None = None) -> Tensor:
+        """Outputs ``[S, B, ...]`` for the rows of ``x``; the result does not depend on ``batch_size``."""
+        parts = list(split_rows(x, batch_size or default_batch_size(x)))
+        if self._vectorise and self._pays(parts[0]):
+            try:
+                return self._stacked(parts)
+            except CredoError:
+                raise
+            except Exception as error:  # any missing batching rule, in-place buffer or data-dependent branch
+                self._vectorise = False
+                vectorised_error = error
+            result = self._looped(parts)
+            reason = str(vectorised_error).strip().split("\n")[0][:160]
+            notify(f"prediction loops over draws, because the network cannot be vectorised: {reason}")
+            return result
+        return self._looped(parts)
+
+    def _pays(self, x: Any) -> bool:
+        """Whether the network is small enough that calling it S times costs more than stacking its weights."""
+        rows = count_rows(x)
+        device = next((t.device for t in self._first.values()), torch.device("cpu"))
+        numbers = sum(t.numel() for t in self._first.values())
+        if self._convolves:
+            return False
+        return device.type != "cpu" or rows * numbers <= _WORK_WORTH_A_LOOP
+
+    def _get(self, s: int) -> Draw:
+        if s == 0:
+            return self._first
+        if s in self._kept:
+            return self._kept[s]
+        draw = self._draw(s)
+        if (len(self._kept) + 1) * self._bytes_per_draw <= _STACK_BYTES:
+            self._kept[s] = draw
+        return draw
+
+    def _looped(self, parts: Sequence[Any]) -> Tensor:
+        outputs = []
+        for s in range(self.samples):
+            draw = self._get(s)
+            outputs.append(_concatenate([self.apply(self.replica, draw, part) for part in parts]))
+        return torch.stack(outputs)
+
+    def _stacked(self, parts: Sequence[Any]) -> Tensor:
+        row_bytes = max(input_bytes(part) for part in parts)
+        chunk = max(1, min(_STACK_BYTES // max(self._bytes_per_draw, 1), 4 * _ROW_BYTES // max(row_bytes, 1)))
+        outputs = []
+        for start in range(0, self.samples, chunk):
+            draws = [self._get(s) for s in range(start, min(start + chunk, self.samples))]
+            stack = {name: torch.stack([draw[name] for draw in draws]) for name in draws[0]}
+            call = vmap(lambda weights, x: self.apply(self.replica, weights, x), in_dims=(0, None))
+            outputs.append(_concatenate([call(stack, part) for part in parts], dim=1))
+        return torch.cat(outputs)
+
+
+def count_rows(x: Any) -> int:
+    """The number of data in ``x``: dim 0 of its first tensor."""
+    for leaf in pytree.tree_leaves(x):
+        if isinstance(leaf, Tensor):
+            if leaf.dim() == 0:
+                raise InputError("x must have rows along dim 0, got a tensor without dimensions")
+            return leaf.shape[0]
+    raise InputError(f"x must be a tensor, or a tuple or mapping of tensors, got {type(x).__name__}")
+
+
+def input_bytes(x: Any) -> int:
+    """The size of all tensors in ``x``."""
+    return sum(t.numel() * t.element_size() for t in pytree.tree_leaves(x) if isinstance(t, Tensor))
+
+
+def default_batch_size(x: Any) -> int:
+    """Rows to put through a network at once: up to 4096, fewer where a row is large."""
+    rows = count_rows(x)
+    per_row = input_bytes(x) / max(rows, 1)
+    return int(min(_LARGEST_CHUNK_OF_ROWS, max(1, _ROW_BYTES // max(per_row, 1))))
+
+
+def split_rows(x: Any, size: int) -> Iterator[Any]:
+    """``x`` in pieces of at most ``size`` rows; in one piece where its tensors do not agree on the rows."""
+    rows = count_rows(x)
+    agree = all(t.dim() > 0 and t.shape[0] == rows for t in pytree.tree_leaves(x) if isinstance(t, Tensor))
+    if rows <= size or not agree:
+        yield x
+        return
+    for start in range(0, rows, size):
+        stop = start + size
+        yield pytree.tree_map(lambda t: t[start:stop] if isinstance(t, Tensor) else t, x)  # noqa: B023
+
+
+def map_tensors(function: Callable[[Tensor], Tensor], x: Any) -> Any:
+    """Apply ``function`` to every tensor inside ``x``."""
+    return pytree.tree_map(lambda t: function(t) if isinstance(t, Tensor) else t, x)
+
+
+def _concatenate(parts: Sequence[Tensor], dim: int = 0) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(list(parts), dim=dim)
+
+
+def take_rows(x: Any, count: int) -> Any:
+    """The first ``count`` rows of ``x``."""
+    return next(itertools.islice(split_rows(x, count), 1))

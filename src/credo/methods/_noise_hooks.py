@@ -1,0 +1,262 @@
+r"""Variance reduction as forward hooks: the right noise, added to what a layer computes with its mean weights.
+
+For a layer that is linear in its weights, y = W∗x + b with W ~ N(μ, σ²):
+
+- *local reparameterisation* draws the output instead of the weights, y ~ N(μ∗x, σ²∗x²). Each output gets
+  noise of its own, which is the right joint distribution only where every row uses each weight once: a Linear
+  layer on ``[B, D]``, called once.
+- *Flipout* gives each row n its own signs: W_n = μ + (σ∘ε)∘(r_n s_nᵀ). All positions of a row see the same
+  W_n, so it is right for convolutions and tokens too.
+
+References: D. P. Kingma, T. Salimans, M. Welling, "Variational dropout and the local reparameterization trick",
+NeurIPS 2015; Y. Wen, P. Vicol, J. Ba, D. Tran, R. Grosse, "Flipout", ICLR 2018.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+from torch.utils import _pytree as pytree
+
+from credo.errors import UnsupportedError
+from credo.functional import Replica, count_rows, map_tensors, take_rows
+
+Apply = Callable[..., Tensor]
+
+_LAYERS: dict[type[nn.Module], tuple[int, Apply]] = {}
+
+
+def register_layer(layer_type: type[nn.Module], spatial_dims: int) -> Callable[[Apply], Apply]:
+    """Register ``apply(layer, x, weight, bias, *rest)`` for a layer that is linear in its weight.
+
+    Args:
+        layer_type: the exact type; subclasses may compute something else.
+        spatial_dims: how many dimensions of the input follow its channels.
+    """
+
+    def decorate(apply: Apply) -> Apply:
+        _LAYERS[layer_type] = (spatial_dims, apply)
+        return apply
+
+    return decorate
+
+
+@register_layer(nn.Linear, 0)
+def _linear(layer: nn.Linear, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    return F.linear(x, weight, bias)
+
+
+@register_layer(nn.Conv1d, 1)
+@register_layer(nn.Conv2d, 2)
+@register_layer(nn.Conv3d, 3)
+def _convolution(layer: nn.Conv2d, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    return layer._conv_forward(x, weight, bias)
+
+
+@register_layer(nn.ConvTranspose1d, 1)
+@register_layer(nn.ConvTranspose2d, 2)
+@register_layer(nn.ConvTranspose3d, 3)
+def _transposed_convolution(
+    layer: nn.ConvTranspose2d, x: Tensor, weight: Tensor, bias: Tensor | None, output_size: list[int] | None = None
+) -> Tensor:
+    dims = len(layer.kernel_size)
+    convolve: Any = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[dims - 1]
+    padding = layer._output_padding(
+        x,
+        output_size,
+        layer.stride,  # type: ignore[arg-type]
+        layer.padding,  # type: ignore[arg-type]
+        layer.kernel_size,  # type: ignore[arg-type]
+        dims,
+        layer.dilation,  # type: ignore[arg-type]
+    )
+    result: Tensor = convolve(x, weight, bias, layer.stride, layer.padding, padding, layer.groups, layer.dilation)
+    return result
+
+
+def channel_dim(layer: nn.Module) -> int:
+    """The dimension of a registered layer's input that counts features or channels, from the end."""
+    return -1 - _LAYERS[type(layer)][0]
+
+
+def noisy_layers(net: nn.Module, bayesian: Collection[str], tied: Collection[str]) -> dict[str, nn.Module]:
+    """The layers whose noise can enter through a hook: exact type known, weight Bayesian, nothing tied."""
+    found = {}
+    seen: Counter[int] = Counter(id(module) for _, module in net.named_modules(remove_duplicate=False))
+    for path, module in net.named_modules():
+        names = [f"{path}.{name}" if path else name for name, _ in module.named_parameters(recurse=False)]
+        weight = f"{path}.weight" if path else "weight"
+        known = type(module) in _LAYERS and "forward" not in vars(module)
+        if known and weight in bayesian and not set(names) & set(tied) and seen[id(module)] == 1:
+            found[path] = module
+    return found
+
+
+class NoiseHooks:
+    """Hooks on a private replica of the network.
+
+    Args:
+        replica: the training replica; its hooked layers keep their mean weights.
+        layers: the paths of the layers to hook.
+        owners: the modules that hold Bayesian parameters, hooked or not.
+        estimator: ``"auto"``, ``"local"`` or ``"flipout"``.
+    """
+
+    def __init__(self, replica: Replica, layers: Collection[str], owners: Collection[str], estimator: str) -> None:
+        self.plan: dict[str, str] = dict.fromkeys(layers, estimator)
+        self.rows = 0
+        self.active = False
+        self.scale: Mapping[str, Tensor] = {}
+        self._drawn: dict[str, Any] = {}
+        for path in owners:
+            replica.net.get_submodule(path).register_forward_pre_hook(self._refuse_recomputation)
+        for path in layers:
+            replica.net.get_submodule(path).register_forward_hook(self._noise_for(path), with_kwargs=True)
+
+    def begin(self, rows: int, scale: Mapping[str, Tensor]) -> None:
+        """Open a forward pass over ``rows`` rows with posterior scales ``scale``."""
+        self.rows, self.scale, self.active = rows, scale, True
+        self._drawn = {}
+
+    def end(self) -> None:
+        """Close it: nothing of the pass stays behind."""
+        self.scale, self.active = {}, False
+        self._drawn = {}
+
+    def covers(self, name: str) -> bool:
+        """Whether the noise of parameter ``name`` comes from a hook."""
+        return self.plan.get(name.rpartition(".")[0], "weight") != "weight"
+
+    def _refuse_recomputation(self, module: nn.Module, args: Any) -> None:
+        if not self.active:
+            raise UnsupportedError(
+                "the network uses gradient checkpointing, which would recompute activations with other weights "
+                "than the forward pass drew; switch it off in the network"
+            )
+
+    def _noise_for(self, path: str) -> Callable[..., Tensor | None]:
+        def hook(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Tensor) -> Tensor | None:
+            estimator = self.plan[path]
+            if estimator == "weight" or not self.scale:
+                return None
+            x, rest = (args[0], args[1:]) if args else (kwargs["input"], ())
+            rest = (*rest, *(value for key, value in kwargs.items() if key != "input"))
+            spatial_dims, apply = _LAYERS[type(layer)]
+            weight, bias = self._scales(path)
+            one_weight_per_row = spatial_dims == 0 and x.dim() == 2 and x.shape[0] == self.rows
+            if estimator == "local" or (estimator == "auto" and one_weight_per_row and path not in self._drawn):
+                if estimator == "auto":
+                    self._drawn[path] = None
+                square = None if bias is None else bias.square()
+                variance = apply(layer, x.square(), weight.square(), square, *rest)
+                tiny = torch.finfo(variance.dtype).tiny
+                return output + variance.clamp_min(tiny).sqrt() * torch.randn_like(variance)
+            if path not in self._drawn:
+                self._drawn[path] = self._flipout_draw(x, output, weight, bias, spatial_dims)
+            if self._drawn[path] is None:
+                raise UnsupportedError(
+                    f"layer {path!r} is called more than once in a forward pass; compute model.loss on one batch "
+                    "before compiling, so that this is known, or use estimator='flipout'"
+                )
+            signs_in, signs_out, weight, bias = self._drawn[path]
+            return output + apply(layer, x * signs_in, weight, bias, *rest) * signs_out
+
+        return hook
+
+    def _scales(self, path: str) -> tuple[Tensor, Tensor | None]:
+        prefix = f"{path}." if path else ""
+        return self.scale[f"{prefix}weight"], self.scale.get(f"{prefix}bias")
+
+    def _flipout_draw(
+        self, x: Tensor, output: Tensor, weight: Tensor, bias: Tensor | None, spatial_dims: int
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+        """Signs and perturbations of one layer, the same for all its calls in this forward pass."""
+        channel = -1 - spatial_dims
+        batched = x.dim() + channel > 0 and x.shape[0] == self.rows
+
+        def signs(like: Tensor) -> Tensor:
+            shape = [1] * like.dim()
+            shape[channel] = like.shape[channel]
+            if not batched:
+                return like.new_ones(shape)
+            shape[0] = like.shape[0]
+            return torch.randint(0, 2, shape, device=like.device).to(like.dtype) * 2 - 1
+
+        perturbed_bias = None if bias is None else bias * torch.randn_like(bias)
+        return signs(x), signs(output), weight * torch.randn_like(weight), perturbed_bias
+
+
+class _CountUses(TorchFunctionMode):
+    """Counts the operations that compute with given tensors."""
+
+    def __init__(self, names: Mapping[int, str]) -> None:
+        super().__init__()
+        self.names = names
+        self.uses: Counter[str] = Counter()
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if any(isinstance(leaf, Tensor) for leaf in pytree.tree_leaves(result)):
+            for leaf in pytree.tree_leaves((args, kwargs)):
+                if id(leaf) in self.names:
+                    self.uses[self.names[id(leaf)]] += 1
+        return result
+
+
+def plan_estimators(probe: Replica, layers: Collection[str], estimator: str, x: Any) -> dict[str, str]:
+    """Watch a small batch pass through the network and decide, per layer, which noise is right.
+
+    A layer whose weight is also used elsewhere, or whose input's dim 0 is not the rows of the batch, is
+    weight-sampled. Under ``"auto"`` a layer called several times gets Flipout, whose draw is shared by the calls.
+
+    Args:
+        probe: a replica with buffers of its own and no hooks.
+        layers: paths of the layers in question.
+        estimator: what was asked for.
+        x: a batch.
+    """
+    small = take_rows(x, 4)
+    rows = count_rows(small)
+    batches = [small]
+    if all(t.dim() > 0 and t.shape[0] == rows for t in pytree.tree_leaves(small) if isinstance(t, Tensor)) and rows:
+        batches.append(map_tensors(lambda t: torch.cat([t, t[:1]]), small))
+    modules = {path: probe.net.get_submodule(path) for path in layers}
+    calls: Counter[str] = Counter()
+    wrong_rows: set[str] = set()
+    expected = 0
+
+    def watch(path: str) -> Callable[..., None]:
+        def hook(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            calls[path] += 1
+            x = args[0] if args else kwargs["input"]
+            if x.dim() < 2 or x.shape[0] != expected:
+                wrong_rows.add(path)
+
+        return hook
+
+    handles = [m.register_forward_pre_hook(watch(path), with_kwargs=True) for path, m in modules.items()]
+    weights = {id(module.weight): path for path, module in modules.items()}
+    devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
+    try:
+        with torch.random.fork_rng(devices=devices), torch.enable_grad(), _CountUses(weights) as counted:
+            for batch in batches:
+                expected = count_rows(batch)
+                probe({}, batch)
+    finally:
+        for handle in handles:
+            handle.remove()
+    decided = {}
+    for path in layers:
+        if counted.uses[path] != calls[path] or (estimator != "local" and path in wrong_rows):
+            decided[path] = "weight"
+        elif estimator == "auto" and calls[path] > len(batches):
+            decided[path] = "flipout"
+        else:
+            decided[path] = estimator
+    return decided

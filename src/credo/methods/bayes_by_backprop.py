@@ -1,0 +1,247 @@
+r"""Bayes by Backprop: a mean-field Gaussian posterior, found by minimising the variational free energy."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+from torch.distributions import Distribution
+
+from credo._notices import notify
+from credo.errors import InputError, unknown_name
+from credo.functional import Forward, Replica, count_rows
+from credo.likelihoods import Likelihood
+from credo.methods._noise_hooks import NoiseHooks, noisy_layers, plan_estimators
+from credo.methods.base import NetworkMethod, Terms, check_samples
+from credo.posteriors.mean_field import MeanField, choose_kl
+from credo.priors import Normal, Prior, resolve, to_config, to_device
+from credo.selection import select, tied
+
+KLWeighting = str | Callable[[int, int], float]
+
+_ESTIMATORS = ("auto", "weight", "local", "flipout")
+_WEIGHTINGS = ("uniform", "blundell")
+
+
+class BayesByBackprop(NetworkMethod):
+    r"""A posterior q(w | θ) = N(μ, σ²) over the weights of any network, by variational inference.
+
+    Minimises the variational free energy
+
+        F(θ) = KL(q(w | θ) ‖ p(w)) − (1/T)·E_q[log p(D | w)]
+
+    by stochastic gradients through w = μ + softplus(ρ)·ε. The network's own parameters are μ, so pretrained
+    weights are where the search starts, and frozen parameters stay as they are.
+
+    Args:
+        net: any ``nn.Module``; it is not rewritten.
+        likelihood: p(y | f(x)); ``None`` follows from the target's dtype.
+        prior: p(w), any univariate torch distribution, or a mapping from name patterns to them.
+        bayesian: name pattern or patterns of the parameters to cover; ``"*"`` is all trainable ones but the
+            affine parameters of normalisation layers.
+        initial_scale: σ at the start.
+        estimator: how noise enters in training. ``"weight"`` draws the weights once a batch. ``"local"`` draws
+            the outputs of Linear and convolution layers; for convolutions and tokens that is a published
+            approximation, which loses the correlation between positions. ``"flipout"`` decorrelates the rows of
+            a batch by random signs and is exact in distribution. ``"auto"`` is local where that is exact and
+            Flipout elsewhere. Layers that are neither are weight-sampled in every case.
+        kl: ``"analytic"`` (SGVB B), ``"sampled"`` (SGVB A), or ``"auto"``: closed form where known.
+        kl_weighting: how the KL is spread over the M minibatches of an epoch: ``"uniform"``; ``"blundell"``,
+            π_i = 2^(M−i)/(2^M − 1); or ``callable(i, M)`` giving π_i, whose sum over i = 1…M should be 1.
+        kl_warmup: number of training steps over which the KL's weight rises linearly to 1.
+        temperature: T; below 1 a cold posterior, above 1 a remedy for over-fitting.
+        samples: Monte Carlo draws per training step.
+        forward: ``callable(net, x)`` for networks with unusual inputs or outputs.
+
+    References: C. Blundell, J. Cornebise, K. Kavukcuoglu, D. Wierstra, "Weight uncertainty in neural networks",
+    ICML 2015. D. P. Kingma, M. Welling, "Auto-encoding variational Bayes", ICLR 2014 (the two estimators).
+    """
+
+    posterior: MeanField
+
+    def __init__(
+        self,
+        net: nn.Module,
+        likelihood: Likelihood | None = None,
+        prior: Prior | None = None,
+        *,
+        bayesian: str | Sequence[str] = "*",
+        initial_scale: float = 0.01,
+        estimator: str = "auto",
+        kl: str = "auto",
+        kl_weighting: KLWeighting = "uniform",
+        kl_warmup: int = 0,
+        temperature: float = 1.0,
+        samples: int = 1,
+        forward: Forward | None = None,
+    ) -> None:
+        super().__init__(net, likelihood, forward)
+        if estimator not in _ESTIMATORS:
+            raise unknown_name("estimator", estimator, _ESTIMATORS)
+        if not callable(kl_weighting) and kl_weighting not in _WEIGHTINGS:
+            raise unknown_name("kl_weighting", kl_weighting, _WEIGHTINGS)
+        if not (temperature > 0 and math.isfinite(temperature)):
+            raise InputError(f"temperature must be positive and finite, got {temperature}")
+        if kl_warmup < 0:
+            raise InputError(f"kl_warmup must be 0 or more training steps, got {kl_warmup}")
+        check_samples(samples, least=1)
+        names = select(net, bayesian)
+        self.prior: Prior = Normal(0.0, 1.0) if prior is None else prior
+        self._priors = resolve(self.prior, {name: net.get_parameter(name).shape for name in names})
+        self._priors_on: dict[torch.device, dict[str, Distribution]] = {}
+        self._kl_kinds = choose_kl(kl, self._priors)
+        self._kl_is_exact = "sampled" not in self._kl_kinds.values()
+        self.posterior = MeanField(net, names, initial_scale)
+        self.estimator, self.kl_kind = estimator, kl
+        self.kl_weighting, self.kl_warmup = kl_weighting, int(kl_warmup)
+        self.temperature, self.samples = float(temperature), samples
+        self.bayesian = bayesian
+        self.register_buffer("steps", torch.zeros((), dtype=torch.int64, device=self.device))
+        self._build_replica()
+
+    def terms(self, x: Any, y: Tensor, sample_weight: Tensor | None = None) -> Terms:
+        """Negative log likelihood per datum and KL in nats, from ``samples`` draws."""
+        if not torch.compiler.is_compiling():
+            self.prepare(x)
+        scale = self.posterior.scale()
+        nll, kl = [], []
+        for _ in range(self.samples):
+            output, weights = self._noisy_forward(x, scale)
+            nll.append(self.weighted_nll(self.likelihood.log_prob(output, y), sample_weight))
+            if not kl or not self._kl_is_exact:
+                kl.append(self._kl(weights))
+        return Terms(torch.stack(nll).mean(), torch.stack(kl).mean())
+
+    def prepare(self, x: Any) -> None:
+        """Bring the private replica up to date with the network, and at the first batch plan the noise of each layer."""
+        if self.posterior.is_pruned:
+            self.posterior.enforce_pruning()
+        self._replica.pull()
+        if self._planned or not self._hooks.plan:
+            return
+        probe = Replica(self.net, self.call, own_buffers=True)
+        self._hooks.plan = plan_estimators(probe, list(self._hooks.plan), self.estimator, x)
+        self._planned = True
+        if self.estimator == "local":
+            approximate = [path for path in self._hooks.plan if not isinstance(self.net.get_submodule(path), nn.Linear)]
+            if approximate:
+                notify(
+                    "estimator='local' treats positions of a convolution as independent, an approximation, in "
+                    f"{', '.join(approximate)}; 'auto' and 'flipout' are exact there"
+                )
+
+    def kl(self) -> Tensor:
+        """KL(q ‖ p) in nats, summed over all Bayesian weights."""
+        return self._kl({})
+
+    def kl_weight(self, batch: tuple[int, int] | None) -> float:
+        """c = M·π_i for minibatch (i, M); 1 where the weighting is uniform or no minibatch is given."""
+        if self.kl_weighting == "uniform" or batch is None:
+            return 1.0
+        i, m = batch
+        if not 1 <= i <= m:
+            raise InputError(f"batch must be (i, M) with 1 ≤ i ≤ M, got {batch}")
+        if callable(self.kl_weighting):
+            return m * float(self.kl_weighting(i, m))
+        return m * 2.0**-i / (1.0 - 2.0**-m)
+
+    def prune(self, fraction: float) -> int:
+        """Set the ``fraction`` of weights with the lowest |μ|/σ to zero for good; returns how many are zero."""
+        return self.posterior.prune(fraction)
+
+    def summary(self) -> str:
+        """Which parameters are Bayesian and how their noise enters, a line each."""
+        bayesian = set(self.posterior.names())
+        lines = []
+        for name, parameter in self.net.named_parameters():
+            if name in bayesian:
+                path = name.rpartition(".")[0]
+                how = self._hooks.plan.get(path, "weight") if self._hooks.covers(name) else "weight"
+                kind = f"Bayesian ({how}, prior {self._priors[name]!r})"
+            else:
+                kind = "deterministic" if parameter.requires_grad else "frozen"
+            lines.append(f"{name:<40} {list(parameter.shape)!s:<20} {kind}")
+        total = sum(p.numel() for p in self.net.parameters())
+        covered = sum(self.net.get_parameter(name).numel() for name in bayesian)
+        return "\n".join([*lines, f"{covered:,} of {total:,} parameters are Bayesian"])
+
+    def own_config(self) -> dict[str, object]:
+        """What JSON can hold of the arguments."""
+        return {
+            "bayesian": self.bayesian if isinstance(self.bayesian, str) else list(self.bayesian),
+            "prior": to_config(self.prior),
+            "estimator": self.estimator,
+            "kl": self.kl_kind,
+            "kl_weighting": "custom" if callable(self.kl_weighting) else self.kl_weighting,
+            "kl_warmup": self.kl_warmup,
+            "temperature": self.temperature,
+            "samples": self.samples,
+        }
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any], net: Any, **overrides: Any) -> Self:
+        """Build the method again."""
+        if config.get("kl_weighting") == "custom":
+            notify("the custom kl_weighting of the saved run is not restored; 'uniform' takes its place")
+            config = {**config, "kl_weighting": "uniform"}
+        return super().from_config(config, net, **overrides)
+
+    def _noisy_forward(self, x: Any, scale: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+        """The output under one draw, and the weights that were drawn for it.
+
+        Hooks reduce the variance of gradients; where none are wanted, drawing the weights is cheaper and also
+        right for fused inference kernels that bypass hooks.
+        """
+        use_hooks = torch.is_grad_enabled()
+        drawn = [name for name in scale if not (use_hooks and self._hooks.covers(name))]
+        weights = self.posterior.rsample(drawn, scale)
+        self._hooks.begin(count_rows(x), scale if use_hooks else {})
+        try:
+            output = self._replica(weights, x)
+        finally:
+            self._hooks.end()
+        if not torch.compiler.is_compiling():
+            self._replica.push_buffers()
+        return output, weights
+
+    def _kl(self, weights: dict[str, Tensor]) -> Tensor:
+        priors = self._device_priors()
+        kl = [
+            self.posterior.kl_of(name, priors[name], kind, weight=weights.get(name))
+            for name, kind in self._kl_kinds.items()
+        ]
+        return torch.stack(kl).sum()
+
+    def _device_priors(self) -> dict[str, Distribution]:
+        device = self.device
+        if device not in self._priors_on:
+            self._priors_on[device] = {name: to_device(p, device) for name, p in self._priors.items()}
+        return self._priors_on[device]
+
+    def warmup(self) -> float | Tensor:
+        """min(1, steps/kl_warmup), counting this training step."""
+        if not self.kl_warmup:
+            return 1.0
+        if self.training and torch.is_grad_enabled():
+            self.steps += 1
+        return (self.steps / self.kl_warmup).clamp(max=1.0)
+
+    def _build_replica(self) -> None:
+        names = self.posterior.names()
+        layers = noisy_layers(self.net, names, tied(self.net)) if self.estimator != "weight" else {}
+        holders = {name.rpartition(".")[0] for name in names}
+        self._replica = Replica(self.net, self.call, own_buffers=False)
+        self._hooks = NoiseHooks(self._replica, list(layers), holders, self.estimator)
+        self._planned = False
+
+    def __getstate__(self) -> dict[str, Any]:
+        private = {"_replica", "_hooks", "_priors_on", "last_terms"}
+        return {key: value for key, value in super().__getstate__().items() if key not in private}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._priors_on, self.last_terms = {}, None
+        self._build_replica()

@@ -1,0 +1,150 @@
+"""Deep ensembles: several networks, trained apart from different starts, as draws from a rough posterior."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+
+from credo.errors import InputError, LoadError, UnsupportedError, unknown_name
+from credo.methods.base import Method, NetworkMethod, Predictor, check_samples
+from credo.methods.map import MAP
+from credo.predictive import Predictive
+from credo.seeding import check_seed, derive
+
+
+class DeepEnsemble(Method):
+    """An equal mixture of ``members`` models, each fitted on its own.
+
+    Args:
+        net_or_factory: a network, whose copies are initialised anew, each at random (a module without
+            ``reset_parameters`` needs a factory); a callable that makes a network; or a list of ready networks,
+            which are kept as they are.
+        members: how many.
+        base: the method each member is fitted with, such as ``credo.MAP`` or ``credo.BayesByBackprop``.
+        options: passed to ``base``: ``likelihood=``, ``prior=``, … A likelihood with learned noise is copied, so
+            that every member learns its own.
+
+    Reference: B. Lakshminarayanan, A. Pritzel, C. Blundell, "Simple and scalable predictive uncertainty estimation
+    using deep ensembles", NeurIPS 2017.
+    """
+
+    def __init__(
+        self,
+        net_or_factory: nn.Module | Callable[[], nn.Module] | Sequence[nn.Module],
+        members: int | None = None,
+        base: type[NetworkMethod] = MAP,
+        **options: Any,
+    ) -> None:
+        super().__init__()
+        if not (isinstance(base, type) and issubclass(base, NetworkMethod)):
+            raise InputError(f"base must be a method such as credo.MAP, got {base!r}")
+        networks = _networks(net_or_factory, members)
+        self.members = nn.ModuleList(base(net, **_own(options)) for net in networks)
+        self.base = base
+        self.history = []
+
+    def forward(self, x: Any, y: Tensor, n_data: int | None = None, **options: Any) -> Tensor:
+        """The mean of the members' losses; they share no parameters, so each is trained as if alone."""
+        return torch.stack([member(x, y, n_data, **options) for member in self._models()]).mean()
+
+    def fit(self, data: Any, **options: Any) -> Self:
+        """Fit every member on ``data`` with a seed of its own; options as for the base method.
+
+        With ``checkpoint="folder"`` member ``i`` writes to ``folder/member_i``.
+        """
+        seed = check_seed(options.pop("seed", None))
+        folder = options.pop("checkpoint", None)
+        self.history = []
+        for i, member in enumerate(self._models()):
+            own = options if folder is None else {**options, "checkpoint": f"{folder}/member_{i}"}
+            member.fit(data, seed=derive(seed, i), **own)
+            self.history += [{"member": i, **entry} for entry in member.history]
+        return self
+
+    def predictor(self, samples: int, seed: int | None) -> Predictor:
+        """What predicts with fixed draws of every member."""
+        check_samples(samples)
+        return _EnsemblePredictor(self._models(), samples, seed)
+
+    def elbo(self, data: Any, samples: int = 10, seed: int | None = None) -> float:
+        """The mean of the members' bounds, in nats."""
+        return sum(member.elbo(data, samples, seed) for member in self._models()) / len(self.members)
+
+    def config(self) -> dict[str, object]:
+        """The base method, the number of members and how they were built."""
+        first = self._models()[0]
+        return {"base": self.base.__name__, "members": len(self.members), "member": first.config()}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any], net: Any, **overrides: Any) -> Self:
+        """Build the ensemble again."""
+        base = Method.registry.get(str(config.get("base")))
+        if base is None or not issubclass(base, NetworkMethod):
+            raise LoadError(str(unknown_name("base method in the card", config.get("base"), Method.registry)))
+        ensemble = cls.__new__(cls)
+        nn.Module.__init__(ensemble)
+        networks = _networks(net, config["members"])
+        ensemble.members = nn.ModuleList(base.from_config(config["member"], n, **_own(overrides)) for n in networks)
+        ensemble.base, ensemble.history = base, []
+        return ensemble
+
+    def network_card(self) -> dict[str, object]:
+        """The members' network."""
+        return self._models()[0].network_card()
+
+    def _models(self) -> list[NetworkMethod]:
+        return [member for member in self.members if isinstance(member, NetworkMethod)]
+
+
+class _EnsemblePredictor(Predictor):
+    """Predicts with ⌈S/M⌉ draws of each of M members; with S = 0, with the mean weights of the first alone."""
+
+    def __init__(self, models: list[NetworkMethod], samples: int, seed: int | None) -> None:
+        if samples == 0:
+            self._parts: list[Predictor] = [models[0].predictor(0, None)]
+            return
+        base = check_seed(seed)
+        each = -(-samples // len(models))
+        self._parts = [model.predictor(each, derive(base, i)) for i, model in enumerate(models)]
+
+    def __call__(self, x: Any, batch_size: int | None = None) -> Predictive:
+        """The equal mixture of the members' predictive distributions."""
+        return Predictive.mixture([part(x, batch_size) for part in self._parts])
+
+
+def _networks(source: Any, members: int | None) -> list[nn.Module]:
+    if isinstance(source, list | tuple):
+        if not source or (members is not None and members != len(source)):
+            raise InputError(f"members={members}, but {len(source)} networks were given; leave members out")
+        return list(source)
+    count = 5 if members is None else members
+    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+        raise InputError(f"members must be 1 or more, got {members!r}")
+    if isinstance(source, nn.Module):
+        return [initialise_anew(copy.deepcopy(source)) for _ in range(count)]
+    if callable(source):
+        return [source() for _ in range(count)]
+    raise InputError(f"net_or_factory must be a network, a callable that makes one, or a list, got {source!r}")
+
+
+def initialise_anew(net: nn.Module) -> nn.Module:
+    """Give every parameter of ``net`` a new random start, by its module's own ``reset_parameters``."""
+    for path, module in net.named_modules():
+        reset = getattr(module, "reset_parameters", None) or getattr(module, "_reset_parameters", None)
+        if callable(reset):
+            reset()
+        elif next(module.parameters(recurse=False), None) is not None:
+            raise UnsupportedError(
+                f"{path or type(net).__name__} holds parameters but has no reset_parameters, so copies of it cannot start "
+                "apart; pass a factory instead: DeepEnsemble(lambda: MyNet(), ...)"
+            )
+    return net
+
+
+def _own(options: dict[str, Any]) -> dict[str, Any]:
+    """Options for one member, with a likelihood of its own."""
+    return {key: copy.deepcopy(value) if key == "likelihood" else value for key, value in options.items()}

@@ -1,0 +1,70 @@
+"""The maximum a posteriori estimate: one network, regularised by a prior; the baseline of every comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from credo.functional import Caller, Forward
+from credo.likelihoods import Likelihood
+from credo.methods.base import NetworkMethod, NetworkPredictor, Terms, check_samples
+from credo.posteriors.point import PointMass
+from credo.priors import Normal, Prior, resolve, to_config, to_device
+from credo.selection import select
+
+
+class MAP(NetworkMethod):
+    r"""The weights that maximise log p(D | w) + log p(w). Its predictive has no epistemic part.
+
+    Args:
+        net: any ``nn.Module``.
+        likelihood: p(y | f(x)); ``None`` follows from the target's dtype.
+        prior: p(w); a wide one, ``Normal(0, 1e3)``, approaches maximum likelihood.
+        bayesian: name pattern or patterns of the parameters the prior is put on.
+        forward: ``callable(net, x)`` for networks with unusual inputs or outputs.
+    """
+
+    posterior: PointMass
+
+    def __init__(
+        self,
+        net: nn.Module,
+        likelihood: Likelihood | None = None,
+        prior: Prior | None = None,
+        *,
+        bayesian: str | Sequence[str] = "*",
+        forward: Forward | None = None,
+    ) -> None:
+        super().__init__(net, likelihood, forward)
+        self.prior: Prior = Normal(0.0, 1.0) if prior is None else prior
+        self.bayesian = bayesian
+        self.posterior = PointMass(net, select(net, bayesian))
+        self._priors = resolve(self.prior, {name: w.shape for name, w in self.posterior.mean().items()})
+
+    def terms(self, x: Any, y: Tensor, sample_weight: Tensor | None = None) -> Terms:
+        """Negative log likelihood per datum and −log p(w)."""
+        output = Caller(self.net, self.call)(x)
+        return Terms(self.weighted_nll(self.likelihood.log_prob(output, y), sample_weight), self.kl())
+
+    def kl(self) -> Tensor:
+        """−log p(w), in nats."""
+        device = self.device
+        return torch.stack(
+            [
+                -to_device(prior, device).log_prob(self.net.get_parameter(name)).sum()
+                for name, prior in self._priors.items()
+            ]
+        ).sum()
+
+    def predictor(self, samples: int, seed: int | None) -> NetworkPredictor:
+        """Every draw is the same, so one is enough."""
+        check_samples(samples)
+        return NetworkPredictor(self, 0, None)
+
+    def own_config(self) -> dict[str, object]:
+        """What JSON can hold of the arguments."""
+        bayesian = self.bayesian if isinstance(self.bayesian, str) else list(self.bayesian)
+        return {"prior": to_config(self.prior), "bayesian": bayesian}

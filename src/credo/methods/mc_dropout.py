@@ -1,0 +1,198 @@
+r"""MC dropout: dropout at prediction time as draws from an approximate posterior.
+
+With W = diag(z)·M, z ~ Bernoulli(1 − p), and the prior N(0, l⁻²) on every weight, the KL of Gal & Ghahramani is,
+up to a constant, (1 − p)·l²/2·‖M‖² + l²/2·‖b‖². Torch rescales kept activations by 1/(1 − p), so the parameter it
+stores is W̄ = (1 − p)·M, and the penalty beside −mean log p(y | x, w) reads
+
+    l²/(2N(1 − p))·‖W̄‖² + l²/(2N)·‖b‖².
+
+The paper divides a Gaussian −log p = τ/2·(y − f)² + … by τ and writes λ·‖M‖² beside the squared error, with
+λ = (1 − p)·l²/(2Nτ): the same objective. τ⁻¹, the noise variance of ``Gaussian(noise=τ**-0.5)``, is part of the
+predictive variance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from credo.errors import InputError, UnsupportedError
+from credo.functional import Caller, Forward, Replica, count_rows
+from credo.likelihoods import Likelihood
+from credo.methods._noise_hooks import channel_dim, noisy_layers, plan_estimators
+from credo.methods.base import NetworkMethod, Terms
+from credo.posteriors.dropout import WeightDropout, weight_layers
+from credo.posteriors.dropout_layers import LayerDropout, has_dropout
+from credo.selection import match_one, select, tied
+
+
+class MCDropout(NetworkMethod):
+    r"""Dropout read as variational inference, on a network as it is or with dropout put before its weight layers.
+
+    Without ``p``, the network's own dropout layers are used, and a trained network needs no retraining. With
+    ``p``, dropout stands before every weight layer, by hooks on a private replica; the network itself stays as
+    it is. In training every row has its own mask; in prediction a draw is one mask set for all rows.
+
+    Args:
+        net: any ``nn.Module``.
+        likelihood: p(y | f(x)); ``None`` follows from the target's dtype.
+        p: the rate at which inputs of weight layers are dropped, or a mapping from weight-name patterns to
+            rates; ``None`` uses the dropout layers that the network has.
+        length_scale: l, the inverse of the prior's standard deviation.
+        weight_noise: σ of the family W = diag(z)·M + σ·ε; needs ``p``.
+        forward: ``callable(net, x)`` for networks with unusual inputs or outputs.
+
+    Reference: Y. Gal, Z. Ghahramani, "Dropout as a Bayesian approximation: representing model uncertainty in deep
+    learning", ICML 2016.
+    """
+
+    posterior: WeightDropout | LayerDropout
+
+    def __init__(
+        self,
+        net: nn.Module,
+        likelihood: Likelihood | None = None,
+        *,
+        p: float | Mapping[str, float] | None = None,
+        length_scale: float = 1.0,
+        weight_noise: float = 0.0,
+        forward: Forward | None = None,
+    ) -> None:
+        super().__init__(net, likelihood, forward)
+        if not length_scale >= 0:
+            raise InputError(f"length_scale must be 0 or more, got {length_scale}")
+        if not weight_noise >= 0:
+            raise InputError(f"weight_noise is a standard deviation and must be 0 or more, got {weight_noise}")
+        if p is None and weight_noise > 0:
+            raise InputError("weight_noise needs dropout before the weight layers: pass p as well")
+        self.p, self.length_scale, self.weight_noise = p, float(length_scale), float(weight_noise)
+        if p is None:
+            if not has_dropout(net):
+                raise InputError(
+                    "the network has no dropout layer with a rate above 0; pass p=0.1 to put dropout before every "
+                    "weight layer, or add nn.Dropout to the network"
+                )
+            self.posterior = LayerDropout()
+        else:
+            units = weight_layers(net)
+            if not units:
+                raise InputError("the network has no weight layer that dropout could stand before")
+            rates = {name: _rate(p, name, list(units)) for name in units}
+            self.posterior = WeightDropout(net, units, rates, self.weight_noise)
+        self._build_replica()
+
+    def terms(self, x: Any, y: Tensor, sample_weight: Tensor | None = None) -> Terms:
+        """Negative log likelihood per datum under random masks, and the L2 penalty in nats."""
+        if not torch.compiler.is_compiling():
+            self.prepare(x)
+        output = self._noisy_forward(x)
+        return Terms(self.weighted_nll(self.likelihood.log_prob(output, y), sample_weight), self.kl())
+
+    def kl(self) -> Tensor:
+        """l²/(2(1 − p))·‖W̄‖² + l²/2·‖b‖², in nats; p = 0 for weights that no dropout of ours stands before."""
+        rates = self.posterior.rates if isinstance(self.posterior, WeightDropout) else {}
+        squares = [
+            self.net.get_parameter(name).square().sum() / (1.0 - rates.get(name, 0.0)) for name in select(self.net)
+        ]
+        return 0.5 * self.length_scale**2 * torch.stack(squares).sum()
+
+    def prepare(self, x: Any) -> None:
+        """Bring the private replica up to date; at the first batch see which layers can have a mask per row."""
+        self._replica.pull()
+        if not self._masks.plan or self._planned:
+            return
+        probe = Replica(self.net, self.call, own_buffers=True)
+        self._masks.plan = plan_estimators(probe, list(self._masks.plan), "flipout", x)
+        self._planned = True
+
+    def own_config(self) -> dict[str, object]:
+        """What JSON can hold of the arguments."""
+        p = dict(self.p) if isinstance(self.p, Mapping) else self.p
+        return {"p": p, "length_scale": self.length_scale, "weight_noise": self.weight_noise}
+
+    def _noisy_forward(self, x: Any) -> Tensor:
+        if isinstance(self.posterior, LayerDropout):
+            output: Tensor = Caller(self.net, self.call)(x)
+            return output
+        if not self.training:
+            return self._replica({}, x)
+        drawn = [name for name in self.posterior.names() if not self._masks.covers(name)]
+        weights = self.posterior.rsample(drawn)
+        self._masks.begin(count_rows(x))
+        try:
+            output = self._replica(weights, x)
+        finally:
+            self._masks.end()
+        if not torch.compiler.is_compiling():
+            self._replica.push_buffers()
+        return output
+
+    def _build_replica(self) -> None:
+        self._replica = Replica(self.net, self.call, own_buffers=False)
+        rates = self.posterior.rates if isinstance(self.posterior, WeightDropout) else {}
+        layers = noisy_layers(self.net, rates, tied(self.net)) if self.weight_noise == 0 else {}
+        self._masks = _RowMasks(self._replica, {path: rates[f"{path}.weight".lstrip(".")] for path in layers})
+        self._planned = False
+
+    def __getstate__(self) -> dict[str, Any]:
+        private = {"_replica", "_masks", "last_terms"}
+        return {key: value for key, value in super().__getstate__().items() if key not in private}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self.last_terms = None
+        self._build_replica()
+
+
+class _RowMasks:
+    """Pre-hooks that drop the inputs of layers, with a mask for every row that all its positions share."""
+
+    def __init__(self, replica: Replica, rates: Mapping[str, float]) -> None:
+        self.plan: dict[str, str] = dict.fromkeys(rates, "flipout")
+        self.rows, self.active = 0, False
+        self._drawn: dict[str, Tensor] = {}
+        for path, rate in rates.items():
+            replica.net.get_submodule(path).register_forward_pre_hook(self._mask_for(path, rate), with_kwargs=True)
+
+    def begin(self, rows: int) -> None:
+        self.rows, self.active, self._drawn = rows, True, {}
+
+    def end(self) -> None:
+        self.active, self._drawn = False, {}
+
+    def covers(self, name: str) -> bool:
+        path, _, attribute = name.rpartition(".")
+        return attribute == "weight" and self.plan.get(path, "weight") != "weight"
+
+    def _mask_for(self, path: str, rate: float) -> Callable[..., Any]:
+        def hook(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            if self.plan[path] == "weight":
+                return None
+            if torch.is_grad_enabled() and not self.active and layer.training:
+                raise UnsupportedError(
+                    "the network uses gradient checkpointing, which would recompute activations with other masks "
+                    "than the forward pass drew; switch it off in the network"
+                )
+            if not self.active:
+                return None
+            x, rest = (args[0], args[1:]) if args else (kwargs["input"], ())
+            if path not in self._drawn:
+                shape = [1] * x.dim()
+                shape[0] = x.shape[0] if x.shape[0] == self.rows else 1
+                shape[channel_dim(layer)] = x.shape[channel_dim(layer)]
+                kept = torch.rand(shape, device=x.device) >= rate
+                self._drawn[path] = kept.to(x.dtype) / (1.0 - rate)
+            others = {key: value for key, value in kwargs.items() if key != "input"}
+            return (x * self._drawn[path], *rest), others
+
+        return hook
+
+
+def _rate(p: float | Mapping[str, float], name: str, names: list[str]) -> float:
+    rate = match_one(p, name, names) if isinstance(p, Mapping) else p
+    if not 0.0 <= rate < 1.0:
+        raise InputError(f"p is the rate at which inputs are dropped and must lie in [0, 1), got {rate}")
+    return float(rate)

@@ -1,0 +1,55 @@
+"""The contract of a posterior: named draws that a network can be called with."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from credo.errors import InputError
+from credo.functional import Draw, Replica
+from credo.seeding import check_seed
+
+
+class Posterior(nn.Module, ABC):
+    """A distribution over (some of) what a network computes with, usually its parameters.
+
+    A draw is a mapping from names to tensors. Draw number ``s`` of a seed is always the same, whatever was
+    drawn before it, so that draws need not be kept and results do not depend on how they are batched.
+    """
+
+    vectorisable: ClassVar[bool] = True
+    """Whether :meth:`apply` can be mapped over stacked draws."""
+
+    @abstractmethod
+    def names(self) -> list[str]:
+        """The names a draw holds; tied parameters once, frozen and deterministic ones absent."""
+
+    @abstractmethod
+    def mean(self) -> Draw:
+        """The posterior mean, detached."""
+
+    @abstractmethod
+    def draw(self, seed: int, s: int) -> Draw:
+        """Draw number ``s`` of the stream ``seed``, detached."""
+
+    def apply(self, network: Replica, draw: Draw, x: Any) -> Tensor:
+        """The network's output for ``x`` under ``draw``, one function for all rows."""
+        return network(draw, x)
+
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
+        """Make room for saved tensors that exist only in some states of the posterior, such as pruning masks."""
+
+    @torch.no_grad()
+    def sample(self, n: int = 1, seed: int | None = None) -> Draw:
+        """``n`` draws: name → ``[n, *shape]``."""
+        if n < 0:
+            raise InputError(f"n must be 0 or more, got {n}")
+        if n == 0:
+            return {name: value.new_empty(0, *value.shape) for name, value in self.mean().items()}
+        base = check_seed(seed)
+        draws = [self.draw(base, s) for s in range(n)]
+        return {name: torch.stack([draw[name] for draw in draws]) for name in draws[0]}

@@ -1,0 +1,117 @@
+r"""Dropout as a posterior over weights, W = diag(z)·M + σ·ε with z ~ Bernoulli(1 − p).
+
+In torch's convention kept activations are rescaled by 1/(1 − p), so the parameter the network stores is
+W̄ = (1 − p)·M, the mean of the posterior, and a draw is W̄·diag(z)/(1 − p), one z per input unit or channel.
+
+Reference: Y. Gal, Z. Ghahramani, "Dropout as a Bayesian approximation", ICML 2016; for recurrent networks "A
+theoretically grounded application of dropout in recurrent neural networks", NeurIPS 2016.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from credo.functional import Draw
+from credo.posteriors.base import Posterior
+from credo.seeding import generator
+from credo.selection import owners
+
+
+class InputUnits(NamedTuple):
+    """How a weight tensor meets its layer's input."""
+
+    dim: int
+    """The dimension that counts input units or channels."""
+    groups: int = 1
+    """Convolution groups: dimension ``dim`` counts the inputs of one group only."""
+
+
+def weight_layers(net: nn.Module) -> dict[str, InputUnits]:
+    """The weights of ``net`` that dropout can stand before, by parameter name."""
+    found: dict[str, InputUnits] = {}
+    known = {id(p): name for name, p in net.named_parameters()}
+
+    def add(parameter: object, units: InputUnits) -> None:
+        if isinstance(parameter, nn.Parameter) and parameter.requires_grad and id(parameter) in known:
+            found.setdefault(known[id(parameter)], units)
+
+    for module in net.modules():
+        if isinstance(module, nn.Linear):
+            add(module.weight, InputUnits(1))
+        elif isinstance(module, nn.Conv1d | nn.Conv2d | nn.Conv3d):
+            add(module.weight, InputUnits(1, module.groups))
+        elif isinstance(module, nn.ConvTranspose1d | nn.ConvTranspose2d | nn.ConvTranspose3d | nn.Embedding):
+            add(module.weight, InputUnits(0))
+        elif isinstance(module, nn.RNNBase | nn.RNNCellBase | nn.MultiheadAttention):
+            for name, parameter in module.named_parameters(recurse=False):
+                if "weight" in name:
+                    add(parameter, InputUnits(1))
+    return found
+
+
+class WeightDropout(Posterior):
+    """Draws of weights whose input units are dropped at random.
+
+    Args:
+        net: the network.
+        units: for every covered weight, its input units.
+        rates: for every covered weight, the drop rate p.
+        noise: σ, a standard deviation in units of the stored weights.
+    """
+
+    def __init__(
+        self, net: nn.Module, units: Mapping[str, InputUnits], rates: Mapping[str, float], noise: float = 0.0
+    ) -> None:
+        super().__init__()
+        self._owners = owners(net, list(units))
+        self.units, self.rates, self.noise = dict(units), dict(rates), noise
+
+    def names(self) -> list[str]:
+        """The covered weights."""
+        return list(self._owners)
+
+    def mean(self) -> Draw:
+        """The stored weights, detached."""
+        return {name: self._weight(name).detach() for name in self._owners}
+
+    def draw(self, seed: int, s: int) -> Draw:
+        """W̄·diag(z)/(1 − p) + σ·ε, with z and ε from the stream (seed, s)."""
+        drawn = {}
+        with torch.no_grad():
+            for index, name in enumerate(self._owners):
+                source = generator(self._weight(name).device, seed, s, index)
+                drawn[name] = self._sample(name, source)
+        return drawn
+
+    def rsample(self, names: Sequence[str]) -> dict[str, Tensor]:
+        """One differentiable draw of ``names``, from torch's default generator."""
+        return {name: self._sample(name, None) for name in names}
+
+    def _sample(self, name: str, source: torch.Generator | None) -> Tensor:
+        weight, rate = self._weight(name), self.rates[name]
+        dim, groups = self.units[name]
+        inputs = weight.shape[dim] * (groups if dim == 1 else 1)
+        uniform = torch.rand(inputs, device=weight.device, dtype=weight.dtype, generator=source)
+        mask = (uniform >= rate).to(weight.dtype) / (1.0 - rate)
+        shape = [1] * weight.dim()
+        shape[dim] = weight.shape[dim]
+        if groups > 1 and dim == 1:
+            per_group = weight.shape[0] // groups
+            factor = mask.view(groups, *shape[1:]).repeat_interleave(per_group, dim=0)
+        else:
+            factor = mask.view(shape)
+        drawn = weight * factor
+        if self.noise > 0:
+            epsilon = torch.empty_like(weight, requires_grad=False).normal_(generator=source)
+            drawn = drawn + self.noise * epsilon
+        return drawn
+
+    def _weight(self, name: str) -> Tensor:
+        module, attribute = self._owners[name]
+        weight = getattr(module, attribute)
+        assert isinstance(weight, Tensor)
+        return weight

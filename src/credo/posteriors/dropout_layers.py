@@ -1,0 +1,247 @@
+"""The dropout a network already has, as a posterior: one draw is one set of masks, shared by all rows.
+
+Masks enter through a ``TorchFunctionMode`` that answers every functional dropout call, whoever makes it: the
+``nn.Dropout`` family, ``F.dropout`` in a forward, attention. Multi-layer recurrent networks, whose dropout
+happens inside one fused kernel, are run layer by layer. Every module stays in evaluation mode.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
+from torch.overrides import TorchFunctionMode
+
+from credo.errors import UnsupportedError
+from credo.functional import Draw, Replica, count_rows
+from credo.posteriors.base import Posterior
+from credo.seeding import derive, generator
+
+_ELEMENTWISE = (F.dropout, torch.dropout)
+_CHANNELWISE = {F.dropout1d: 1, F.dropout2d: 2, F.dropout3d: 3, torch.feature_dropout: None}
+_ALPHA = (F.alpha_dropout, torch.alpha_dropout)
+_FEATURE_ALPHA = (F.feature_alpha_dropout, torch.feature_alpha_dropout)
+_SELU_FLOOR = 1.7580993408473766
+"""−α·scale of the self-normalising ELU: what alpha dropout sets a dropped unit to, up to its affine map."""
+_FUSED_IN_EVALUATION = (nn.MultiheadAttention, nn.TransformerEncoderLayer, nn.TransformerDecoderLayer)
+
+
+def has_dropout(net: nn.Module) -> bool:
+    """Whether any module of ``net`` drops something at a rate above 0."""
+    for module in net.modules():
+        if isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0:
+            return True
+        if isinstance(module, nn.RNNBase) and module.dropout > 0 and module.num_layers > 1:
+            return True
+        if isinstance(module, nn.MultiheadAttention) and module.dropout > 0:
+            return True
+    return False
+
+
+class LayerDropout(Posterior):
+    """Mask sets for the dropout layers of a network. A draw holds only the number its masks grow from."""
+
+    vectorisable = False
+
+    def names(self) -> list[str]:
+        """One name: the masks have shapes only once there is an input."""
+        return ["masks"]
+
+    def mean(self) -> Draw:
+        """Nothing: without masks a network in evaluation mode computes the mean activation of every layer."""
+        raise UnsupportedError(
+            "the network's own dropout layers have masks, not a weight posterior; "
+            "use MCDropout(net, p=...) for draws of weights"
+        )
+
+    def draw(self, seed: int, s: int) -> Draw:
+        """The seed of mask set ``s``."""
+        return {"masks": torch.tensor(derive(seed, s))}
+
+    def sample(self, n: int = 1, seed: int | None = None) -> Draw:
+        """Not offered: masks are no weights."""
+        return self.mean()
+
+    def apply(self, network: Replica, draw: Draw, x: Any) -> Tensor:
+        """The output for ``x`` with mask set ``draw``."""
+        for module in network.net.modules():
+            if isinstance(module, _FUSED_IN_EVALUATION):
+                module.training = True
+            if isinstance(module, nn.RNNBase) and "forward" not in vars(module):
+                if module.dropout > 0 and module.num_layers > 1:
+                    module.forward = _Layered(module)
+        with SharedMasks(int(draw["masks"]), count_rows(x)):
+            return network({}, x)
+
+
+class SharedMasks(TorchFunctionMode):
+    """Answers dropout calls with masks that do not depend on the row; the k-th call of a pass gets mask k.
+
+    Args:
+        seed: of the mask set.
+        rows: number of rows of the batch.
+    """
+
+    def __init__(self, seed: int, rows: int) -> None:
+        super().__init__()
+        self.seed, self.rows = seed, rows
+        self._calls = 0
+        self._heads = 1
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func in _ELEMENTWISE:
+            return self._drop(*_arguments(args, kwargs))
+        if func in _CHANNELWISE:
+            x, p = _arguments(args, kwargs)
+            spatial = _CHANNELWISE[func]
+            return self._drop(x, p, channelwise=x.dim() - 2 if spatial is None else spatial)
+        if func in _ALPHA:
+            return self._alpha(*_arguments(args, kwargs), channelwise=None)
+        if func in _FEATURE_ALPHA:
+            x, p = _arguments(args, kwargs)
+            return self._alpha(x, p, channelwise=x.dim() - 2)
+        if func is F.multi_head_attention_forward:
+            self._heads = args[4] if len(args) > 4 else kwargs["num_heads"]
+            with self:
+                return func(*args, **kwargs)
+        if func is F.scaled_dot_product_attention:
+            return self._attention(*args, **kwargs)
+        return func(*args, **kwargs)
+
+    def mask(self, shape: list[int], p: float, device: torch.device, dtype: torch.dtype) -> Tensor:
+        """The next mask of this pass: 1 with probability 1 − p, else 0."""
+        self._calls += 1
+        source = generator(device, self.seed, self._calls)
+        return (torch.rand(shape, device=device, generator=source) >= p).to(dtype)
+
+    def _row_free(self, x: Tensor) -> tuple[list[int], list[int]]:
+        """A view of ``x`` with the rows in one dimension, and the shape of a mask that is the same for all rows."""
+        shape = list(x.shape)
+        if x.dim() == 0 or self.rows == 0:
+            return shape, shape
+        if shape[0] == self.rows * self._heads and self._heads > 1:
+            view = [self.rows, self._heads, *shape[1:]]
+        elif shape[0] == self.rows:
+            view = shape
+        elif x.dim() > 2 and shape[1] == self.rows:
+            return shape, [shape[0], 1, *shape[2:]]
+        elif shape[0] % self.rows == 0:
+            view = [self.rows, shape[0] // self.rows, *shape[1:]]
+        else:
+            return shape, shape
+        return view, [1, *view[1:]]
+
+    def _noise(self, x: Tensor, p: float, channelwise: int | None) -> Tensor:
+        """Zeros and ones that broadcast against ``x``."""
+        if channelwise is None:
+            view, shape = self._row_free(x)
+            mask = self.mask(shape, p, x.device, x.dtype)
+            return mask if view == list(x.shape) else mask.expand(view).reshape(x.shape)
+        channel = x.dim() - channelwise - 1
+        shape = [1] * x.dim()
+        shape[channel] = x.shape[channel]
+        return self.mask(shape, p, x.device, x.dtype)
+
+    def _drop(self, x: Tensor, p: float, channelwise: int | None = None) -> Tensor:
+        if p <= 0:
+            return x
+        return x * self._noise(x, p, channelwise) / (1.0 - p) if p < 1 else torch.zeros_like(x)
+
+    def _alpha(self, x: Tensor, p: float, channelwise: int | None) -> Tensor:
+        if p <= 0:
+            return x
+        if p >= 1:
+            return torch.zeros_like(x)
+        noise = self._noise(x, p, channelwise)
+        a = 1.0 / math.sqrt((_SELU_FLOOR**2 * p + 1.0) * (1.0 - p))
+        return a * (x * noise + _SELU_FLOOR * (noise - 1.0 + p))
+
+    def _attention(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attn_mask: Tensor | None = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        **options: Any,
+    ) -> Tensor:
+        if dropout_p <= 0:
+            return F.scaled_dot_product_attention(query, key, value, attn_mask, 0.0, is_causal, **options)
+        if options.get("enable_gqa"):
+            raise UnsupportedError("MC dropout inside grouped-query attention is not offered; set its dropout to 0")
+        scores = query @ key.transpose(-2, -1) * (options.get("scale") or query.shape[-1] ** -0.5)
+        if is_causal:
+            allowed = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
+            scores = scores.masked_fill(~allowed, -math.inf)
+        if attn_mask is not None:
+            scores = scores.masked_fill(~attn_mask, -math.inf) if attn_mask.dtype == torch.bool else scores + attn_mask
+        return self._drop(scores.softmax(-1), dropout_p) @ value
+
+
+class _Layered(nn.Module):
+    """A recurrent network run layer by layer, so that dropout between layers is a call that can be answered."""
+
+    def __init__(self, rnn: nn.RNNBase) -> None:
+        super().__init__()
+        self._rnn = [rnn]
+        directions = 2 if rnn.bidirectional else 1
+        width = directions * (rnn.proj_size or rnn.hidden_size)
+        extra: dict[str, Any] = {"proj_size": rnn.proj_size} if isinstance(rnn, nn.LSTM) else {}
+        if type(rnn) is nn.RNN:
+            extra["nonlinearity"] = rnn.nonlinearity
+        layers = []
+        for k in range(rnn.num_layers):
+            layer = type(rnn)(
+                rnn.input_size if k == 0 else width,
+                rnn.hidden_size,
+                bias=rnn.bias,
+                batch_first=rnn.batch_first,
+                bidirectional=rnn.bidirectional,
+                device="meta",
+                **extra,
+            )
+            for name, _ in list(layer.named_parameters()):
+                layer.register_parameter(name, getattr(rnn, name.replace("_l0", f"_l{k}")))
+            layers.append(layer)
+        self.layers = nn.ModuleList(layers)
+
+    def forward(self, x: Any, hx: Any = None) -> Any:
+        """As the recurrent network's own forward, with dropout between layers."""
+        rnn = self._rnn[0]
+        directions = 2 if rnn.bidirectional else 1
+        finals = []
+        for k, layer in enumerate(self.layers):
+            if k:
+                x = self._drop(x, rnn.dropout)
+            x, final = layer(x, _part(hx, slice(k * directions, (k + 1) * directions)))
+            finals.append(final)
+        if isinstance(finals[0], tuple):
+            return x, tuple(torch.cat(parts) for parts in zip(*finals, strict=True))
+        return x, torch.cat(finals)
+
+    def _drop(self, x: Any, p: float) -> Any:
+        if not isinstance(x, PackedSequence):
+            return F.dropout(x, p)
+        times = torch.repeat_interleave(torch.arange(len(x.batch_sizes)), x.batch_sizes).to(x.data.device)
+        steps = torch.ones(1, len(x.batch_sizes), x.data.shape[-1], device=x.data.device, dtype=x.data.dtype)
+        factor = F.dropout(steps.expand(int(x.batch_sizes[0]), -1, -1), p)[0]
+        return x._replace(data=x.data * factor[times])
+
+
+def _part(hx: Any, rows: slice) -> Any:
+    if hx is None:
+        return None
+    return tuple(h[rows] for h in hx) if isinstance(hx, tuple) else hx[rows]
+
+
+def _arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Tensor, float]:
+    """Input and rate of a dropout call, whichever way they were passed."""
+    x = args[0] if args else kwargs["input"]
+    p = args[1] if len(args) > 1 else kwargs.get("p", 0.5)
+    return x, float(p)

@@ -1,0 +1,224 @@
+r"""A Gaussian posterior with independent weights, q(w | θ) = ∏ᵢ N(wᵢ; μᵢ, σᵢ²), σ = softplus(ρ)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.distributions import Distribution, Normal, kl_divergence
+
+from credo.errors import InputError, UnsupportedError, unknown_name
+from credo.functional import Draw
+from credo.posteriors._gaussian_kl import gaussian_kl
+from credo.posteriors.base import Posterior
+from credo.priors import Prior, resolve, to_device
+from credo.seeding import generator, seeded
+from credo.selection import owners
+
+_KL_CHOICES = ("auto", "analytic", "sampled")
+
+
+class MeanField(Posterior):
+    r"""q(w | θ) over the named parameters of a network. The network's parameters *are* μ; only ρ is added.
+
+    Args:
+        net: the network.
+        names: the parameters to cover, as :func:`credo.selection.select` returns them.
+        initial_scale: σ at the start, for every weight.
+
+    Reference: C. Blundell et al., "Weight uncertainty in neural networks", ICML 2015.
+    """
+
+    def __init__(self, net: nn.Module, names: Sequence[str], initial_scale: float = 0.01) -> None:
+        super().__init__()
+        if not (initial_scale > 0 and math.isfinite(initial_scale)):
+            raise InputError(f"initial_scale must be positive and finite, got {initial_scale}")
+        self._owners = owners(net, names)
+        self.rho = nn.Module()
+        self.kept = nn.Module()
+        initial_rho = initial_scale + math.log(-math.expm1(-initial_scale))
+        for name in names:
+            self.rho.register_parameter(_key(name), nn.Parameter(torch.full_like(self._mean(name), initial_rho)))
+
+    def names(self) -> list[str]:
+        """The covered parameters."""
+        return list(self._owners)
+
+    def mean(self) -> Draw:
+        """μ, detached."""
+        return {name: self._mean(name).detach() for name in self._owners}
+
+    def scale(self) -> dict[str, Tensor]:
+        """σ = softplus(ρ), differentiable; zero where a weight was pruned."""
+        return {name: self._scale(name) for name in self._owners}
+
+    def draw(self, seed: int, s: int) -> Draw:
+        """w = μ + σ·ε with ε from the stream (seed, s)."""
+        drawn = {}
+        with torch.no_grad():
+            for index, name in enumerate(self._owners):
+                mean = self._mean(name)
+                noise = torch.empty_like(mean).normal_(generator=generator(mean.device, seed, s, index))
+                drawn[name] = noise.mul_(self._scale(name)).add_(mean)
+        return drawn
+
+    def rsample(self, names: Sequence[str], scale: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """One reparameterised draw of ``names``, w = μ + σ·ε, from torch's default generator."""
+        return {name: torch.addcmul(self._mean(name), scale[name], torch.randn_like(scale[name])) for name in names}
+
+    def kl(self, prior: Prior, samples: int = 1, seed: int | None = None, kind: str = "auto") -> Tensor:
+        """KL(q ‖ prior) in nats, summed over all weights; see :meth:`kl_by_name`."""
+        return torch.stack(list(self.kl_by_name(prior, samples, seed, kind).values())).sum()
+
+    def kl_by_name(
+        self, prior: Prior, samples: int = 1, seed: int | None = None, kind: str = "auto"
+    ) -> dict[str, Tensor]:
+        r"""KL(q ‖ prior) of every parameter tensor, in nats; differentiable.
+
+        Args:
+            prior: a distribution, or a mapping from name patterns to distributions.
+            samples: draws for the Monte Carlo estimate, where one is needed.
+            seed: for the Monte Carlo estimate.
+            kind: ``"analytic"`` insists on the closed form (SGVB B), ``"sampled"`` on the estimate
+                E_q[log q − log p] (SGVB A), ``"auto"`` takes the closed form where one is known.
+        """
+        if samples < 1:
+            raise InputError(f"samples must be 1 or more, got {samples}")
+        priors = resolve(prior, {name: self._mean(name).shape for name in self._owners})
+        device = next(iter(self.rho.parameters())).device
+        kinds = choose_kl(kind, priors)
+        with seeded(seed, device):
+            return {n: self.kl_of(n, to_device(priors[n], device), kinds[n], samples) for n in self._owners}
+
+    def kl_of(
+        self, name: str, prior: Distribution, kind: str, samples: int = 1, weight: Tensor | None = None
+    ) -> Tensor:
+        """``"analytic"`` or ``"sampled"`` KL of one parameter tensor; ``weight`` is a draw to use for the latter."""
+        mean, rho = self._mean(name), self._rho(name)
+        kept = self._kept(name)
+        if kind == "analytic":
+            if isinstance(prior, Normal) and kept is None:
+                return gaussian_kl(mean, rho, prior.loc, prior.scale)
+            divergence = kl_divergence(self._distribution(name), prior)
+        else:
+            q = self._distribution(name)
+            draws = weight.unsqueeze(0) if weight is not None else q.rsample((samples,))
+            divergence = (q.log_prob(draws) - prior.log_prob(draws)).mean(0)
+        return divergence.sum() if kept is None else (divergence * kept).sum()
+
+    def log_prob(self, weights: Mapping[str, Tensor]) -> Tensor:
+        """log q(w), summed over all weights."""
+        return torch.stack([self._distribution(n).log_prob(weights[n]).sum() for n in self._owners]).sum()
+
+    def snr(self) -> dict[str, Tensor]:
+        """Signal-to-noise ratio |μ|/σ of every weight (Blundell et al. 2015, section 3.3); 0 where pruned."""
+        ratios = {}
+        for name in self._owners:
+            ratio = self._mean(name).detach().abs() / F.softplus(self._rho(name).detach())
+            kept = self._kept(name)
+            ratios[name] = ratio if kept is None else ratio * kept
+        return ratios
+
+    @torch.no_grad()
+    def prune(self, fraction: float) -> int:
+        """Set the ``fraction`` of weights with the lowest signal-to-noise ratio to exactly zero, for good.
+
+        A pruned weight is 0 in every draw, leaves the KL, and stays 0 under further training.
+
+        Returns:
+            The number of weights that are zero now.
+        """
+        if not 0.0 <= fraction <= 1.0:
+            raise InputError(f"fraction must lie between 0 and 1, got {fraction}")
+        snr = self.snr()
+        ranking = torch.cat([ratio.flatten() for ratio in snr.values()]).argsort(stable=True)
+        pruned = torch.zeros_like(ranking, dtype=torch.bool)
+        pruned[ranking[: round(fraction * len(ranking))]] = True
+        parts = pruned.split([ratio.numel() for ratio in snr.values()])
+        for name, part in zip(snr, parts, strict=True):
+            self.keep(name, ~part.view_as(snr[name]))
+        self.enforce_pruning()
+        return int(pruned.sum())
+
+    def keep(self, name: str, mask: Tensor) -> None:
+        """Mark the weights of ``name`` to keep (``True``) or prune (``False``), on top of earlier pruning."""
+        before = self._kept(name)
+        mask = mask if before is None else mask & before
+        self.kept.register_buffer(_key(name), mask)
+
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
+        """Register the masks of a posterior that was pruned before it was saved."""
+        for name in self._owners:
+            if f"kept.{_key(name)}" in tensors:
+                self.keep(name, torch.ones_like(self._mean(name), dtype=torch.bool))
+
+    @torch.no_grad()
+    def enforce_pruning(self) -> None:
+        """Put the means of pruned weights back to zero, after an optimiser moved them."""
+        for name in self._owners:
+            kept = self._kept(name)
+            if kept is not None:
+                self._mean(name).mul_(kept)
+
+    @property
+    def is_pruned(self) -> bool:
+        """Whether any weight was pruned."""
+        return bool(self.kept._buffers)
+
+    def _mean(self, name: str) -> Tensor:
+        module, attribute = self._owners[name]
+        mean = getattr(module, attribute)
+        assert isinstance(mean, Tensor)
+        return mean
+
+    def _rho(self, name: str) -> Tensor:
+        rho = self.rho._parameters[_key(name)]
+        assert rho is not None
+        return rho
+
+    def _kept(self, name: str) -> Tensor | None:
+        return self.kept._buffers.get(_key(name))
+
+    def _scale(self, name: str) -> Tensor:
+        scale = F.softplus(self._rho(name))
+        kept = self._kept(name)
+        return scale if kept is None else scale * kept
+
+    def _distribution(self, name: str) -> Normal:
+        """q of one tensor, with σ kept off zero, so that log σ and its gradient stay finite far down the tail."""
+        scale = F.softplus(self._rho(name))
+        return Normal(self._mean(name), scale.clamp_min(torch.finfo(scale.dtype).tiny), validate_args=False)
+
+
+def has_closed_form(prior: Distribution) -> bool:
+    """Whether KL(Normal ‖ prior) is known in closed form."""
+    probe = Normal(torch.zeros(()), torch.ones(()), validate_args=False)
+    try:
+        kl_divergence(probe, to_device(prior, torch.device("cpu")))
+    except NotImplementedError:
+        return False
+    return True
+
+
+def choose_kl(kind: str, priors: Mapping[str, Distribution]) -> dict[str, str]:
+    """``"analytic"`` or ``"sampled"`` for every parameter, given what was asked for and what is known."""
+    if kind not in _KL_CHOICES:
+        raise unknown_name("kl", kind, _KL_CHOICES)
+    chosen = {}
+    for name, prior in priors.items():
+        known = kind != "sampled" and has_closed_form(prior)
+        if kind == "analytic" and not known:
+            raise UnsupportedError(
+                f"kl='analytic', but KL(Normal ‖ {type(prior).__name__}) of {name!r} has no known closed form; "
+                "use kl='auto' or kl='sampled'"
+            )
+        chosen[name] = "analytic" if known else "sampled"
+    return chosen
+
+
+def _key(name: str) -> str:
+    """A parameter name as a registration key, which may not hold a dot."""
+    return name.replace(".", "/")

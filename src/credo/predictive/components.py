@@ -1,0 +1,227 @@
+"""The components of a predictive mixture: p(y | f_s(x_b)) for every draw s and row b."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import torch
+from torch import Tensor
+
+from credo.errors import InputError
+
+if TYPE_CHECKING:
+    from typing import Self
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Components(ABC):
+    """``[S, B, ...]`` univariate distributions, independent given the draw. Every tensor it holds has that shape."""
+
+    name: ClassVar[str]
+
+    @property
+    @abstractmethod
+    def draws(self) -> Tensor:
+        """The mean function of every draw, ``[S, B, ...]``; probabilities where targets are classes."""
+
+    @property
+    @abstractmethod
+    def target_shape(self) -> torch.Size:
+        """``[B, ...]``."""
+
+    @abstractmethod
+    def check_form(self, y: Tensor) -> None:
+        """Refuse targets of the wrong dtype or shape. Static: it may run inside ``torch.compile``."""
+
+    @abstractmethod
+    def check_values(self, y: Tensor) -> None:
+        """Refuse targets the distribution cannot put out. Looks at the numbers: not for compiled code."""
+
+    @abstractmethod
+    def log_density(self, y: Tensor) -> Tensor:
+        """log p(y | f_s(x_b)), elementwise, ``[S, B, ...]``. Unchecked; broadcasts over draws."""
+
+    @abstractmethod
+    def sample(self, generator: torch.Generator | None) -> Tensor:
+        """One target from each component, ``[S, B, ...]``."""
+
+    @property
+    def parameter(self) -> Tensor:
+        """One of the tensors, for its number of draws, its dtype and its device."""
+        return next(iter(self._tensors.values()))
+
+    def check(self, y: Tensor) -> None:
+        """Refuse targets that do not fit by dtype, shape or value."""
+        self.check_form(y)
+        self.check_values(y)
+
+    def row_log_prob(self, y: Tensor) -> Tensor:
+        """The joint log density of each row of ``y [B, ...]`` under each draw, ``[S, B]``."""
+        self.check_form(y)
+        log_p = self.log_density(y)
+        return log_p.sum(dim=tuple(range(2, log_p.ndim))) if log_p.ndim > 2 else log_p
+
+    def map(self, function: Callable[[Tensor], Tensor]) -> Self:
+        """The components with ``function`` applied to every tensor."""
+        return dataclasses.replace(self, **{name: function(t) for name, t in self._tensors.items()})
+
+    def join(self, others: list[Self], dim: int) -> Self:
+        """The components with those of ``others`` concatenated behind them along ``dim`` (0: draws, 1: rows)."""
+        parts = [part._tensors for part in (self, *others)]
+        return dataclasses.replace(self, **{name: torch.cat([p[name] for p in parts], dim) for name in self._tensors})
+
+    @property
+    def settings(self) -> dict[str, object]:
+        """What two sets of components must share to be joined: everything that is not a tensor."""
+        return {name: value for name, value in self._fields.items() if not isinstance(value, Tensor)}
+
+    @property
+    def _fields(self) -> dict[str, object]:
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+
+    @property
+    def _tensors(self) -> dict[str, Tensor]:
+        return {name: value for name, value in self._fields.items() if isinstance(value, Tensor)}
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class RealComponents(Components):
+    """Components on the real line or on the counts from 0."""
+
+    discrete: ClassVar[bool]
+
+    @property
+    def target_shape(self) -> torch.Size:
+        """``[B, ...]``, the shape of the parameters."""
+        return self.parameter.shape[1:]
+
+    @property
+    @abstractmethod
+    def variance(self) -> Tensor:
+        """``[S, B, ...]``."""
+
+    @property
+    @abstractmethod
+    def entropy(self) -> Tensor:
+        """In nats, ``[S, B, ...]``."""
+
+    @abstractmethod
+    def cdf(self, y: Tensor) -> Tensor:
+        """P(Y ≤ y), ``[S, B, ...]``."""
+
+    @abstractmethod
+    def bracket(self, q: float) -> tuple[Tensor, Tensor]:
+        """Two points ``[B, ...]`` between which every mixture of the draws has its ``q`` quantile."""
+
+    @abstractmethod
+    def grid(self, count: int) -> Tensor:
+        """Points ``[count, S, B, ...]`` in rising order, from one tail of each component to the other."""
+
+    def entropy_by_quadrature(self, count: int = 128) -> Tensor:
+        """−E log p(Y), for families without a usable closed form, ``[S, B, ...]``."""
+        points, weights = quadrature(self.grid(count), self.discrete)
+        log_p = self.log_density(points)
+        return -(weights * log_p.exp() * log_p).sum(0)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ClassComponents(Components):
+    """Components on a finite set of classes. A mixture of them is again one of them."""
+
+    @property
+    @abstractmethod
+    def entropy(self) -> Tensor:
+        """In nats, ``[S, B, ...]`` without the class dimension."""
+
+    @property
+    @abstractmethod
+    def mode(self) -> Tensor:
+        """The most probable class, int64, ``[S, B, ...]`` without the class dimension."""
+
+    @abstractmethod
+    def mixed(self, weights: Tensor | None) -> Self:
+        """The mixture over draws, as a single component, ``[1, B, ...]``."""
+
+    @abstractmethod
+    def kl(self, other: Self) -> Tensor:
+        """KL(self ‖ other), elementwise, ``[S, B, ...]`` without the class dimension."""
+
+
+def average(x: Tensor, weights: Tensor | None) -> Tensor:
+    """Σ_s w_s x_s over dim 0; ``None`` weights are uniform."""
+    if weights is None:
+        return x.mean(0)
+    return (weights.view(-1, *[1] * (x.ndim - 1)) * x).sum(0)
+
+
+def log_average_exp(log_x: Tensor, weights: Tensor | None) -> Tensor:
+    """log Σ_s w_s exp(log x_s) over dim 0, exact in the far tail; ``None`` weights are uniform."""
+    if weights is None:
+        weights = log_x.new_full((len(log_x),), 1 / len(log_x))
+    return torch.logsumexp(log_x + weights.log().view(-1, *[1] * (log_x.ndim - 1)), 0)
+
+
+def quadrature(grid: Tensor, discrete: bool) -> tuple[Tensor, Tensor]:
+    """Points and weights of ∫ g dy ≈ Σ w g, or of Σ_k g(k), on a grid that rises along dim 0.
+
+    Two-point Gauss–Legendre between neighbours for an integral. For a sum over counts the trapezoidal rule, which is
+    the sum itself where the grid holds every count, however often, and interpolates where it skips some.
+    """
+    gaps = grid.diff(dim=0)
+    if discrete:
+        ends = torch.ones_like(grid[:1])
+        return grid, 0.5 * (torch.cat([ends, gaps]) + torch.cat([gaps, ends]))
+    centres, offsets = grid[:-1] + 0.5 * gaps, gaps / math.sqrt(12)
+    return torch.cat([centres - offsets, centres + offsets]), 0.5 * torch.cat([gaps, gaps])
+
+
+def entropy_of(log_p: Tensor, dim: int) -> Tensor:
+    """−Σ p log p along ``dim``, with 0 log 0 = 0."""
+    return -(log_p.exp() * _finite(log_p)).sum(dim)
+
+
+def kl_of(log_p: Tensor, log_q: Tensor, dim: int) -> Tensor:
+    """Σ p (log p − log q) along ``dim``, with 0 log 0 = 0."""
+    return (log_p.exp() * (_finite(log_p) - _finite(log_q))).sum(dim)
+
+
+def _finite(log_p: Tensor) -> Tensor:
+    return log_p.clamp(min=torch.finfo(log_p.dtype).min / 2)
+
+
+def listed(shape: torch.Size) -> str:
+    """A shape as it is written in an error: ``[5, 1]``."""
+    return str(list(shape))
+
+
+def check_shape(y: Tensor, wanted: torch.Size) -> None:
+    """Refuse targets whose shape is not ``wanted``, and say what to do: nothing is broadcast."""
+    if y.shape == wanted:
+        return
+    if y.ndim + 1 == len(wanted) and wanted[-1] == 1 and y.shape == wanted[:-1]:
+        fix = f"reshape y with {'y[:, None]' if y.ndim == 1 else 'y.unsqueeze(-1)'} or squeeze the output"
+    elif y.ndim == len(wanted) + 1 and y.shape[-1] == 1 and y.shape[:-1] == wanted:
+        fix = "squeeze y with y.squeeze(-1)"
+    elif y.ndim > 0 and y.shape[0] != wanted[0]:
+        fix = f"inputs and targets must have the same number of rows, here {wanted[0]} and {y.shape[0]}"
+    else:
+        fix = "the two must agree, nothing is broadcast"
+    raise InputError(f"y has shape {listed(y.shape)}, the network's output calls for {listed(wanted)}: {fix}.")
+
+
+def check_tensor(y: object) -> None:
+    """Refuse targets that are no tensor."""
+    if not isinstance(y, Tensor):
+        raise InputError(f"y must be a tensor, got {type(y).__name__}: convert it with torch.as_tensor(y).")
+
+
+def check_finite(y: Tensor) -> None:
+    """Refuse missing and infinite targets."""
+    bad = int((~torch.isfinite(y)).sum())
+    if bad:
+        raise InputError(f"y holds {bad} value(s) that are NaN or infinite: drop or impute those rows.")

@@ -1,0 +1,83 @@
+"""Poisson components."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from credo.errors import InputError
+from credo.predictive.components import RealComponents, check_finite, check_shape, check_tensor
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class PoissonComponents(RealComponents):
+    """Poisson(y | λ), by its log rate."""
+
+    log_rate: Tensor
+
+    name: ClassVar[str] = "Poisson"
+    discrete: ClassVar[bool] = True
+
+    @property
+    def draws(self) -> Tensor:
+        """λ."""
+        return self.log_rate.exp()
+
+    @property
+    def variance(self) -> Tensor:
+        """λ."""
+        return self.log_rate.exp()
+
+    @property
+    def entropy(self) -> Tensor:
+        """By summation: there is no closed form."""
+        return self.entropy_by_quadrature()
+
+    def check_form(self, y: Tensor) -> None:
+        """Numbers, one per rate."""
+        check_tensor(y)
+        if y.dtype == torch.bool or y.is_complex():
+            raise InputError(f"y has dtype {y.dtype}, counts are needed: call y.float() or y.long().")
+        check_shape(y, self.target_shape)
+
+    def check_values(self, y: Tensor) -> None:
+        """Whole and not negative."""
+        check_finite(y)
+        if bool((y < 0).any()):
+            raise InputError(f"y holds {float(y.min()):g}: counts are 0 or more; for real targets use Gaussian().")
+        if y.is_floating_point() and bool((y != y.floor()).any()):
+            raise InputError("y holds numbers that are not whole, no counts: for real targets use Gaussian().")
+
+    def log_density(self, y: Tensor) -> Tensor:
+        """y log λ − λ − log y!"""
+        y = y.to(self.log_rate.dtype)
+        return y * self.log_rate - self.log_rate.exp() - torch.lgamma(y + 1)
+
+    def sample(self, generator: torch.Generator | None) -> Tensor:
+        """Counts, in the rates' dtype."""
+        return torch.poisson(self.log_rate.exp(), generator=generator)
+
+    def cdf(self, y: Tensor) -> Tensor:
+        """The regularised upper incomplete gamma function Q(⌊y⌋ + 1, λ); not differentiable in y."""
+        rate = self.log_rate.exp()
+        count = y.to(rate.dtype).floor().expand_as(rate)
+        return torch.where(count < 0, 0.0, torch.special.gammaincc(count.clamp(min=0) + 1, rate))
+
+    def bracket(self, q: float) -> tuple[Tensor, Tensor]:
+        """By Cantelli's inequality: λ − √(λ(1−q)/q) ≤ quantile ≤ λ + √(λq/(1−q)), for each draw."""
+        rate = self.log_rate.exp()
+        lower = (rate - (rate * ((1 - q) / q)).sqrt()).floor() - 1
+        upper = (rate + (rate * (q / (1 - q))).sqrt()).ceil()
+        return lower.amin(0).clamp(min=-1), upper.amax(0)
+
+    def grid(self, count: int) -> Tensor:
+        """Every count within λ ± 7√λ (and a few more), or every k-th where they are more than ``count``."""
+        rate = self.log_rate.exp()
+        first = (rate - 7 * rate.sqrt()).floor().clamp(min=0)
+        last = (rate + 7 * rate.sqrt() + 10).ceil()
+        stride = ((last - first) / (count - 1)).ceil().clamp(min=1)
+        steps = torch.arange(count, dtype=rate.dtype, device=rate.device).view(-1, *[1] * rate.ndim)
+        return first + stride * steps

@@ -1,0 +1,199 @@
+r"""What we believe of the weights before the data.
+
+A prior is any univariate ``torch.distributions.Distribution`` over the real line; its parameters broadcast
+against the weight it is put on. A mapping from name patterns to priors gives different layers different
+priors. Where ``torch.distributions.kl`` knows KL(Normal ‖ prior) in closed form, it is used.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import typing
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
+
+import torch
+from torch import Tensor
+from torch.distributions import Distribution, constraints
+from torch.distributions import Laplace as _TorchLaplace
+from torch.distributions import Normal as _TorchNormal
+
+from credo.errors import InputError, LoadError
+from credo.selection import match_one
+
+Prior: TypeAlias = Distribution | Mapping[str, Distribution]
+
+
+class Normal(_TorchNormal):
+    r"""A Gaussian prior, N(w; mean, scale²).
+
+    Args:
+        mean: the prior mean, a number or a tensor of the weight's shape.
+        scale: the prior standard deviation (not a variance).
+    """
+
+    def __init__(self, mean: float | Tensor = 0.0, scale: float | Tensor = 1.0) -> None:
+        _check_positive("scale", scale)
+        super().__init__(mean, scale, validate_args=False)
+
+    def __repr__(self) -> str:
+        return f"Normal(mean={_short(self.loc)}, scale={_short(self.scale)})"
+
+
+class LaplacePrior(_TorchLaplace):
+    r"""A Laplace prior, exp(−|w − mean|/scale)/(2·scale), which favours sparse weights; its std is √2·scale."""
+
+    def __init__(self, mean: float | Tensor = 0.0, scale: float | Tensor = 1.0) -> None:
+        _check_positive("scale", scale)
+        super().__init__(mean, scale, validate_args=False)
+
+    def __repr__(self) -> str:
+        return f"LaplacePrior(mean={_short(self.loc)}, scale={_short(self.scale)})"
+
+
+class ScaleMixture(Distribution):
+    r"""Two zero-mean Gaussians, π·N(w; 0, σ₁²) + (1 − π)·N(w; 0, σ₂²), with σ₁ > σ₂ (Blundell et al. 2015, eq. 7).
+
+    The wide component gives a heavy tail, the narrow one pulls many weights to zero. The density is a
+    logsumexp, so that its gradient is right far into the tail.
+
+    Args:
+        pi: the weight of the wide component, strictly between 0 and 1.
+        sigma1: standard deviation of the wide component.
+        sigma2: standard deviation of the narrow component.
+
+    Reference: C. Blundell, J. Cornebise, K. Kavukcuoglu, D. Wierstra, "Weight uncertainty in neural networks",
+    ICML 2015.
+    """
+
+    arg_constraints: typing.ClassVar[dict[str, constraints.Constraint]] = {}
+    support = constraints.real
+
+    def __init__(self, pi: float = 0.5, sigma1: float = 1.0, sigma2: float = math.exp(-6.0)) -> None:
+        if not 0.0 < pi < 1.0:
+            raise InputError(f"pi must lie strictly between 0 and 1, got {pi}; at 0 or 1 use Normal")
+        _check_positive("sigma1", sigma1)
+        _check_positive("sigma2", sigma2)
+        self.pi, self.sigma1, self.sigma2 = float(pi), float(sigma1), float(sigma2)
+        super().__init__(validate_args=False)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """Elementwise log density, of the shape of ``value``."""
+        square = value.square()
+        wide = math.log(self.pi / self.sigma1) - square * (0.5 / self.sigma1**2)
+        narrow = math.log((1.0 - self.pi) / self.sigma2) - square * (0.5 / self.sigma2**2)
+        return torch.logaddexp(wide, narrow) - 0.5 * math.log(2.0 * math.pi)
+
+    def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:  # type: ignore[override]
+        """Draws of shape ``sample_shape``."""
+        wide = torch.rand(tuple(sample_shape)) < self.pi
+        return torch.randn(tuple(sample_shape)) * torch.where(wide, self.sigma1, self.sigma2)
+
+    @property
+    def mean(self) -> Tensor:
+        """Zero."""
+        return torch.zeros(())
+
+    @property
+    def variance(self) -> Tensor:
+        """π·σ₁² + (1 − π)·σ₂²."""
+        return torch.tensor(self.pi * self.sigma1**2 + (1.0 - self.pi) * self.sigma2**2)
+
+    def __repr__(self) -> str:
+        return f"ScaleMixture(pi={self.pi:g}, sigma1={self.sigma1:g}, sigma2={self.sigma2:g})"
+
+
+def resolve(prior: Prior, shapes: Mapping[str, torch.Size]) -> dict[str, Distribution]:
+    """One checked prior for every parameter.
+
+    Args:
+        prior: a distribution for all, or a mapping from name patterns to distributions; the first pattern
+            that fits a name wins.
+        shapes: the parameters, by name.
+    """
+    if isinstance(prior, Distribution):
+        return {name: _checked(prior, name, shape) for name, shape in shapes.items()}
+    if not isinstance(prior, Mapping):
+        raise InputError(
+            f"prior must be a torch Distribution, or a mapping from name patterns to them, got {type(prior).__name__}"
+        )
+    return {name: _checked(match_one(prior, name, shapes), name, shape) for name, shape in shapes.items()}
+
+
+def to_device(prior: Distribution, device: torch.device) -> Distribution:
+    """A copy of ``prior`` whose parameters live on ``device`` and whose log density skips argument checks."""
+    moved = copy.copy(prior)
+    moved._validate_args = False
+    for key, value in vars(prior).items():
+        if isinstance(value, Tensor):
+            setattr(moved, key, value.to(device))
+        elif isinstance(value, Distribution):
+            setattr(moved, key, to_device(value, device))
+    return moved
+
+
+def to_config(prior: Prior) -> dict[str, object] | None:
+    """What JSON can hold of a prior, or ``None`` where it must be passed to ``credo.load`` again."""
+    if isinstance(prior, Mapping):
+        parts = {pattern: to_config(p) for pattern, p in prior.items()}
+        return None if None in parts.values() else {"name": "by_name", "priors": parts}
+    if isinstance(prior, ScaleMixture):
+        return {"name": "ScaleMixture", "pi": prior.pi, "sigma1": prior.sigma1, "sigma2": prior.sigma2}
+    if isinstance(prior, Normal | LaplacePrior) and prior.loc.dim() == 0 and prior.scale.dim() == 0:
+        return {"name": type(prior).__name__, "mean": prior.loc.item(), "scale": prior.scale.item()}
+    return None
+
+
+def from_config(config: object) -> Prior:
+    """The inverse of :func:`to_config`."""
+    if not isinstance(config, dict) or "name" not in config:
+        raise LoadError(f"a prior must be described by a JSON object with a name, got {config!r}")
+    arguments = {key: value for key, value in config.items() if key != "name"}
+    try:
+        if config["name"] == "by_name":
+            return {str(k): typing.cast(Distribution, from_config(v)) for k, v in arguments["priors"].items()}
+        known = {"Normal": Normal, "LaplacePrior": LaplacePrior, "ScaleMixture": ScaleMixture}
+        return typing.cast(Distribution, known[config["name"]](**arguments))
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise LoadError(f"the prior described as {config!r} is not one credo can build: {error}") from error
+
+
+def _checked(prior: object, name: str, shape: torch.Size) -> Distribution:
+    if not isinstance(prior, Distribution):
+        raise InputError(f"the prior of {name!r} must be a torch Distribution, got {type(prior).__name__}")
+    if prior.event_shape != torch.Size():
+        raise InputError(
+            f"the prior of {name!r} is multivariate (event_shape {list(prior.event_shape)}); "
+            "give a univariate one, it is applied to every weight"
+        )
+    if not _is_real_line(prior):
+        raise InputError(
+            f"the prior of {name!r}, {type(prior).__name__}, does not cover the real line, but weights do; "
+            "use Normal, LaplacePrior, ScaleMixture or another distribution over all real numbers"
+        )
+    try:
+        fits = torch.broadcast_shapes(prior.batch_shape, shape) == shape
+    except RuntimeError:
+        fits = False
+    if not fits:
+        raise InputError(
+            f"the prior of {name!r} has shape {list(prior.batch_shape)}, which does not fit the parameter's {list(shape)}"
+        )
+    return prior
+
+
+def _is_real_line(prior: Distribution) -> bool:
+    try:
+        return prior.support is constraints.real
+    except NotImplementedError:
+        return True
+
+
+def _check_positive(name: str, value: float | Tensor) -> None:
+    if not bool(torch.as_tensor(value).gt(0).all()) or not bool(torch.as_tensor(value).isfinite().all()):
+        raise InputError(f"{name} must be positive and finite, got {value}")
+
+
+def _short(value: Tensor) -> str:
+    return f"{value.item():g}" if value.dim() == 0 else f"tensor{list(value.shape)}"
