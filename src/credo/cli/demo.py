@@ -60,6 +60,7 @@ def curve_table(result: Demo) -> Table:
             f"{row.aleatoric:.3f}",
             f"{row.epistemic_on_data:.3f}",
             f"{row.epistemic_in_gap:.3f}",
+            f"{row.coverage_in_gap:.1%}",
             f"{row.seconds:.1f}",
         )
     return table

@@ -46,12 +46,12 @@ def likelihood_from_config(config: Mapping[str, object]) -> Likelihood:
     """Rebuild a likelihood from its :meth:`~Likelihood.config`; learned values come from the ``state_dict``."""
     if not isinstance(config, Mapping) or "name" not in config:
         raise LoadError(f"a likelihood's config is a mapping with a 'name', got {config!r}.")
-    name = config["name"]
+    name = str(config["name"])
     if name not in _BY_NAME:
         raise LoadError(
             f"unknown likelihood {name!r}: credo knows {', '.join(_BY_NAME)}; pass your own with likelihood=..."
         )
     try:
-        return _BY_NAME[str(name)](**{k: v for k, v in config.items() if k != "name"})
+        return _BY_NAME[name](**{k: v for k, v in config.items() if k != "name"})
     except (TypeError, InputError) as error:
         raise LoadError(f"the config of likelihood {name!r} does not fit: {error}") from error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from numbers import Integral, Real
 
 import torch
 from torch import Tensor, nn
@@ -88,14 +89,14 @@ def halves(outputs: Tensor, dim: int, what: str) -> tuple[Tensor, Tensor]:
 
 def positive(value: object, argument: str) -> float:
     """``value`` as a float, which must be positive and finite."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
+    if isinstance(value, bool) or not isinstance(value, Real) or not 0 < float(value) < math.inf:
         raise InputError(f"{argument} must be a positive number, got {value!r}.")
     return float(value)
 
 
 def whole(value: object, argument: str, least: int | None = None) -> int:
     """``value`` as an int, which must be at least ``least``."""
-    if isinstance(value, bool) or not isinstance(value, int) or (least is not None and value < least):
+    if isinstance(value, bool) or not isinstance(value, Integral) or (least is not None and value < least):
         bound = "" if least is None else f" of {least} or more"
         raise InputError(f"{argument} must be a whole number{bound}, got {value!r}.")
-    return value
+    return int(value)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -25,7 +26,9 @@ class ScaledLikelihood(Likelihood):
         self.initial = positive(initial, "initial")
         self.outputs = whole(outputs, "outputs", least=1)
         self.output_dim = whole(output_dim, "output_dim")
-        self.noise: float | str = "fixed"
+        self.noise: float | str = "per output"
+        if isinstance(noise, (Tensor, np.ndarray)) and noise.ndim == 0:
+            noise = float(noise)
         self.register_parameter("log_scale", None)
         self.register_buffer("fixed_scale", None)
         if isinstance(noise, str):
@@ -33,8 +36,10 @@ class ScaledLikelihood(Likelihood):
                 raise unknown_name("noise", noise, ["learned", "heteroscedastic"])
             self.noise = noise
             if noise == "learned":
-                self.log_scale = nn.Parameter(torch.full([] if outputs == 1 else [outputs], math.log(self.initial)))
-        elif isinstance(noise, (Tensor, Sequence)):
+                self.log_scale = nn.Parameter(
+                    torch.full([] if self.outputs == 1 else [self.outputs], math.log(self.initial))
+                )
+        elif isinstance(noise, (Tensor, Sequence, np.ndarray)):
             scale = torch.as_tensor(noise, dtype=torch.get_default_dtype()).detach().clone()
             if scale.ndim > 1 or scale.numel() == 0 or not bool(((scale > 0) & scale.isfinite()).all()):
                 raise InputError(f"noise must hold one positive standard deviation per output, got {noise!r}.")

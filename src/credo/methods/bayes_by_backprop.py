@@ -93,7 +93,6 @@ class BayesByBackprop(NetworkMethod):
         self._priors = resolve(self.prior, {name: net.get_parameter(name).shape for name in names})
         self._priors_on: dict[torch.device, dict[str, Distribution]] = {}
         self._kl_kinds = choose_kl(kl, self._priors)
-        self._kl_is_exact = "sampled" not in self._kl_kinds.values()
         self.posterior = MeanField(net, names, initial_scale)
         self.estimator, self.kl_kind = estimator, kl
         self.kl_weighting, self.kl_warmup = kl_weighting, int(kl_warmup)
@@ -106,14 +105,25 @@ class BayesByBackprop(NetworkMethod):
         """Negative log likelihood per datum and KL in nats, from ``samples`` draws."""
         if not torch.compiler.is_compiling():
             self.prepare(x)
-        scale = self.posterior.scale()
-        nll, kl = [], []
+        priors = self._device_priors()
+        scale: dict[str, Tensor] = {}
+        kl: list[Tensor] = []
+        to_sample: list[str] = []
+        for name, kind in self._kl_kinds.items():
+            scale[name], exact = self.posterior.scale_and_kl_of(name, priors[name], kind)
+            if exact is None:
+                to_sample.append(name)
+            else:
+                kl.append(exact)
+        nll = []
         for _ in range(self.samples):
-            output, weights = self._noisy_forward(x, scale)
+            output, drawn = self._noisy_forward(x, scale)
             nll.append(self.weighted_nll(self.likelihood.log_prob(output, y), sample_weight))
-            if not kl or not self._kl_is_exact:
-                kl.append(self._kl(weights))
-        return Terms(torch.stack(nll).mean(), torch.stack(kl).mean())
+            kl += [
+                self.posterior.kl_of(name, priors[name], "sampled", weight=drawn.get(name)) / self.samples
+                for name in to_sample
+            ]
+        return Terms(torch.stack(nll).mean(), torch.stack(kl).sum())
 
     def prepare(self, x: Any) -> None:
         """Bring the private replica up to date with the network, and at the first batch plan the noise of each layer."""
@@ -135,7 +145,8 @@ class BayesByBackprop(NetworkMethod):
 
     def kl(self) -> Tensor:
         """KL(q ‖ p) in nats, summed over all Bayesian weights."""
-        return self._kl({})
+        priors = self._device_priors()
+        return torch.stack([self.posterior.kl_of(n, priors[n], kind) for n, kind in self._kl_kinds.items()]).sum()
 
     def kl_weight(self, batch: tuple[int, int] | None) -> float:
         """c = M·π_i for minibatch (i, M); 1 where the weighting is uniform or no minibatch is given."""
@@ -206,14 +217,6 @@ class BayesByBackprop(NetworkMethod):
         if not torch.compiler.is_compiling():
             self._replica.push_buffers()
         return output, weights
-
-    def _kl(self, weights: dict[str, Tensor]) -> Tensor:
-        priors = self._device_priors()
-        kl = [
-            self.posterior.kl_of(name, priors[name], kind, weight=weights.get(name))
-            for name, kind in self._kl_kinds.items()
-        ]
-        return torch.stack(kl).sum()
 
     def _device_priors(self) -> dict[str, Distribution]:
         device = self.device

@@ -1,12 +1,13 @@
-r"""KL between a mean-field Gaussian and a Gaussian prior, in few passes over the weights.
+r"""Scale and KL of a mean-field Gaussian against a Gaussian prior, in few passes over the weights.
 
 With σ = softplus(ρ):
 
     KL = Σ [ log s − log σ + (σ² + (μ − m)²) / (2s²) − ½ ]
-    ∂KL/∂μ = (μ − m)/s²        ∂KL/∂ρ = σ'(ρ)·(σ/s² − 1/σ),   σ'(ρ) = 1 − e^{−σ}
+    ∂KL/∂μ = (μ − m)/s²        ∂KL/∂ρ = σ'(ρ)·σ/s² − σ'(ρ)/σ,   σ'(ρ) = 1/(1 + e^{−ρ})
 
-The derivative is written out because it is cheaper than the graph, and because σ'(ρ)/σ tends to 1 for
-ρ → −∞, where its two factors leave the floating-point range one after the other.
+The derivative is written out because a training step spends much of its time here, and because σ'(ρ)/σ tends
+to 1 for ρ → −∞ while both its factors leave the floating-point range: floored at the same number, their ratio
+keeps the right limit.
 """
 
 from __future__ import annotations
@@ -17,34 +18,39 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-_EXPONENTIAL_BELOW = -37.0
-"""Below this ρ, softplus(ρ) = e^ρ to the last digit of a float64."""
+
+def scale_and_kl(mean: Tensor, rho: Tensor, prior_mean: Tensor, prior_scale: Tensor) -> tuple[Tensor, Tensor]:
+    """σ = softplus(ρ), and KL(N(mean, σ²) ‖ N(prior_mean, prior_scale²)) summed over all elements."""
+    return _ScaleAndKL.apply(mean, rho, prior_mean, prior_scale)  # type: ignore[no-any-return, no-untyped-call]
 
 
-def gaussian_kl(mean: Tensor, rho: Tensor, prior_mean: Tensor, prior_scale: Tensor) -> Tensor:
-    """KL(N(mean, softplus(rho)²) ‖ N(prior_mean, prior_scale²)), summed over all elements."""
-    return _GaussianKL.apply(mean, rho, prior_mean, prior_scale)  # type: ignore[no-any-return, no-untyped-call]
-
-
-class _GaussianKL(torch.autograd.Function):
+class _ScaleAndKL(torch.autograd.Function):
     @staticmethod
-    def forward(mean: Tensor, rho: Tensor, prior_mean: Tensor, prior_scale: Tensor) -> Tensor:
-        scale = F.softplus(rho)
-        log_scale = torch.where(rho < _EXPONENTIAL_BELOW, rho, scale.log())
-        square = scale.square().addcmul_(mean - prior_mean, mean - prior_mean)
-        return (prior_scale.log() - log_scale + 0.5 * (square / prior_scale.square() - 1.0)).sum()
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor, Tensor], output: Tensor) -> None:
-        ctx.save_for_backward(*inputs)
+    def forward(mean: Tensor, rho: Tensor, prior_mean: Tensor, prior_scale: Tensor) -> tuple[Tensor, Tensor]:
+        scale = F.softplus(rho).clamp_min_(torch.finfo(rho.dtype).tiny)
+        if prior_scale.dim() == 0:
+            square = _sum_of_squares(scale) + _sum_of_squares(mean - prior_mean)
+            constant = mean.numel() * (prior_scale.log() - 0.5)
+            kl = constant - scale.log().sum() + 0.5 * square / prior_scale.square()
+        else:
+            square = scale.square().addcmul_(mean - prior_mean, mean - prior_mean)
+            kl = (prior_scale.log() - scale.log() + 0.5 * (square / prior_scale.square() - 1.0)).sum()
+        return scale, kl
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
-        mean, rho, prior_mean, prior_scale = ctx.saved_tensors
-        precision = prior_scale.square().reciprocal()
-        grad_mean = (mean - prior_mean) * precision * grad
-        scale = F.softplus(rho)
-        slope = -torch.expm1(-scale)
-        ratio = torch.where(rho < _EXPONENTIAL_BELOW, torch.ones_like(rho), slope / scale)
-        grad_rho = (slope * scale * precision - ratio) * grad
-        return grad_mean, grad_rho, None, None
+    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, Tensor]) -> None:
+        ctx.save_for_backward(*inputs, output[0])
+
+    @staticmethod
+    def backward(ctx: Any, grad_scale: Tensor, grad_kl: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
+        mean, rho, prior_mean, prior_scale, scale = ctx.saved_tensors
+        pull = grad_kl / prior_scale.square()
+        slope = torch.sigmoid(rho).clamp_min_(torch.finfo(rho.dtype).tiny)
+        grad_rho = torch.addcmul(grad_scale, scale, pull).mul_(slope)
+        grad_rho = grad_rho.sub_(slope.div_(scale).mul_(grad_kl))
+        return (mean - prior_mean).mul_(pull), grad_rho, None, None
+
+
+def _sum_of_squares(values: Tensor) -> Tensor:
+    flat = values.reshape(-1)
+    return torch.dot(flat, flat)

@@ -12,7 +12,7 @@ from torch.distributions import Distribution, Normal, kl_divergence
 
 from credo.errors import InputError, UnsupportedError, unknown_name
 from credo.functional import Draw
-from credo.posteriors._gaussian_kl import gaussian_kl
+from credo.posteriors._gaussian_kl import scale_and_kl
 from credo.posteriors.base import Posterior
 from credo.priors import Prior, resolve, to_device
 from credo.seeding import generator, seeded
@@ -101,13 +101,24 @@ class MeanField(Posterior):
         kept = self._kept(name)
         if kind == "analytic":
             if isinstance(prior, Normal) and kept is None:
-                return gaussian_kl(mean, rho, prior.loc, prior.scale)
+                return scale_and_kl(mean, rho, prior.loc, prior.scale)[1]
             divergence = kl_divergence(self._distribution(name), prior)
         else:
             q = self._distribution(name)
             draws = weight.unsqueeze(0) if weight is not None else q.rsample((samples,))
             divergence = (q.log_prob(draws) - prior.log_prob(draws)).mean(0)
         return divergence.sum() if kept is None else (divergence * kept).sum()
+
+    def scale_and_kl_of(self, name: str, prior: Distribution, kind: str) -> tuple[Tensor, Tensor | None]:
+        """σ of one parameter tensor with its closed-form KL, at the price of little more than one of them.
+
+        The KL is ``None`` where it has to be sampled; then it wants the draw that the likelihood sees.
+        """
+        if kind == "sampled":
+            return self._scale(name), None
+        if isinstance(prior, Normal) and self._kept(name) is None:
+            return scale_and_kl(self._mean(name), self._rho(name), prior.loc, prior.scale)
+        return self._scale(name), self.kl_of(name, prior, kind)
 
     def log_prob(self, weights: Mapping[str, Tensor]) -> Tensor:
         """log q(w), summed over all weights."""

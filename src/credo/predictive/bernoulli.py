@@ -16,7 +16,6 @@ from credo.predictive.components import (
     check_shape,
     check_tensor,
     entropy_of,
-    kl_of,
     log_average_exp,
 )
 
@@ -86,7 +85,3 @@ class BernoulliComponents(ClassComponents):
         """Bernoulli(Σ_s w_s p_s), its logit from log probabilities, so that it keeps its tail."""
         log_p = log_average_exp(self._log_p, weights)
         return type(self)((log_p[..., 1] - log_p[..., 0])[None])
-
-    def kl(self, other: Self) -> Tensor:
-        """KL between two coins."""
-        return kl_of(self._log_p, other._log_p, -1)

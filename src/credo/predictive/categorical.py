@@ -14,7 +14,6 @@ from credo.predictive.components import (
     check_shape,
     check_tensor,
     entropy_of,
-    kl_of,
     listed,
     log_average_exp,
 )
@@ -104,7 +103,3 @@ class CategoricalComponents(ClassComponents):
     def mixed(self, weights: Tensor | None) -> Self:
         """Categorical(Σ_s w_s π_s)."""
         return type(self)(log_average_exp(self.log_p, weights)[None], self.class_dim, self.ignore_index)
-
-    def kl(self, other: Self) -> Tensor:
-        """Σ_c π_c log(π_c/π'_c)."""
-        return kl_of(self.log_p, other.log_p, self.class_dim)

@@ -41,12 +41,10 @@ class ClassPredictive(Predictive):
 
     @property
     def mutual_information(self) -> Tensor:
-        """Σ_s w_s KL(p(y | f_s) ‖ p(y)) in nats."""
-        # A mean of divergences, because the difference of the two entropies cancels where the draws agree.
-        divergence = self.components.kl(self.components.mixed(self.weights))
+        """H[y] − E_s H[y | f_s] in nats."""
         if self.n_draws == 1:
-            return torch.zeros_like(divergence[0])
-        return average(divergence, self.weights).clamp(min=0)
+            return torch.zeros_like(self.aleatoric)
+        return (self.entropy - self.aleatoric).clamp(min=0)
 
     @property
     def mode(self) -> Tensor:

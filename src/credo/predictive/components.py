@@ -120,13 +120,7 @@ class RealComponents(Components):
 
     @abstractmethod
     def grid(self, count: int) -> Tensor:
-        """Points ``[count, S, B, ...]`` in rising order, from one tail of each component to the other."""
-
-    def entropy_by_quadrature(self, count: int = 128) -> Tensor:
-        """−E log p(Y), for families without a usable closed form, ``[S, B, ...]``."""
-        points, weights = quadrature(self.grid(count), self.discrete)
-        log_p = self.log_density(points)
-        return -(weights * log_p.exp() * log_p).sum(0)
+        """About ``count`` points ``[N, B, ...]`` in rising order, fine enough for every component where it has mass."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -147,10 +141,6 @@ class ClassComponents(Components):
     def mixed(self, weights: Tensor | None) -> Self:
         """The mixture over draws, as a single component, ``[1, B, ...]``."""
 
-    @abstractmethod
-    def kl(self, other: Self) -> Tensor:
-        """KL(self ‖ other), elementwise, ``[S, B, ...]`` without the class dimension."""
-
 
 def average(x: Tensor, weights: Tensor | None) -> Tensor:
     """Σ_s w_s x_s over dim 0; ``None`` weights are uniform."""
@@ -164,6 +154,12 @@ def log_average_exp(log_x: Tensor, weights: Tensor | None) -> Tensor:
     if weights is None:
         weights = log_x.new_full((len(log_x),), 1 / len(log_x))
     return torch.logsumexp(log_x + weights.log().view(-1, *[1] * (log_x.ndim - 1)), 0)
+
+
+def pooled(z: Callable[[int], Tensor], count: int, draws: int) -> Tensor:
+    """A grid ``[N, B, ...]`` from the grids ``z(n) [n, S, B, ...]`` of single components: their union, in order."""
+    grid = z(max(count // draws, 10)).flatten(0, 1).sort(0).values
+    return grid[:: 1 + len(grid) // (4 * count)]
 
 
 def quadrature(grid: Tensor, discrete: bool) -> tuple[Tensor, Tensor]:
@@ -182,16 +178,7 @@ def quadrature(grid: Tensor, discrete: bool) -> tuple[Tensor, Tensor]:
 
 def entropy_of(log_p: Tensor, dim: int) -> Tensor:
     """−Σ p log p along ``dim``, with 0 log 0 = 0."""
-    return -(log_p.exp() * _finite(log_p)).sum(dim)
-
-
-def kl_of(log_p: Tensor, log_q: Tensor, dim: int) -> Tensor:
-    """Σ p (log p − log q) along ``dim``, with 0 log 0 = 0."""
-    return (log_p.exp() * (_finite(log_p) - _finite(log_q))).sum(dim)
-
-
-def _finite(log_p: Tensor) -> Tensor:
-    return log_p.clamp(min=torch.finfo(log_p.dtype).min / 2)
+    return -(log_p.exp() * log_p.clamp(min=torch.finfo(log_p.dtype).min)).sum(dim)
 
 
 def listed(shape: torch.Size) -> str:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from credo.errors import InputError
-from credo.predictive.components import RealComponents, check_finite, check_shape, check_tensor
+from credo.predictive.components import RealComponents, check_finite, check_shape, check_tensor, pooled
 
 
 def check_real(y: Tensor, wanted: torch.Size) -> None:
@@ -81,6 +81,10 @@ class GaussianComponents(RealComponents):
         return quantiles.amin(0), quantiles.amax(0)
 
     def grid(self, count: int) -> Tensor:
-        """m + σz, z evenly from −6.5 to 6.5."""
-        z = torch.linspace(-6.5, 6.5, count, dtype=self.mean.dtype, device=self.mean.device)
-        return self.mean + z.view(-1, *[1] * self.mean.ndim) * self.scale
+        """m + σz of all draws, z evenly from −6.5 to 6.5."""
+
+        def of_each(n: int) -> Tensor:
+            z = torch.linspace(-6.5, 6.5, n, dtype=self.mean.dtype, device=self.mean.device)
+            return self.mean + z.view(-1, *[1] * self.mean.ndim) * self.scale
+
+        return pooled(of_each, count, len(self.mean))

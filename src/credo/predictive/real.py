@@ -51,10 +51,9 @@ class RealPredictive(Predictive):
         A quadrature on the grids of all components together, so that narrow ones are resolved among wide ones.
         """
         draws = self.n_draws
-        if draws == 1:
+        if draws == 1 or self.components.target_shape.numel() == 0:
             return torch.zeros_like(self.draws[0])
-        count = max(GRID // draws, 10)
-        return self._by_element(lambda part: _information(part, self.weights, count), 2 * count * draws**2)
+        return self._by_element(lambda part: _information(part, self.weights), 2 * GRID * draws)
 
     @property
     def mode(self) -> Tensor:
@@ -118,11 +117,9 @@ def _bisect(components: RealComponents, weights: Tensor | None, q: float) -> Ten
     return upper
 
 
-def _information(components: RealComponents, weights: Tensor | None, count: int) -> Tensor:
+def _information(components: RealComponents, weights: Tensor | None) -> Tensor:
     """I[y; f] from components ``[S, E]``, ``[E]``."""
-    grid = components.grid(count).flatten(0, 1).sort(0).values
-    grid = grid[:: 1 + len(grid) // (4 * GRID)]
-    points, areas = quadrature(grid, components.discrete)
+    points, areas = quadrature(components.grid(GRID), components.discrete)
     log_p = components.log_density(points[:, None]).transpose(0, 1)
     gain = log_p - log_average_exp(log_p, weights)
     return (areas * average(log_p.exp() * gain, weights)).sum(0).clamp(min=0)

@@ -9,7 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from credo.predictive.components import RealComponents, check_finite
+from credo.predictive.components import RealComponents, check_finite, pooled
 from credo.predictive.gaussian import check_real
 
 
@@ -47,8 +47,10 @@ class StudentTComponents(RealComponents):
 
     @property
     def entropy(self) -> Tensor:
-        """By quadrature: the closed form cancels for large ν."""
-        return self.entropy_by_quadrature()
+        """log σ + (ν+1)/2 · (ψ((ν+1)/2) − ψ(ν/2)) + ½ log ν + log B(½, ν/2); in float64, because it cancels."""
+        half = 0.5 * self.df.double()
+        spread = (half + 0.5) * (torch.digamma(half + 0.5) - torch.digamma(half)) - log_gamma_half_step(half)
+        return self.log_scale + (spread + 0.5 * (2 * math.pi * half).log()).to(self.log_scale.dtype)
 
     def check_form(self, y: Tensor) -> None:
         """Real numbers, one per location."""
@@ -90,11 +92,14 @@ class StudentTComponents(RealComponents):
         return quantiles.amin(0), quantiles.amax(0)
 
     def grid(self, count: int) -> Tensor:
-        """m + σ√ν sinh v, v evenly spaced: its density is cosh(v)^−ν, light-tailed for every ν."""
+        """m + σ√ν sinh v of all draws, v evenly spaced: its density is cosh(v)^−ν, light-tailed for every ν."""
         edge = torch.acosh((20 / self.df).clamp(max=40).exp())
-        steps = torch.linspace(-1, 1, count, dtype=edge.dtype, device=edge.device)
-        sinh = torch.sinh(steps.view(-1, *[1] * edge.ndim) * edge)
-        return self.location + self.scale * self.df.sqrt() * sinh
+
+        def of_each(n: int) -> Tensor:
+            steps = torch.linspace(-1, 1, n, dtype=edge.dtype, device=edge.device).view(-1, *[1] * edge.ndim)
+            return self.location + self.scale * self.df.sqrt() * torch.sinh(steps * edge)
+
+        return pooled(of_each, count, len(edge))
 
 
 def log_gamma_half_step(x: Tensor) -> Tensor:

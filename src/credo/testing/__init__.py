@@ -1,0 +1,14 @@
+"""Conformance checks for your own methods and posteriors: plain functions, to be called from your tests.
+
+    from credo.testing import check_method, check_posterior
+
+    def test_my_method():
+        check_method(lambda net: MyMethod(net, credo.Gaussian(0.1)))
+
+Every method and posterior of credo passes them.
+"""
+
+from credo.testing.method import check_method
+from credo.testing.posterior import check_posterior
+
+__all__ = ["check_method", "check_posterior"]
