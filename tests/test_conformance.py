@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.distributions import StudentT
 
 import credo
+from credo.functional import Draw
 from credo.likelihoods import Likelihood
 from credo.methods import Method
 from credo.posteriors import MeanField, Posterior
@@ -140,3 +141,154 @@ def test_the_kl_contract_holds_for_other_closed_forms(prior: Any) -> None:
 def test_the_kl_contract_holds_for_an_estimate() -> None:
     net = tied_network()
     check_posterior(mean_field(net), net, prior=credo.ScaleMixture(), closed_form=False)
+
+
+class KLOverTheBatch(credo.BayesByBackprop):
+    """Trap 1: the KL divided by the size of the batch."""
+
+    def forward(self, x: Any, y: Tensor, n_data: int | None = None, **options: Any) -> Tensor:
+        if n_data is None:
+            raise credo.errors.InputError("n_data is needed")
+        return super().forward(x, y, len(y) if len(y) < 21 else n_data, **options)
+
+
+class SumOverRows(credo.BayesByBackprop):
+    """A log likelihood that is a sum over the batch."""
+
+    def weighted_nll(self, log_likelihood: Tensor, sample_weight: Tensor | None) -> Tensor:
+        return -log_likelihood.sum()
+
+
+class DisturbsRandomState(credo.BayesByBackprop):
+    """Trap 15."""
+
+    def predictor(self, samples: int, seed: int | None) -> Any:
+        torch.rand(1)
+        return super().predictor(samples, seed)
+
+
+class LeavesTrainMode(credo.BayesByBackprop):
+    """Trap 25."""
+
+    def predictor(self, samples: int, seed: int | None) -> Any:
+        self.net.train()
+        return super().predictor(samples, seed)
+
+
+class MovesWeights(credo.BayesByBackprop):
+    """Trap 24: noise is left in the network."""
+
+    def predictor(self, samples: int, seed: int | None) -> Any:
+        next(self.net.parameters()).data.add_(1e-6)
+        return super().predictor(samples, seed)
+
+
+class IgnoresTheSeed(credo.BayesByBackprop):
+    """Every prediction has the same draws."""
+
+    def predictor(self, samples: int, seed: int | None) -> Any:
+        return super().predictor(samples, 0)
+
+
+class MaskPerRow(credo.MCDropout):
+    """A draw that is no function: its noise depends on the place of a row."""
+
+    def predictor(self, samples: int, seed: int | None) -> Any:
+        whole = super().predictor(samples, seed)
+        evaluate = whole._evaluate
+
+        def by_place(x: Any, batch_size: int | None = None) -> Tensor:
+            outputs = evaluate(x, batch_size)
+            noise = torch.arange(outputs.shape[1]).view(1, -1, *[1] * (outputs.dim() - 2))
+            return outputs + 0.1 * (samples > 0) * noise
+
+        whole._evaluate = by_place  # type: ignore[assignment]
+        return whole
+
+
+class ReturnsNothing(credo.BayesByBackprop):
+    """``fit`` that cannot be chained."""
+
+    def fit(self, data: Any, **options: Any) -> Any:
+        super().fit(data, **options)
+
+
+class LosesItsScales(credo.BayesByBackprop):
+    """Trap 23: something that matters is not in the state_dict."""
+
+    def state_dict(self, *args: Any, **options: Any) -> Any:
+        state = super().state_dict(*args, **options)
+        return {k: torch.zeros_like(v) if "rho" in k else v for k, v in state.items()}
+
+
+BROKEN_METHODS: dict[type[credo.BayesByBackprop | credo.MCDropout], str] = {
+    KLOverTheBatch: "must not depend on the batch",
+    SumOverRows: "unbiased estimate",
+    DisturbsRandomState: "random state",
+    LeavesTrainMode: "train/eval flags",
+    MovesWeights: "must not change|the same seed",
+    IgnoresTheSeed: "different seeds",
+    MaskPerRow: "order of rows",
+    ReturnsNothing: "return the model itself",
+    LosesItsScales: "state_dict|finite",
+}
+
+
+@pytest.mark.parametrize("method", BROKEN_METHODS, ids=lambda method: method.__name__)
+def test_a_broken_method_is_caught(method: Any) -> None:
+    options = {"p": 0.1} if issubclass(method, credo.MCDropout) else {}
+    with pytest.raises(AssertionError, match=BROKEN_METHODS[method]):
+        check_method(lambda net: method(net, credo.Gaussian(0.5), **options))
+
+
+class MeanKL(MeanField):
+    """Trap 1."""
+
+    def kl(self, prior: Any, samples: int = 1, seed: int | None = None, kind: str = "auto") -> Tensor:
+        return torch.stack(list(self.kl_by_name(prior, samples, seed, kind).values())).mean()
+
+
+class Biased(MeanField):
+    """Draws about another mean than the one it tells."""
+
+    def sampler(self, seed: int) -> Callable[[int], Draw]:
+        draw = super().sampler(seed)
+        return lambda s: {name: value + 0.2 for name, value in draw(s).items()}
+
+
+class Forgetful(MeanField):
+    """Draws from the global stream."""
+
+    def sampler(self, seed: int) -> Callable[[int], Draw]:
+        return lambda s: {name: value + torch.randn_like(value) for name, value in self.mean().items()}
+
+
+class Correlated(MeanField):
+    """Draw s depends on the draws before it."""
+
+    def sampler(self, seed: int) -> Callable[[int], Draw]:
+        source = torch.Generator().manual_seed(seed)
+        return lambda s: {n: v + torch.randn(v.shape, generator=source) for n, v in self.mean().items()}
+
+
+BROKEN_POSTERIORS = {
+    MeanKL: "not a mean",
+    Biased: "standard errors",
+    Forgetful: "same seed",
+    Correlated: r"draw\(seed, 3\)",
+}
+
+
+@pytest.mark.parametrize("kind", BROKEN_POSTERIORS, ids=lambda kind: kind.__name__)
+def test_a_broken_posterior_is_caught(kind: type[MeanField]) -> None:
+    net = tied_network()
+    with pytest.raises(AssertionError, match=BROKEN_POSTERIORS[kind]):
+        check_posterior(kind(net, select(net), initial_scale=0.3), net)
+
+
+def test_a_posterior_over_frozen_or_unknown_names_is_caught() -> None:
+    net = tied_network()
+    with pytest.raises(AssertionError, match="frozen"):
+        check_posterior(MeanField(net, ["0.weight", "4.bias"]), net)
+    with pytest.raises(AssertionError, match="first name"):
+        check_posterior(MeanField(net, ["2.weight"]), net)

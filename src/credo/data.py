@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
-from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler, SubsetRandomSampler
 
 from credo.errors import InputError
 from credo.functional import count_rows, map_tensors
@@ -44,13 +44,16 @@ class TensorRows(Dataset[Any]):
 
     def __getitems__(self, indices: Sequence[int]) -> Batch:
         """The batch of rows ``indices``."""
-        rows = torch.as_tensor(indices, device=self.y.device)
-        weight = None if self.sample_weight is None else self.sample_weight[rows]
-        return Batch(map_tensors(lambda t: t[rows], self.x), self.y[rows], weight)
+        rows = torch.as_tensor(indices)
+        x, y, weight = map_tensors(lambda t: t[rows.to(t.device)], (self.x, self.y, self.sample_weight))
+        return Batch(x, y, weight)
 
 
 class GlobalBatches(Sampler[list[int]]):
     """Index batches that are the same for any number of processes, each taking its share of every batch.
+
+    Shares are equally large, so that processes keep in step: where a batch does not divide evenly, some rows come
+    twice, and :meth:`row_weights` says how to count them.
 
     Args:
         n: number of data.
@@ -87,8 +90,24 @@ class GlobalBatches(Sampler[list[int]]):
             padded = rows.repeat(-(-share * self.world_size // len(rows)))[: share * self.world_size]
             yield padded[self.rank * share : (self.rank + 1) * share].tolist()
 
+    def global_rows(self, i: int) -> int:
+        """The number of rows in batch ``i``, counted from 0, over all processes."""
+        return min(self.batch_size, self.n - i * self.batch_size)
 
-def as_dataset(data: Any, device: torch.device, dtype: torch.dtype) -> Dataset[Any] | DataLoader[Any]:
+    def row_weights(self, i: int) -> Tensor | None:
+        """Factors on this process's rows of batch ``i``, or ``None`` where all are 1.
+
+        With them, the mean over processes of (1/share)·Σ_rows is the mean over the rows of the global batch.
+        """
+        rows = self.global_rows(i)
+        share = -(-rows // self.world_size)
+        if share * self.world_size == rows:
+            return None
+        own = torch.arange(self.rank * share, (self.rank + 1) * share)
+        return (own < rows) * (share * self.world_size / rows)
+
+
+def as_dataset(data: Any, dtype: torch.dtype) -> Dataset[Any] | DataLoader[Any]:
     """``data`` as a dataset or loader; tensors and arrays are checked here, once."""
     if isinstance(data, DataLoader):
         return data
@@ -102,46 +121,54 @@ def as_dataset(data: Any, device: torch.device, dtype: torch.dtype) -> Dataset[A
             f"or arrays; got {_describe(data)}"
         )
     x = prepare_input(data[0], torch.device("cpu"), dtype, keep_device=True)
-    y = _as_tensor(data[1], "y", dtype)
-    weight = None if len(data) == 2 or data[2] is None else _as_tensor(data[2], "sample_weight", dtype)
     rows = count_rows(x)
     if rows == 0:
         raise InputError("the data are empty; give at least one row")
+    for leaf in pytree.tree_leaves(x):
+        if isinstance(leaf, Tensor) and (leaf.dim() == 0 or leaf.shape[0] != rows):
+            raise InputError(f"the parts of X disagree: one has {rows} rows, another has shape {list(leaf.shape)}")
+    y = _as_tensor(data[1], "y", dtype)
+    weight = None if len(data) == 2 or data[2] is None else _as_tensor(data[2], "sample_weight", dtype).to(dtype)
     for name, value in (("y", y), ("sample_weight", weight)):
         if value is None:
             continue
         if value.dim() == 0 or value.shape[0] != rows:
             raise InputError(f"X has {rows} rows but {name} has shape {list(value.shape)}: one entry a row is needed")
         _check_finite(value, name)
-    if weight is not None and (weight < 0).any():
-        raise InputError("sample_weight must not be negative")
+    if weight is not None and (weight.dim() != 1 or bool((weight < 0).any())):
+        raise InputError(f"sample_weight must hold one number of 0 or more a row, got shape {list(weight.shape)}")
     return TensorRows(x, y, weight)
 
 
 def make_loader(
-    data: Any, batch_size: int, seed: int, rank: int, world_size: int, device: torch.device, dtype: torch.dtype
+    data: Any, batch_size: int, seed: int, rank: int, world_size: int, dtype: torch.dtype
 ) -> DataLoader[Any]:
     """A loader over ``data``; a DataLoader is used as it is."""
-    dataset = as_dataset(data, device, dtype)
+    dataset = as_dataset(data, dtype)
     if isinstance(dataset, DataLoader):
         return dataset
     if isinstance(dataset, IterableDataset):
         return DataLoader(dataset, batch_size=batch_size)
-    sampler = GlobalBatches(len(dataset), batch_size, seed, rank, world_size)  # type: ignore[arg-type]
+    rows = len(dataset) if isinstance(dataset, Sized) else None
+    if rows is None:
+        raise InputError(f"{type(dataset).__name__} has no length; give it a __len__, or make it an IterableDataset")
+    sampler = GlobalBatches(rows, batch_size, seed, rank, world_size)
     collate = _identity if isinstance(dataset, TensorRows) else None
     return DataLoader(dataset, batch_sampler=sampler, collate_fn=collate)
 
 
 def batches(data: Any, batch_size: int, device: torch.device, dtype: torch.dtype) -> Iterator[Batch]:
     """The batches of ``data`` in order, on ``device``, for evaluation."""
-    dataset = as_dataset(data, device, dtype)
+    dataset = as_dataset(data, dtype)
     if isinstance(dataset, TensorRows):
         for start in range(0, len(dataset), batch_size):
             batch = dataset.__getitems__(range(start, min(start + batch_size, len(dataset))))
             yield move(batch, device)
         return
-    loader = dataset if isinstance(dataset, DataLoader) else DataLoader(dataset, batch_size=min(batch_size, 256))
-    for raw in loader:
+    if not isinstance(dataset, DataLoader):
+        # With a generator of its own, iterating does not draw from torch's default one.
+        dataset = DataLoader(dataset, batch_size=min(batch_size, 256), generator=torch.Generator())
+    for raw in dataset:
         yield move(as_batch(raw), device)
 
 
@@ -149,9 +176,13 @@ def as_batch(raw: Any) -> Batch:
     """What a loader yields, as a :class:`Batch`."""
     if isinstance(raw, Batch):
         return raw
-    if isinstance(raw, tuple | list) and len(raw) in (2, 3):
-        return Batch(raw[0], raw[1], raw[2] if len(raw) == 3 else None)
-    raise InputError(f"a loader must yield (x, y) or (x, y, sample_weight), got {_describe(raw)}")
+    if not isinstance(raw, tuple | list) or len(raw) not in (2, 3):
+        raise InputError(f"a loader must yield (x, y) or (x, y, sample_weight), got {_describe(raw)}")
+    x, y, weight = raw if len(raw) == 3 else (*raw, None)
+    for name, value in (("y", y), ("sample_weight", weight)):
+        if not isinstance(value, Tensor) and (name == "y" or value is not None):
+            raise InputError(f"a loader must yield {name} as a tensor, got {_describe(value)}; convert it first")
+    return Batch(x, y, weight)
 
 
 def inputs_of(raw: Any) -> Any:
@@ -185,15 +216,48 @@ def prepare_input(x: Any, device: torch.device, dtype: torch.dtype, *, keep_devi
 def count_data(loader: DataLoader[Any], n_data: int | None) -> int:
     """The number of data behind a loader, over all processes."""
     if n_data is not None:
-        if n_data < 1:
-            raise InputError(f"n_data must be 1 or more, got {n_data}")
-        return n_data
+        return int(n_data)
     dataset = loader.dataset
-    if isinstance(dataset, IterableDataset) or not isinstance(dataset, Sized):
+    if not isinstance(dataset, Sized):
         raise InputError("the loader does not know how many data it holds; say so with fit(..., n_data=N)")
-    if len(dataset) == 0:
+    count = len(loader.sampler.indices) if isinstance(loader.sampler, SubsetRandomSampler) else len(dataset)
+    if count == 0:
         raise InputError("the loader's data set is empty; give at least one datum")
-    return len(dataset)
+    return count
+
+
+class EpochOrder:
+    """Makes the order in which a loader goes through its data a function of a seed and the epoch.
+
+    Generators that the user gave a loader are seeded anew every epoch, from their own seed among others, and put
+    back by :meth:`restore`. What draws from torch's default generator is left to the training loop.
+
+    Args:
+        loader: as :func:`make_loader` returns it, or as Fabric wraps it.
+    """
+
+    def __init__(self, loader: DataLoader[Any]) -> None:
+        self._loader = loader
+        owners = (loader, loader.sampler, getattr(loader.batch_sampler, "sampler", None), loader.batch_sampler)
+        found = {id(g): g for o in owners if isinstance(g := getattr(o, "generator", None), torch.Generator)}
+        self._generators = [(g, g.initial_seed(), g.get_state()) for g in found.values()]
+
+    def set(self, seed: int, epoch: int) -> None:
+        """Choose the order of epoch ``epoch``."""
+        for generator, own_seed, _ in self._generators:
+            generator.manual_seed(derive(seed, 0, epoch, own_seed % 2**64))
+        if isinstance(self._loader.batch_sampler, GlobalBatches):
+            self._loader.batch_sampler.seed = seed
+        for sampler in (self._loader.sampler, self._loader.batch_sampler):
+            if callable(set_epoch := getattr(sampler, "set_epoch", None)):
+                set_epoch(epoch)
+        if hasattr(self._loader, "_num_iter_calls"):  # Fabric's wrapper counts epochs of its own
+            self._loader._num_iter_calls = epoch
+
+    def restore(self) -> None:
+        """Leave the user's generators as they were found."""
+        for generator, _, state in self._generators:
+            generator.set_state(state)
 
 
 def _identity(batch: Any) -> Any:
@@ -223,7 +287,8 @@ def _as_tensor(value: Any, name: str, dtype: torch.dtype) -> Tensor:
 
 def _check_finite(value: Tensor, name: str) -> None:
     if value.is_floating_point() and not bool(torch.isfinite(value).all()):
-        bad = ~torch.isfinite(value).reshape(value.shape[0], -1).all(1)
+        rows = value.shape[0] if value.dim() else 1
+        bad = ~torch.isfinite(value).reshape(rows, -1).all(1)
         first = int(bad.nonzero()[0])
         raise InputError(
             f"{name} holds NaN or infinite values in {int(bad.sum())} rows (the first is row {first}); "

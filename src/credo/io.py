@@ -7,12 +7,8 @@ loading checks everything before it changes anything.
 from __future__ import annotations
 
 import datetime
-import json
-import math
 import platform
-import shutil
-import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,24 +16,26 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as to_bytes
 from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 
 from credo import architectures
+from credo._files import read_json, recover, shortened, to_json, write_folder
 from credo._version import __version__
-from credo.errors import CredoError, InputError, LoadError, unknown_name
+from credo.errors import LoadError, unknown_name
 from credo.likelihoods import Likelihood
 from credo.methods.base import Method
+from credo.methods.deep_ensemble import DeepEnsemble
 from credo.posteriors.base import Posterior
 from credo.priors import Prior
 
 TENSORS, CARD = "model.safetensors", "card.json"
 _FORMAT, _FORMAT_VERSION = "credo-run", 1
-_LARGEST_CARD = 64 * 2**20
+_LARGEST_UNBACKED_SIZE = 4096
 
 
 def save(model: Method, path: str | Path) -> None:
     """Write ``model`` to the folder ``path``, replacing an earlier run there."""
-    card = json.dumps(finite(describe(model)), indent=2, allow_nan=False)
-    write_folder(path, {TENSORS: to_bytes(unique_tensors(model)), CARD: card.encode()})
+    write_folder(path, {TENSORS: to_bytes(unique_tensors(model)), CARD: to_json(describe(model))})
 
 
 def load(
@@ -58,34 +56,29 @@ def load(
         likelihood: needed where the saved likelihood could not be.
         forward: how to call the network, as when the model was built.
     """
-    folder = Path(path)
-    card = read_json(folder / CARD)
-    if card.get("format") != _FORMAT:
-        raise LoadError(f"{folder / CARD} is not the card of a credo run")
-    if card.get("format_version") != _FORMAT_VERSION:
-        raise LoadError(
-            f"{folder} has format version {card.get('format_version')!r}; credo {__version__} reads {_FORMAT_VERSION}"
-        )
-    method, config = card.get("method"), card.get("config")
-    if method not in Method.registry:
-        raise LoadError(str(unknown_name("method in the card", method, Method.registry)))
-    if not isinstance(config, dict):
-        raise LoadError(f"the card in {folder} does not describe how its method was built")
-    if net is None:
-        net = _rebuild_network(card, folder)
-    overrides = {"prior": prior, "likelihood": likelihood, "forward": forward}
     try:
-        model = Method.registry[method].from_config(
-            config, net, **{key: value for key, value in overrides.items() if value is not None}
-        )
-    except LoadError:
-        raise
-    except (CredoError, TypeError, ValueError, KeyError, AttributeError) as error:
-        raise LoadError(f"the run in {folder} does not fit: {error}") from error
-    read_tensors(folder / TENSORS, model)
+        folder = recover(path)
+    except (OSError, TypeError, ValueError, RuntimeError) as error:
+        raise LoadError(f"{path!r} is not a folder that can be read: {error}") from error
+    card = read_json(folder / CARD)
+    method, config = _read_card(card, folder)
+    tensors = get_tensors(folder / TENSORS)
+    _check_sizes(method, config, tensors, folder)
+    given = {"prior": prior, "likelihood": likelihood, "forward": forward}
+    overrides = {key: value for key, value in given.items() if value is not None}
+    with torch.random.fork_rng(devices=[]):  # initial weights are drawn, and overwritten
+        if net is None:
+            net = _rebuild_network(card, tensors, folder)
+        try:
+            model = method.from_config(config, net, **overrides)
+        except Exception as error:  # a hostile card can make a constructor fail in any way
+            raise LoadError(f"the run in {folder} does not fit: {shortened(error)}") from error
+    unknown = sorted(config.keys() - model.config().keys())
+    if unknown:
+        raise LoadError(f"the card in {folder} holds settings {method.__name__} does not have: {shortened(unknown)}")
+    put_tensors(model, tensors, str(folder / TENSORS))
     model.restore_training(card.get("training"))
-    model.eval()
-    return model
+    return model.eval()
 
 
 def describe(model: Method) -> dict[str, Any]:
@@ -104,42 +97,49 @@ def describe(model: Method) -> dict[str, Any]:
 
 def unique_tensors(module: nn.Module) -> dict[str, Tensor]:
     """All parameters and persistent buffers, on the CPU; a tied one once, under its first name."""
-    seen: set[int] = set()
-    tensors = {}
-    for name, value in module.state_dict(keep_vars=True).items():
-        if isinstance(value, Tensor) and id(value) not in seen:
-            seen.add(id(value))
-            tensors[name] = value.detach().cpu().clone(memory_format=torch.contiguous_format)
-    return tensors
+    return {name: to_cpu(value) for name, value in _first_names(module)}
 
 
-def read_tensors(path: Path, module: nn.Module) -> None:
-    """Fill ``module`` from a safetensors file, after checking every name, shape and dtype."""
+def to_cpu(value: Tensor) -> Tensor:
+    """A contiguous copy of ``value`` on the CPU that shares memory with nothing."""
+    return value.detach().cpu().clone(memory_format=torch.contiguous_format)
+
+
+def get_tensors(path: Path) -> dict[str, Tensor]:
+    """The tensors in a safetensors file."""
     try:
+        if not path.is_file():
+            raise LoadError(f"{path} does not exist or is not a file")
         with safe_open(path, framework="pt") as file:
-            loaded = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except FileNotFoundError as error:
-        raise LoadError(f"{path} does not exist") from error
-    except (SafetensorError, OSError, ValueError) as error:
-        raise LoadError(f"{path} is truncated or not a safetensors file: {error}") from error
-    for prefix, part in module.named_modules():
-        if isinstance(part, Posterior):
-            start = f"{prefix}." if prefix else ""
-            part.restore({k.removeprefix(start): v for k, v in loaded.items() if k.startswith(start)})
-    fill(module, loaded, str(path))
+            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except LoadError:
+        raise
+    except (SafetensorError, OSError, ValueError, KeyError, AttributeError, RuntimeError) as error:
+        raise LoadError(f"{path} is truncated or not a safetensors file: {shortened(error)}") from error
 
 
 @torch.no_grad()
-def fill(module: nn.Module, values: Mapping[str, Tensor], source: str) -> None:
-    """Copy ``values`` into the parameters and buffers of ``module``; all of them, or none."""
-    target = {n: v for n, v in module.state_dict(keep_vars=True).items() if isinstance(v, Tensor)}
-    first: dict[int, str] = {}
-    expected = {name: value for name, value in target.items() if first.setdefault(id(value), name) == name}
+def put_tensors(model: nn.Module, values: Mapping[str, Tensor], source: str) -> None:
+    """Copy ``values`` into the parameters and buffers of ``model``; all of them, or none."""
+    for prefix, part in model.named_modules():
+        if not isinstance(part, Posterior | Likelihood):
+            continue
+        own = {n.removeprefix(f"{prefix}."): v for n, v in values.items() if n.startswith(f"{prefix}.")}
+        if isinstance(part, Posterior):
+            part.restore(own)
+        else:
+            dtypes = {value.dtype for value in own.values() if value.is_floating_point()}
+            if len(dtypes) == 1:  # a method moved by .double() has a likelihood in float64
+                part.to(dtypes.pop())
+    expected = dict(_first_names(model))
     missing, unexpected = expected.keys() - values.keys(), values.keys() - expected.keys()
     if missing or unexpected:
-        parts = [f"lacks {', '.join(sorted(missing)[:3])}"] if missing else []
-        parts += [f"holds {', '.join(sorted(unexpected)[:3])}, which the model does not have"] if unexpected else []
-        raise LoadError(f"{source} does not fit the network: it {' and '.join(parts)}; pass the architecture it was saved with")
+        parts = [f"lacks {shortened(sorted(missing))}"] if missing else []
+        parts += [f"holds {shortened(sorted(unexpected))}, which the model does not have"] if unexpected else []
+        raise LoadError(
+            f"{source} does not fit the network: it {' and '.join(parts)}; pass the architecture it was saved with, "
+            "with the same parameters frozen"
+        )
     for name, value in expected.items():
         new = values[name]
         if new.shape != value.shape or new.dtype != value.dtype:
@@ -151,61 +151,72 @@ def fill(module: nn.Module, values: Mapping[str, Tensor], source: str) -> None:
         value.copy_(values[name])
 
 
-def write_folder(path: str | Path, files: Mapping[str, bytes]) -> None:
-    """Write a folder of ``files`` that appears whole or not at all; replaces only a folder of such files."""
-    target = Path(path)
-    if target.exists():
-        foreign = [p.name for p in target.iterdir() if p.name not in files] if target.is_dir() else [target.name]
-        if foreign:
-            raise InputError(f"{target} holds other things ({', '.join(sorted(foreign)[:3])}); choose a new folder")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    staging = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
-    try:
-        for name, content in files.items():
-            (staging / name).write_bytes(content)
-        staging.chmod(0o755)
-        if target.exists():
-            old = Path(tempfile.mkdtemp(prefix=f".{target.name}-old-", dir=target.parent))
-            target.rename(old / "run")
-            staging.rename(target)
-            shutil.rmtree(old)
-        else:
-            staging.rename(target)
-    except BaseException:
-        shutil.rmtree(staging, ignore_errors=True)
-        raise
+def _first_names(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    seen: set[int] = set()
+    for name, value in module.state_dict(keep_vars=True).items():
+        if isinstance(value, Tensor) and id(value) not in seen:
+            seen.add(id(value))
+            yield name, value
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object from a file of reasonable size, or a sentence."""
-    try:
-        if path.stat().st_size > _LARGEST_CARD:
-            raise LoadError(f"{path} is too large to be a card")
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise LoadError(f"{path} does not exist; is {path.parent} a folder that credo saved?") from error
-    except (OSError, ValueError, RecursionError) as error:
-        raise LoadError(f"{path} is damaged or not JSON: {error}") from error
-    if not isinstance(content, dict):
-        raise LoadError(f"{path} must hold a JSON object")
-    return content
+def _read_card(card: dict[str, Any], folder: Path) -> tuple[type[Method], dict[str, Any]]:
+    """The method a card names and the settings it gives, after checking the rest of it."""
+    if card.get("format") != _FORMAT:
+        raise LoadError(f"{folder / CARD} is not the card of a credo run")
+    if card.get("format_version") != _FORMAT_VERSION:
+        found = shortened(repr(card.get("format_version")))
+        raise LoadError(f"{folder} has format version {found}; credo {__version__} reads {_FORMAT_VERSION}")
+    method, config, training = card.get("method"), card.get("config"), card.get("training")
+    if not isinstance(method, str) or method not in Method.registry:
+        raise LoadError(str(unknown_name("method in the card", shortened(str(method)), Method.registry)))
+    if not isinstance(config, dict) or "forward" in config:
+        raise LoadError(f"the card in {folder} does not describe how its method was built")
+    history = training.get("history") if isinstance(training, dict) else None
+    if not isinstance(history, list) or not all(isinstance(entry, dict) for entry in history):
+        raise LoadError(f"the card in {folder} does not hold the history of its training")
+    return Method.registry[method], config
 
 
-def finite(value: Any) -> Any:
-    """``value`` with every number that JSON cannot hold replaced by ``None``."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if isinstance(value, Mapping):
-        return {str(k): finite(v) for k, v in value.items()}
-    return [finite(v) for v in value] if isinstance(value, list | tuple) else value
+def _check_sizes(method: type[Method], config: dict[str, Any], tensors: Mapping[str, Tensor], folder: Path) -> None:
+    """Refuse a card that asks for more than the tensors beside it can fill, before anything that large is built."""
+    if issubclass(method, DeepEnsemble):
+        found = len({name.split(".")[1] for name in tensors if name.startswith("members.")})
+        if config.get("members") != found:
+            wrong = shortened(repr(config.get("members")))
+            raise LoadError(f"the card in {folder} says {wrong} members, but {TENSORS} holds {found}")
+        config = config["member"] if isinstance(config.get("member"), dict) else {}
+    likelihood = config.get("likelihood")
+    if isinstance(likelihood, dict):
+        _check_integers(likelihood.get("outputs"), tensors, folder)
 
 
-def _rebuild_network(card: dict[str, Any], folder: Path) -> nn.Module:
+def _check_integers(description: Any, tensors: Mapping[str, Tensor], folder: Path) -> None:
+    largest = max(_LARGEST_UNBACKED_SIZE, _count(tensors.values()))
+    for size in pytree.tree_leaves(description):
+        if isinstance(size, int) and size > largest:
+            raise LoadError(f"the card in {folder} speaks of a size of {size:.3g}, but {TENSORS} is smaller than that")
+
+
+def _rebuild_network(card: dict[str, Any], tensors: Mapping[str, Tensor], folder: Path) -> nn.Module:
     network = card.get("network")
-    if not isinstance(network, dict) or "architecture" not in network:
-        name = network.get("class", "network") if isinstance(network, dict) else "network"
-        raise LoadError(f"{folder} holds a posterior over a {name}; pass one to load it into: credo.load(path, net=...)")
+    if not isinstance(network, dict) or not isinstance(network.get("architecture"), dict):
+        name = shortened(str(network.get("class", "network"))) if isinstance(network, dict) else "network"
+        raise LoadError(
+            f"{folder} holds a posterior over a {name}; pass one to load it into: credo.load(path, net=...)"
+        )
+    recipe = network["architecture"]
+    _check_integers(recipe, tensors, folder)
     try:
-        return architectures.build(**network["architecture"])
-    except (CredoError, TypeError, ValueError, KeyError) as error:
-        raise LoadError(f"the network described in {folder} cannot be built: {error}") from error
+        with torch.device("meta"):
+            sketch = architectures.build(**recipe)
+        if _count(sketch.state_dict().values()) > _count(tensors.values()):
+            raise LoadError(f"{TENSORS} is too small for it")
+        net = architectures.build(**recipe)
+    except Exception as error:  # a hostile card can make a constructor fail in any way
+        raise LoadError(f"the network described in {folder} cannot be built: {shortened(error)}") from error
+    dtypes = {v.dtype for n, v in tensors.items() if ".net." in f".{n}" and v.is_floating_point()}
+    return net.to(dtypes.pop()) if len(dtypes) == 1 else net
+
+
+def _count(tensors: Any) -> int:
+    return sum(tensor.numel() for tensor in tensors)

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.distributions import Distribution, constraints
 from torch.distributions import Laplace as _TorchLaplace
@@ -35,6 +36,7 @@ class Normal(_TorchNormal):
 
     def __init__(self, mean: float | Tensor = 0.0, scale: float | Tensor = 1.0) -> None:
         _check_positive("scale", scale)
+        self.is_centred = not isinstance(mean, Tensor) and mean == 0
         super().__init__(mean, scale, validate_args=False)
 
     def __repr__(self) -> str:
@@ -55,8 +57,8 @@ class LaplacePrior(_TorchLaplace):
 class ScaleMixture(Distribution):
     r"""Two zero-mean Gaussians, π·N(w; 0, σ₁²) + (1 − π)·N(w; 0, σ₂²), with σ₁ > σ₂ (Blundell et al. 2015, eq. 7).
 
-    The wide component gives a heavy tail, the narrow one pulls many weights to zero. The density is a
-    logsumexp, so that its gradient is right far into the tail.
+    The wide component gives a heavy tail, the narrow one pulls many weights to zero. The log
+    density, log N₁ + softplus(log N₂/N₁) up to the weights, is a logsumexp: its gradient is right far into the tail.
 
     Args:
         pi: the weight of the wide component, strictly between 0 and 1.
@@ -81,9 +83,10 @@ class ScaleMixture(Distribution):
     def log_prob(self, value: Tensor) -> Tensor:
         """Elementwise log density, of the shape of ``value``."""
         square = value.square()
-        wide = math.log(self.pi / self.sigma1) - square * (0.5 / self.sigma1**2)
-        narrow = math.log((1.0 - self.pi) / self.sigma2) - square * (0.5 / self.sigma2**2)
-        return torch.logaddexp(wide, narrow) - 0.5 * math.log(2.0 * math.pi)
+        wide = math.log(self.pi / self.sigma1) - 0.5 * math.log(2.0 * math.pi)
+        odds = math.log((1.0 - self.pi) * self.sigma1 / (self.pi * self.sigma2))
+        log_odds = odds - square * (0.5 / self.sigma2**2 - 0.5 / self.sigma1**2)
+        return F.softplus(log_odds, threshold=37.0).sub(square, alpha=0.5 / self.sigma1**2).add(wide)
 
     def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:  # type: ignore[override]
         """Draws of shape ``sample_shape``."""

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from credo import plots
 from credo.experiments import demo_curve, demo_digits
+from credo.experiments.recipe import one_thread
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ def run_demo(
     start = time.perf_counter()
     out = Path(out)
     out.mkdir(parents=True, exist_ok=True)
-    with plots.paper():
+    with plots.paper(), one_thread():
         curve = demo_curve.run(seed, effort, samples, report)
         digits = demo_digits.run(seed, effort, samples, report)
         written = []

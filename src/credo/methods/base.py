@@ -145,9 +145,8 @@ class NetworkPredictor(Predictor):
             self._evaluate = Evaluator(replica, lambda network, _, x: network({}, x), lambda s: {}, 1)
         else:
             base = check_seed(seed)
-            self._evaluate = Evaluator(
-                replica, posterior.apply, lambda s: posterior.draw(base, s), samples, posterior.vectorisable
-            )
+            draw = posterior.sampler(base)
+            self._evaluate = Evaluator(replica, posterior.apply, draw, samples, posterior.vectorisable)
 
     def outputs(self, x: Any, batch_size: int | None = None) -> Tensor:
         """The network's outputs ``[S, B, ...]``."""

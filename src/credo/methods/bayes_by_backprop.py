@@ -106,15 +106,8 @@ class BayesByBackprop(NetworkMethod):
         if not torch.compiler.is_compiling():
             self.prepare(x)
         priors = self._device_priors()
-        scale: dict[str, Tensor] = {}
-        kl: list[Tensor] = []
-        to_sample: list[str] = []
-        for name, kind in self._kl_kinds.items():
-            scale[name], exact = self.posterior.scale_and_kl_of(name, priors[name], kind)
-            if exact is None:
-                to_sample.append(name)
-            else:
-                kl.append(exact)
+        scale, kl = self.posterior.scale_and_kl(priors, self._kl_kinds)
+        to_sample = [name for name, kind in self._kl_kinds.items() if kind == "sampled"]
         nll = []
         for _ in range(self.samples):
             output, drawn = self._noisy_forward(x, scale)
@@ -221,7 +214,11 @@ class BayesByBackprop(NetworkMethod):
     def _device_priors(self) -> dict[str, Distribution]:
         device = self.device
         if device not in self._priors_on:
-            self._priors_on[device] = {name: to_device(p, device) for name, p in self._priors.items()}
+            moved: dict[str, Distribution] = {}
+            for name, prior in self._priors.items():
+                same = next((other for other in moved if self._priors[other] is prior), None)
+                moved[name] = to_device(prior, device) if same is None else moved[same]
+            self._priors_on[device] = moved
         return self._priors_on[device]
 
     def warmup(self) -> float | Tensor:

@@ -4,7 +4,15 @@
 """
 
 from credo.plots.bands import draws, predictive_bands
-from credo.plots.classification import rotated_digit, uncertainty_histogram
+from credo.plots.classification import leading_classes, rotated_digit, uncertainty_histogram
 from credo.plots.style import OKABE_ITO, paper
 
-__all__ = ["OKABE_ITO", "draws", "paper", "predictive_bands", "rotated_digit", "uncertainty_histogram"]
+__all__ = [
+    "OKABE_ITO",
+    "draws",
+    "leading_classes",
+    "paper",
+    "predictive_bands",
+    "rotated_digit",
+    "uncertainty_histogram",
+]

@@ -37,6 +37,8 @@ def uncertainty_histogram(
         limits: the range of the bins; by default that of all values.
         label: what the uncertainty is, for the axis.
     """
+    from matplotlib.colors import to_rgba
+
     if not groups:
         raise InputError("groups must hold at least one group of values, got none")
     ax = axes_or_new(ax)
@@ -44,8 +46,16 @@ def uncertainty_histogram(
     low, high = limits or (min(v.min() for v in values.values()), max(v.max() for v in values.values()))
     edges = np.linspace(low, high if high > low else low + 1.0, bins + 1).tolist()
     for (name, group), colour in zip(values.items(), _colours(len(values)), strict=True):
-        ax.hist(group, edges, density=True, histtype="stepfilled", color=colour, alpha=0.3)
-        ax.hist(group, edges, density=True, histtype="step", color=colour, linewidth=1.2, label=name)
+        ax.hist(
+            group,
+            edges,
+            density=True,
+            histtype="stepfilled",
+            facecolor=to_rgba(colour, 0.25),
+            edgecolor=colour,
+            linewidth=1.2,
+            label=name,
+        )
     ax.set(xlabel=label, ylabel="density", xlim=(edges[0], edges[-1]))
     return ax
 
@@ -57,15 +67,14 @@ def rotated_digit(
     ax: Axes | None = None,
     *,
     names: Sequence[str] | None = None,
-    classes: int = 3,
+    classes: int | Sequence[int] = 3,
     level: float = 0.9,
     thumbnails: int = 7,
 ) -> Axes:
     """Class probabilities along a rotation, with the spread of the posterior draws around each.
 
-    The classes shown are those whose probability rises highest anywhere on the way. The band of a class holds
-    ``level`` of the drawn probabilities: a narrow band away from 0 and 1 is an ambiguous image, a wide one is a
-    model that does not know.
+    The band of a class holds ``level`` of the drawn probabilities: a narrow band away from 0 and 1 is an image that
+    is ambiguous, a wide one a model that does not know.
 
     Args:
         images: the rotated images ``[R, 1, H, W]``, shown in a strip above.
@@ -73,7 +82,7 @@ def rotated_digit(
         predictive: the prediction for ``images``.
         ax: where to draw; a new figure where ``None``.
         names: names of the classes; by default their numbers.
-        classes: how many classes to show.
+        classes: the classes to show, or how many of those whose probability rises highest on the way.
         level: probability inside each band.
         thumbnails: how many of the images to show.
     """
@@ -83,7 +92,7 @@ def rotated_digit(
         counts = f"{list(images.shape)}, {len(angle)} and {len(mean)}"
         raise InputError(f"images [R, 1, H, W], degrees [R] and R predictions must go together, got {counts}")
     ax = axes_or_new(ax)
-    shown = np.sort(np.argsort(-mean.max(axis=0), kind="stable")[:classes])
+    shown = leading_classes(predictive, classes) if isinstance(classes, int) else list(classes)
     lower, upper = draw_band(predictive, level)
     for c, colour in zip(shown, _colours(len(shown)), strict=True):
         ax.fill_between(angle, lower[:, c], upper[:, c], color=colour, alpha=0.22, linewidth=0.0)
@@ -91,6 +100,12 @@ def rotated_digit(
     ax.set(xlabel="rotation (degrees)", ylabel="probability", ylim=(-0.02, 1.02), xlim=(angle[0], angle[-1]))
     _strip(ax, images, angle, thumbnails)
     return ax
+
+
+def leading_classes(predictive: Predictive, n: int) -> list[int]:
+    """The ``n`` classes whose probability rises highest in any row, in ascending order."""
+    peak = to_array(predictive.mean).max(axis=0)
+    return sorted(int(c) for c in np.argsort(-peak, kind="stable")[:n])
 
 
 def _strip(ax: Axes, images: Tensor, angle: ArrayLike, count: int) -> None:

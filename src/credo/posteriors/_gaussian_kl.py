@@ -19,21 +19,25 @@ import torch.nn.functional as F
 from torch import Tensor
 
 
-def scale_and_kl(mean: Tensor, rho: Tensor, prior_mean: Tensor, prior_scale: Tensor) -> tuple[Tensor, Tensor]:
-    """σ = softplus(ρ), and KL(N(mean, σ²) ‖ N(prior_mean, prior_scale²)) summed over all elements."""
+def scale_and_kl(mean: Tensor, rho: Tensor, prior_mean: Tensor | None, prior_scale: Tensor) -> tuple[Tensor, Tensor]:
+    """σ = softplus(ρ), and KL(N(mean, σ²) ‖ N(prior_mean, prior_scale²)) summed over all elements.
+
+    ``prior_mean=None`` stands for zero and saves the passes that subtract it.
+    """
     return _ScaleAndKL.apply(mean, rho, prior_mean, prior_scale)  # type: ignore[no-any-return, no-untyped-call]
 
 
 class _ScaleAndKL(torch.autograd.Function):
     @staticmethod
-    def forward(mean: Tensor, rho: Tensor, prior_mean: Tensor, prior_scale: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(mean: Tensor, rho: Tensor, prior_mean: Tensor | None, prior_scale: Tensor) -> tuple[Tensor, Tensor]:
         scale = F.softplus(rho).clamp_min_(torch.finfo(rho.dtype).tiny)
+        offset = mean if prior_mean is None else mean - prior_mean
         if prior_scale.dim() == 0:
-            square = _sum_of_squares(scale) + _sum_of_squares(mean - prior_mean)
             constant = mean.numel() * (prior_scale.log() - 0.5)
+            square = _sum_of_squares(scale) + _sum_of_squares(offset)
             kl = constant - scale.log().sum() + 0.5 * square / prior_scale.square()
         else:
-            square = scale.square().addcmul_(mean - prior_mean, mean - prior_mean)
+            square = scale.square().addcmul_(offset, offset)
             kl = (prior_scale.log() - scale.log() + 0.5 * (square / prior_scale.square() - 1.0)).sum()
         return scale, kl
 
@@ -45,10 +49,10 @@ class _ScaleAndKL(torch.autograd.Function):
     def backward(ctx: Any, grad_scale: Tensor, grad_kl: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
         mean, rho, prior_mean, prior_scale, scale = ctx.saved_tensors
         pull = grad_kl / prior_scale.square()
+        grad_mean = (mean if prior_mean is None else mean - prior_mean) * pull
         slope = torch.sigmoid(rho).clamp_min_(torch.finfo(rho.dtype).tiny)
-        grad_rho = torch.addcmul(grad_scale, scale, pull).mul_(slope)
-        grad_rho = grad_rho.sub_(slope.div_(scale).mul_(grad_kl))
-        return (mean - prior_mean).mul_(pull), grad_rho, None, None
+        grad_rho = torch.addcmul(grad_scale, scale, pull).addcdiv_(-grad_kl, scale).mul_(slope)
+        return grad_mean, grad_rho, None, None
 
 
 def _sum_of_squares(values: Tensor) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import torch
@@ -33,8 +33,15 @@ class Posterior(nn.Module, ABC):
         """The posterior mean, detached."""
 
     @abstractmethod
+    def sampler(self, seed: int) -> Callable[[int], Draw]:
+        """``sampler(seed)(s)`` is draw number ``s`` of the stream ``seed``, detached.
+
+        What all draws have in common is computed here, once.
+        """
+
     def draw(self, seed: int, s: int) -> Draw:
         """Draw number ``s`` of the stream ``seed``, detached."""
+        return self.sampler(seed)(s)
 
     def apply(self, network: Replica, draw: Draw, x: Any) -> Tensor:
         """The network's output for ``x`` under ``draw``, one function for all rows."""
@@ -51,5 +58,6 @@ class Posterior(nn.Module, ABC):
         if n == 0:
             return {name: value.new_empty(0, *value.shape) for name, value in self.mean().items()}
         base = check_seed(seed)
-        draws = [self.draw(base, s) for s in range(n)]
+        draw = self.sampler(base)
+        draws = [draw(s) for s in range(n)]
         return {name: torch.stack([draw[name] for draw in draws]) for name in draws[0]}

@@ -9,7 +9,7 @@ theoretically grounded application of dropout in recurrent neural networks", Neu
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import torch
@@ -78,14 +78,17 @@ class WeightDropout(Posterior):
         """The stored weights, detached."""
         return {name: self._weight(name).detach() for name in self._owners}
 
-    def draw(self, seed: int, s: int) -> Draw:
-        """W̄·diag(z)/(1 − p) + σ·ε, with z and ε from the stream (seed, s)."""
-        drawn = {}
-        with torch.no_grad():
-            for index, name in enumerate(self._owners):
-                source = generator(self._weight(name).device, seed, s, index)
-                drawn[name] = self._sample(name, source)
-        return drawn
+    def sampler(self, seed: int) -> Callable[[int], Draw]:
+        """Draws W̄·diag(z)/(1 − p) + σ·ε, with z and ε from the stream (seed, s)."""
+
+        @torch.no_grad()
+        def draw(s: int) -> Draw:
+            return {
+                name: self._sample(name, generator(self._weight(name).device, seed, s, index))
+                for index, name in enumerate(self._owners)
+            }
+
+        return draw
 
     def rsample(self, names: Sequence[str]) -> dict[str, Tensor]:
         """One differentiable draw of ``names``, from torch's default generator."""

@@ -8,6 +8,7 @@ happens inside one fused kernel, are run layer by layer. Every module stays in e
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -58,9 +59,9 @@ class LayerDropout(Posterior):
             "use MCDropout(net, p=...) for draws of weights"
         )
 
-    def draw(self, seed: int, s: int) -> Draw:
+    def sampler(self, seed: int) -> Callable[[int], Draw]:
         """The seed of mask set ``s``."""
-        return {"masks": torch.tensor(derive(seed, s))}
+        return lambda s: {"masks": torch.tensor(derive(seed, s))}
 
     def sample(self, n: int = 1, seed: int | None = None) -> Draw:
         """Not offered: masks are no weights."""

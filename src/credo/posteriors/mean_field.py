@@ -3,7 +3,7 @@ r"""A Gaussian posterior with independent weights, q(w | θ) = ∏ᵢ N(wᵢ; μ
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -15,9 +15,10 @@ from credo.functional import Draw
 from credo.posteriors._gaussian_kl import scale_and_kl
 from credo.posteriors.base import Posterior
 from credo.priors import Prior, resolve, to_device
-from credo.seeding import generator, seeded
+from credo.seeding import seeded, standard_normal
 from credo.selection import owners
 
+_SMALL = 2**15
 _KL_CHOICES = ("auto", "analytic", "sampled")
 
 
@@ -55,15 +56,20 @@ class MeanField(Posterior):
         """σ = softplus(ρ), differentiable; zero where a weight was pruned."""
         return {name: self._scale(name) for name in self._owners}
 
-    def draw(self, seed: int, s: int) -> Draw:
-        """w = μ + σ·ε with ε from the stream (seed, s)."""
-        drawn = {}
-        with torch.no_grad():
-            for index, name in enumerate(self._owners):
-                mean = self._mean(name)
-                noise = torch.empty_like(mean).normal_(generator=generator(mean.device, seed, s, index))
-                drawn[name] = noise.mul_(self._scale(name)).add_(mean)
-        return drawn
+    @torch.no_grad()
+    def sampler(self, seed: int) -> Callable[[int], Draw]:
+        """Draws w = μ + σ·ε, with ε from the stream (seed, s)."""
+        mean, scale = self.mean(), self.scale()
+
+        @torch.no_grad()
+        def draw(s: int) -> Draw:
+            drawn = {}
+            for index, name in enumerate(mean):
+                noise = standard_normal(mean[name], seed, s, index)
+                drawn[name] = torch.addcmul(mean[name], scale[name], noise, out=noise)
+            return drawn
+
+        return draw
 
     def rsample(self, names: Sequence[str], scale: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """One reparameterised draw of ``names``, w = μ + σ·ε, from torch's default generator."""
@@ -97,28 +103,47 @@ class MeanField(Posterior):
         self, name: str, prior: Distribution, kind: str, samples: int = 1, weight: Tensor | None = None
     ) -> Tensor:
         """``"analytic"`` or ``"sampled"`` KL of one parameter tensor; ``weight`` is a draw to use for the latter."""
-        mean, rho = self._mean(name), self._rho(name)
         kept = self._kept(name)
         if kind == "analytic":
             if isinstance(prior, Normal) and kept is None:
-                return scale_and_kl(mean, rho, prior.loc, prior.scale)[1]
+                return self._gaussian_kl([name], prior)[1]
             divergence = kl_divergence(self._distribution(name), prior)
         else:
-            q = self._distribution(name)
-            draws = weight.unsqueeze(0) if weight is not None else q.rsample((samples,))
-            divergence = (q.log_prob(draws) - prior.log_prob(draws)).mean(0)
+            divergence = self._sampled_kl(name, prior, samples, weight)
         return divergence.sum() if kept is None else (divergence * kept).sum()
 
-    def scale_and_kl_of(self, name: str, prior: Distribution, kind: str) -> tuple[Tensor, Tensor | None]:
-        """σ of one parameter tensor with its closed-form KL, at the price of little more than one of them.
+    def scale_and_kl(
+        self, priors: Mapping[str, Distribution], kinds: Mapping[str, str]
+    ) -> tuple[dict[str, Tensor], list[Tensor]]:
+        """σ of every parameter tensor, and the terms of the KL that have a closed form, for little more than one.
 
-        The KL is ``None`` where it has to be sampled; then it wants the draw that the likelihood sees.
+        Small tensors under the same Gaussian prior are handled as one long vector: a network of many small
+        tensors would otherwise spend its time on calls, not numbers.
         """
-        if kind == "sampled":
-            return self._scale(name), None
-        if isinstance(prior, Normal) and self._kept(name) is None:
-            return scale_and_kl(self._mean(name), self._rho(name), prior.loc, prior.scale)
-        return self._scale(name), self.kl_of(name, prior, kind)
+        scale: dict[str, Tensor] = {}
+        kl: list[Tensor] = []
+        together: list[list[str]] = []
+        for name, kind in kinds.items():
+            prior = priors[name]
+            gaussian = kind == "analytic" and isinstance(prior, Normal) and self._kept(name) is None
+            if gaussian and prior.batch_shape == () and self._mean(name).numel() < _SMALL:
+                group = next((names for names in together if priors[names[0]] is prior), None)
+                if group is None:
+                    together.append([name])
+                else:
+                    group.append(name)
+            elif gaussian:
+                scale[name], term = self._gaussian_kl([name], prior)
+                kl.append(term)
+            else:
+                scale[name] = self._scale(name)
+                kl += [self.kl_of(name, prior, kind)] if kind == "analytic" else []
+        for names in together:
+            flat, term = self._gaussian_kl(names, priors[names[0]])
+            parts = flat.split([self._mean(name).numel() for name in names]) if len(names) > 1 else [flat]
+            scale.update({name: part.view_as(self._mean(name)) for name, part in zip(names, parts, strict=True)})
+            kl.append(term)
+        return scale, kl
 
     def log_prob(self, weights: Mapping[str, Tensor]) -> Tensor:
         """log q(w), summed over all weights."""
@@ -198,6 +223,25 @@ class MeanField(Posterior):
         kept = self._kept(name)
         return scale if kept is None else scale * kept
 
+    def _gaussian_kl(self, names: Sequence[str], prior: Distribution) -> tuple[Tensor, Tensor]:
+        """σ and KL of some tensors under one Gaussian prior; of several, σ is one long vector."""
+        assert isinstance(prior, Normal)
+        mean, rho = _joined([self._mean(name) for name in names]), _joined([self._rho(name) for name in names])
+        centre = None if getattr(prior, "is_centred", False) else prior.loc
+        return scale_and_kl(mean, rho, centre, prior.scale)
+
+    def _sampled_kl(self, name: str, prior: Distribution, samples: int, weight: Tensor | None) -> Tensor:
+        """log q(w) − log p(w) elementwise, a mean over draws w = μ + σ·ε, with log q = −log σ − ε²/2 − log √2π."""
+        q = self._distribution(name)
+        if weight is None:
+            noise = torch.randn((samples, *q.loc.shape), dtype=q.loc.dtype, device=q.loc.device)
+            weight = torch.addcmul(q.loc, q.scale, noise)
+        else:
+            weight = weight.unsqueeze(0)
+            noise = ((weight - q.loc) / q.scale).detach()
+        log_q = -q.scale.log() - noise.square().mean(0).mul_(0.5).add_(0.5 * math.log(2.0 * math.pi))
+        return log_q - prior.log_prob(weight).mean(0)
+
     def _distribution(self, name: str) -> Normal:
         """q of one tensor, with σ kept off zero, so that log σ and its gradient stay finite far down the tail."""
         scale = F.softplus(self._rho(name))
@@ -228,6 +272,11 @@ def choose_kl(kind: str, priors: Mapping[str, Distribution]) -> dict[str, str]:
             )
         chosen[name] = "analytic" if known else "sampled"
     return chosen
+
+
+def _joined(tensors: Sequence[Tensor]) -> Tensor:
+    """One tensor as it is; several as one long vector."""
+    return tensors[0] if len(tensors) == 1 else torch.cat([tensor.flatten() for tensor in tensors])
 
 
 def _key(name: str) -> str:

@@ -149,7 +149,7 @@ def _check_loss(case: _Case) -> None:
     )
     loss = _loss(model, case.x, case.y, case.rows, seed=0)
     require(isinstance(loss, Tensor) and loss.dim() == 0, "loss(x, y, n_data) must be a tensor without dimensions")
-    require(bool(loss.isfinite()), f"loss(x, y, n_data) must be finite, got {float(loss)}")
+    require(bool(loss.isfinite()), f"loss(x, y, n_data) must be finite, got {float(loss.detach())}")
     require(loss.requires_grad, "loss(x, y, n_data) must be differentiable")
     loss.backward()  # type: ignore[no-untyped-call]
     gradients = [p.grad for p in model.parameters() if p.grad is not None]

@@ -1,0 +1,135 @@
+"""What ``fit`` can be told, checked before anything is touched."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import numbers
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch.optim import Optimizer
+
+from credo.errors import InputError, unknown_name
+from credo.seeding import check_seed
+
+_SCHEDULES = ("cosine", "constant")
+_MONITORS = ("elbo", "log_likelihood")
+_COUNTS = {"epochs": 0, "batch_size": 1, "checkpoint_every": 1, "devices": 1}
+_CONVERTING = ("16-true", "bf16-true", "64-true", "64")
+_OPTIONAL_COUNTS = {"patience": 1, "n_data": 1}
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """How to train.
+
+    Attributes:
+        epochs: passes over the data.
+        batch_size: rows in a minibatch, over all processes; a DataLoader keeps its own.
+        lr: learning rate at the start.
+        optimizer: ``callable(parameter_groups, lr=…)`` giving an optimiser; Adam by default. Groups it gives learning
+            rates of their own keep their ratios.
+        schedule: ``"cosine"`` (to 0), ``"constant"``, or ``callable(progress)`` giving a factor on the learning
+            rate for progress from 0 to 1.
+        weight_decay: the optimiser's, for the network's weights and never for the scales of a posterior.
+        gradient_clip: largest norm of the whole gradient, or ``None``.
+        validation: held-out data, evaluated after every epoch.
+        monitor: what early stopping watches, ``"elbo"`` or ``"log_likelihood"``, per held-out datum.
+        patience: stop after this many epochs without a better score and return to the best; ``None``: never.
+        precision: Fabric's name of a precision, ``"32-true"``, ``"bf16-mixed"`` or ``"16-mixed"``.
+        compile: compile the loss with ``torch.compile``.
+        checkpoint: a folder to write after every ``checkpoint_every`` epochs, whole or not at all.
+        checkpoint_every: epochs between checkpoints.
+        resume: continue from ``checkpoint`` if it exists.
+        device: where to train; by default where the network is.
+        devices: number of processes.
+        strategy: Fabric's name of a strategy, such as ``"ddp"``.
+        seed: makes the run reproducible; torch's random state is left as it was.
+        n_data: number of data in the training set, where a loader cannot tell.
+        progress: show a bar; ``None``: where there is a terminal.
+    """
+
+    epochs: int = 20
+    batch_size: int = 128
+    lr: float = 1e-3
+    optimizer: Callable[..., Optimizer] | None = None
+    schedule: str | Callable[[float], float] = "cosine"
+    weight_decay: float = 0.0
+    gradient_clip: float | None = None
+    validation: Any = None
+    monitor: str = "elbo"
+    patience: int | None = None
+    precision: Any = "32-true"
+    compile: bool = False
+    checkpoint: str | Path | None = None
+    checkpoint_every: int = 1
+    resume: bool = False
+    device: str | torch.device | None = None
+    devices: int = 1
+    strategy: str = "auto"
+    seed: int | None = None
+    n_data: int | None = None
+    progress: bool | None = None
+
+    def __post_init__(self) -> None:
+        for name, least in (_COUNTS | _OPTIONAL_COUNTS).items():
+            value = getattr(self, name)
+            if value is None and name in _OPTIONAL_COUNTS:
+                continue
+            if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < least:
+                raise InputError(f"{name} must be a whole number, {least} or more, got {value!r}")
+        if not _is_positive(self.lr):
+            raise InputError(f"lr must be positive and finite, got {self.lr!r}")
+        if self.weight_decay != 0 and not _is_positive(self.weight_decay):
+            raise InputError(f"weight_decay must be 0 or more and finite, got {self.weight_decay!r}")
+        if self.gradient_clip is not None and not _is_positive(self.gradient_clip):
+            raise InputError(f"gradient_clip must be positive and finite, or None, got {self.gradient_clip!r}")
+        if self.optimizer is not None and not callable(self.optimizer):
+            raise InputError(f"optimizer must be a callable such as torch.optim.SGD, got {self.optimizer!r}")
+        if not callable(self.schedule) and self.schedule not in _SCHEDULES:
+            raise unknown_name("schedule", self.schedule, _SCHEDULES)
+        if self.monitor not in _MONITORS:
+            raise unknown_name("monitor", self.monitor, _MONITORS)
+        if self.patience is not None and self.validation is None:
+            raise InputError("patience needs held-out data to watch: pass validation=(X, y)")
+        if self.resume and self.checkpoint is None:
+            raise InputError("resume=True needs to know from where: pass checkpoint='folder'")
+        if str(self.precision) in _CONVERTING:
+            raise InputError(
+                f"precision={self.precision!r} would convert the network; convert it yourself with net.to(dtype), or "
+                "choose 'bf16-mixed', which keeps the weights as they are"
+            )
+        if self.seed is not None:
+            check_seed(self.seed)
+
+    @classmethod
+    def from_keywords(cls, keywords: dict[str, Any]) -> Options:
+        """Options from keyword arguments; a misspelt one gets the nearest names."""
+        names = [field.name for field in dataclasses.fields(cls)]
+        for key in keywords:
+            if key not in names:
+                raise unknown_name("option of fit", key, names)
+        return cls(**keywords)
+
+    def factor(self, progress: float) -> float:
+        """What the learning rate is multiplied with when ``progress`` of the training, from 0 to 1, is done."""
+        if self.schedule == "constant":
+            return 1.0
+        if not callable(self.schedule):
+            return 0.5 * (1.0 + math.cos(math.pi * progress))
+        given = self.schedule(progress)
+        try:
+            factor = float(given)
+        except (TypeError, ValueError):
+            factor = math.nan
+        if not 0.0 <= factor < math.inf:
+            raise InputError(f"schedule must give a number of 0 or more, but gave {given!r} at progress {progress:g}")
+        return factor
+
+
+def _is_positive(value: object) -> bool:
+    return isinstance(value, float | int | np.number) and not isinstance(value, bool) and 0 < float(value) < math.inf

@@ -1,0 +1,86 @@
+"""What must also be true on a GPU; skipped where there is none."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+
+import pytest
+import torch
+from scenarios import linear_gaussian
+from torch import nn
+
+import credo
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+
+
+def net() -> nn.Module:
+    return nn.Sequential(nn.Linear(4, 32), nn.ReLU(), nn.Linear(32, 3))
+
+
+def cnn() -> nn.Module:
+    return nn.Sequential(nn.Conv2d(1, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 36, 3))
+
+
+METHODS = {
+    "bbb": lambda n: credo.BayesByBackprop(n, credo.Categorical()),
+    "mixture": lambda n: credo.BayesByBackprop(n, credo.Categorical(), credo.ScaleMixture()),
+    "dropout": lambda n: credo.MCDropout(n, credo.Categorical(), p=0.1),
+    "map": lambda n: credo.MAP(n, credo.Categorical()),
+    "ensemble": lambda n: credo.DeepEnsemble(n, members=2, likelihood=credo.Categorical()),
+}
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("build", [net, cnn])
+def test_fit_predict_save_load(method: str, build: object, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    network = build()  # type: ignore[operator]
+    x = torch.randn(40, 4) if build is net else torch.randn(40, 1, 8, 8)
+    y = torch.randint(0, 3, (40,))
+    model = METHODS[method](network).fit((x, y), epochs=2, batch_size=16, device="cuda", seed=0)
+    state = torch.cuda.get_rng_state()
+    p = model.predict(x, samples=7, seed=3)
+    assert p.mean.device.type == "cuda"
+    assert torch.equal(state, torch.cuda.get_rng_state())
+    torch.testing.assert_close(p.mean, model.predict(x, samples=7, seed=3, batch_size=9).mean, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(p.entropy, p.aleatoric + p.epistemic, rtol=1e-4, atol=1e-5)
+    model.save(tmp_path / "run")
+    loaded = credo.load(tmp_path / "run", net=copy.deepcopy(network).cpu())
+    deterministic = loaded.predict(x, samples=0).mean
+    torch.testing.assert_close(deterministic, model.predict(x, samples=0).mean.cpu(), rtol=1e-3, atol=1e-4)
+
+
+def test_reaches_the_mean_field_optimum_on_the_gpu() -> None:
+    target = linear_gaussian()
+    torch.manual_seed(0)
+    model = credo.BayesByBackprop(target.network(), credo.Gaussian(noise=target.noise), credo.Normal(0, 1), samples=4)
+    model.fit((target.x, target.y), epochs=1500, batch_size=60, lr=0.03, seed=0, device="cuda")
+    scale = model.posterior.scale()
+    std = torch.cat([scale["weight"].flatten(), scale["bias"]]).detach().cpu().double()
+    mean = torch.cat([model.posterior.mean()["weight"].flatten(), model.posterior.mean()["bias"]]).cpu().double()
+    assert ((mean - target.mean()).abs() < 0.1 * target.posterior_std()).all()
+    torch.testing.assert_close(std, target.mean_field_std(), rtol=0.05, atol=0)
+
+
+@pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
+@pytest.mark.parametrize("build", [net, cnn])
+def test_compiled_training(build: object, precision: str) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(64, 4) if build is net else torch.randn(64, 1, 8, 8)
+    y = torch.randint(0, 3, (64,))
+    model = credo.BayesByBackprop(build(), credo.Categorical())  # type: ignore[operator]
+    model.fit((x, y), epochs=3, batch_size=32, device="cuda", compile=True, precision=precision, seed=0)
+    assert all(p.isfinite().all() for p in model.parameters())
+
+
+def test_divergence_is_noticed_and_undone_on_the_gpu() -> None:
+    torch.manual_seed(0)
+    network = net()
+    before = copy.deepcopy(network.state_dict())
+    model = credo.MAP(network, credo.Categorical())
+    x, y = torch.randn(40, 4), torch.randint(0, 3, (40,))
+    with pytest.raises(credo.errors.DivergenceError, match="step"):
+        model.fit((x, y), epochs=2, lr=1e30, schedule="constant", batch_size=8, device="cuda", seed=0)
+    assert all(torch.equal(v.cpu(), before[k]) for k, v in network.state_dict().items())
