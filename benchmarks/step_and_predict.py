@@ -78,7 +78,9 @@ def ratios(times: dict[str, list[float]], reference: str) -> list[dict[str, obje
     return rows
 
 
-def train_step(loss: Callable[[Tensor, Tensor], Tensor], parameters: list[dict[str, object]], device: torch.device) -> Step:
+def train_step(
+    loss: Callable[[Tensor, Tensor], Tensor], parameters: list[dict[str, object]], device: torch.device
+) -> Step:
     """One step of fused Adam on a fixed batch of 128; on a GPU compiled and replayed as a CUDA graph."""
     x = torch.randn(128, 784, device=device)
     y = torch.randint(0, 10, (128,), device=device)
@@ -103,7 +105,12 @@ def train_step(loss: Callable[[Tensor, Tensor], Tensor], parameters: list[dict[s
     optimiser.zero_grad(set_to_none=True)
     with torch.cuda.graph(graph):
         step()
-    return graph.replay
+
+    def replay(alive: object = step) -> None:
+        """Replays the graph; ``alive`` keeps the tensors it was captured over."""
+        graph.replay()
+
+    return replay
 
 
 def step_contestants(device: torch.device) -> dict[str, Step]:
@@ -157,11 +164,14 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--predict-rounds", type=int, default=5)
     parser.add_argument("--samples", type=int, default=100)
+    parser.add_argument("--matmul-precision", default="highest", help="'high' allows TF32")
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
     device = torch.device(arguments.device)
     torch.manual_seed(0)
-    rows = [{"task": "train step, batch 128", **row} for row in ratios(race(step_contestants(device), arguments.rounds, device), "deterministic")]
+    torch.set_float32_matmul_precision(arguments.matmul_precision)
+    times = race(step_contestants(device), arguments.rounds, device)
+    rows = [{"task": "train step, batch 128", **row} for row in ratios(times, "deterministic")]
     times = race(predict_contestants(device, arguments.samples), arguments.predict_rounds, device)
     task = f"predict, batch 1000, {arguments.samples} draws"
     rows += [{"task": task, **row} for row in ratios(times, next(iter(times)))]
@@ -170,6 +180,7 @@ def main() -> None:
         "command": "python " + " ".join(sys.argv),
         "date": datetime.date.today().isoformat(),
         "hardware": hardware(device),
+        "matmul_precision": arguments.matmul_precision,
         "rows": rows,
     }
     for row in rows:

@@ -63,6 +63,12 @@ def test_command_prints_tables_and_where_the_pictures_are(tmp_path, tiny, monkey
     assert quiet.output == ""
 
 
+def test_folder_that_cannot_be_made_is_named_before_any_training(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match="out must be a folder that can be written to"):
+        run_demo(tmp_path / "file")
+
+
 def test_command_shows_its_version():
     result = CliRunner().invoke(cli.app, ["--version"])
     assert result.exit_code == 0

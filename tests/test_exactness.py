@@ -6,10 +6,10 @@ import math
 
 import pytest
 import torch
-from scenarios import LinearGaussian, linear_gaussian
 from torch import Tensor, nn
 
 import credo
+from scenarios import LinearGaussian, linear_gaussian
 
 TARGET = linear_gaussian()
 

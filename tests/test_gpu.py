@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from scenarios import linear_gaussian
 from torch import nn
 
 import credo
+from scenarios import linear_gaussian
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 import credo
 from credo.methods import Method, NetworkMethod
@@ -89,27 +89,42 @@ def test_a_draw_is_the_network_with_drawn_weights(name: str) -> None:
     torch.testing.assert_close(model.predict(case.x, samples=3, seed=5).draws, expected.draws, rtol=1e-5, atol=1e-5)
 
 
-def _compiled_step(model: NetworkMethod, case: Case, backend: str) -> None:
-    """One training step with no graph break; its gradients are those of the eager step with the same random numbers.
+def _compiled_step(method: str, name: str, backend: str) -> None:
+    """A training step without a graph break, whose gradient is that of the loss it computes.
 
-    Tolerance: kernels may be fused and sums reordered, 1e-4 of a gradient of order 1. Inductor draws other random
-    numbers than eager torch, so there only finiteness and movement are asked for.
+    A compiler may take random numbers in another order than eager torch, and a backward pass that drew them again
+    would be wrong without a word. So the gradient along a random direction is held against the central difference of
+    the compiled loss itself, with one seed: in float64 with h = 1e-6 they agree to about 1e-8.
     """
-    model.train()
-    model.prepare(case.x)
     torch.manual_seed(0)
-    expected = torch.autograd.grad(model(case.x, case.y, n_data=100), list(model.parameters()))
+    case = CASES[name]
+    model = COMPILED[method](case).double().train()
+    x, y = (t.double() if t.is_floating_point() else t for t in (case.x, case.y))
+    model.prepare(x)
     torch._dynamo.reset()
     compiled = torch.compile(model, fullgraph=True, backend=backend)
-    torch.manual_seed(0)
-    compiled(case.x, case.y, n_data=100).backward()
-    for (name, parameter), gradient in zip(model.named_parameters(), expected, strict=True):
-        assert parameter.grad is not None, name
-        if backend == "inductor":
-            assert bool(parameter.grad.isfinite().all()), name
-            assert bool(parameter.grad.ne(0).any()), name
-        else:
-            torch.testing.assert_close(parameter.grad, gradient, rtol=1e-4, atol=1e-4, msg=name)
+    parameters = list(model.parameters())
+    direction = [torch.randn_like(p) for p in parameters]
+
+    def loss() -> Tensor:
+        if isinstance(model, credo.BayesByBackprop):
+            model.get_buffer("steps").zero_()
+        torch.manual_seed(0)
+        value: Tensor = compiled(x, y, n_data=100)
+        return value
+
+    def loss_at(step: float) -> float:
+        for parameter, vector in zip(parameters, direction, strict=True):
+            parameter.data.add_(vector, alpha=step)
+        value = loss().item()
+        for parameter, vector in zip(parameters, direction, strict=True):
+            parameter.data.sub_(vector, alpha=step)
+        return value
+
+    gradients = torch.autograd.grad(loss(), parameters)
+    slope = sum(float((g * v).sum()) for g, v in zip(gradients, direction, strict=True))
+    difference = (loss_at(1e-6) - loss_at(-1e-6)) / 2e-6
+    assert slope == pytest.approx(difference, rel=1e-5, abs=1e-6)
 
 
 COMPILED: dict[str, Callable[[Case], NetworkMethod]] = {
@@ -123,22 +138,25 @@ COMPILED: dict[str, Callable[[Case], NetworkMethod]] = {
 }
 
 
-@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
-@pytest.mark.parametrize("method", COMPILED)
-@pytest.mark.parametrize("name", ["mlp", "resnet"])
-def test_a_training_step_compiles_without_a_graph_break(name: str, method: str, backend: str) -> None:
-    torch.manual_seed(0)
-    _compiled_step(COMPILED[method](CASES[name]), CASES[name], backend)
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch's own, while it compiles
+@pytest.mark.parametrize(
+    ("name", "method"), [*(("mlp", method) for method in COMPILED), ("resnet", "bbb"), ("resnet", "mc-dropout")]
+)
+def test_a_training_step_compiles_without_a_graph_break(name: str, method: str) -> None:
+    _compiled_step(method, name, "aot_eager")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", COMPILED)
-@pytest.mark.parametrize("name", ["mlp", "lenet"])
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize(
+    ("name", "method"), [*(("mlp", method) for method in COMPILED), ("lenet", "bbb"), ("lenet", "mc-dropout")]
+)
 def test_a_training_step_compiles_with_inductor(name: str, method: str) -> None:
-    torch.manual_seed(0)
-    _compiled_step(COMPILED[method](CASES[name]), CASES[name], "inductor")
+    _compiled_step(method, name, "inductor")
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_compiled_network_is_refused() -> None:
+    compiled: Any = torch.compile(nn.Linear(2, 1), backend="eager")
     with pytest.raises(credo.errors.UnsupportedError, match="compile"):
-        credo.BayesByBackprop(torch.compile(nn.Linear(2, 1)))
+        credo.BayesByBackprop(compiled)

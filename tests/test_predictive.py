@@ -84,7 +84,7 @@ def test_one_draw_has_no_epistemic_uncertainty(likelihood: Likelihood) -> None:
         (Poisson(), lambda f: D.Poisson(f.exp())),
         (Bernoulli(), lambda f: D.Bernoulli(logits=f)),
     ],
-    ids=str,
+    ids=["Gaussian", "StudentT", "Poisson", "Bernoulli"],
 )
 def test_log_prob_is_a_mixture_of_the_rows_joint_densities(likelihood: Likelihood, components: object) -> None:
     torch.manual_seed(0)

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import lightning_fabric  # noqa: F401  (wraps torch.compile, which a test replaces)
 import pytest
 import torch
 from rich.console import Console
@@ -145,6 +146,12 @@ def test_without_a_seed_every_fit_is_different_but_follows_torch_manual_seed():
     assert not equal(results[0], results[2])
 
 
+def test_fit_learns_also_where_gradients_are_switched_off():
+    with torch.no_grad():
+        model = fit(METHODS["bbb"]())
+    assert equal(weights(model), weights(fit(METHODS["bbb"]())))
+
+
 # The same data in every form
 
 
@@ -213,8 +220,8 @@ def test_groups_with_their_own_learning_rates_keep_their_ratio():
     made: list[Recorder] = []
 
     def build(groups: list[dict[str, Any]], lr: float) -> Recorder:
-        groups[1]["lr"] = 10 * lr
-        made.append(Recorder(groups, lr))
+        first, *rest = [p for group in groups for p in group["params"]]
+        made.append(Recorder([{"params": [first]}, {"params": rest, "lr": 10 * lr}], lr))
         return made[0]
 
     fit(METHODS["bbb"](), optimizer=build)

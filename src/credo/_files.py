@@ -7,7 +7,7 @@ import math
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +27,7 @@ def write_folder(path: str | Path, files: Mapping[str, bytes]) -> None:
     """
     target = Path(path).resolve()
     try:
-        recover(target)
-        if target.exists():
-            foreign = [p.name for p in target.iterdir() if p.name not in files] if target.is_dir() else [target.name]
-            if foreign:
-                raise InputError(f"{target} holds other things ({shortened(sorted(foreign))}); choose a new folder")
+        check_replaceable(target, files)
         target.parent.mkdir(parents=True, exist_ok=True)
         staging = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
         try:
@@ -44,6 +40,16 @@ def write_folder(path: str | Path, files: Mapping[str, bytes]) -> None:
             raise
     except OSError as error:
         raise InputError(f"{target} cannot be written: {error}") from error
+
+
+def check_replaceable(path: str | Path, names: Collection[str]) -> None:
+    """Refuse a path that is no folder, or a folder that holds anything but files called ``names``."""
+    target = recover(path)
+    if not target.exists():
+        return
+    foreign = [p.name for p in target.iterdir() if p.name not in names] if target.is_dir() else [target.name]
+    if foreign:
+        raise InputError(f"{target} holds other things ({shortened(sorted(foreign))}); choose a new folder")
 
 
 def recover(path: str | Path) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from lightning_fabric import Fabric
 from torch.multiprocessing.spawn import ProcessException
 
 from credo import errors
@@ -22,15 +22,19 @@ from credo._options import Options
 from credo.errors import CredoError, DivergenceError, InputError
 
 if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+
     from credo.methods.base import NetworkMethod
 
-Train = Callable[[Fabric, "NetworkMethod", Any, Options], None]
+Train = Callable[["Fabric", "NetworkMethod", Any, Options], None]
 
 _RUN, _ERROR = "run", "error-{}.json"
 
 
 def make_fabric(options: Options, home: torch.device) -> Fabric:
     """Fabric for ``options``; without a device among them, for the device ``home``."""
+    from lightning_fabric import Fabric  # takes seconds, which only training should cost
+
     try:
         device = home if options.device is None else torch.device(options.device)
         if device.type == "cuda" and options.devices == 1:
@@ -57,6 +61,13 @@ def launch(fabric: Fabric, train: Train, model: NetworkMethod, data: Any, option
             if (here / _RUN).exists():
                 _bring_home(model, here / _RUN, data)
             raise _original(here) or error from error
+        except (pickle.PicklingError, AttributeError, TypeError) as error:
+            if "pickle" not in str(error):
+                raise
+            raise InputError(
+                f"model, data or options cannot be sent to another process ({error}); define functions at the top of a "
+                "module, or run a script with strategy='ddp'"
+            ) from error
         if rank_zero != os.getpid():
             _bring_home(model, here / _RUN, data)
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
-from lightning_fabric import Fabric
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from credo.data import Batch
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
 
 _NEVER = 2**62
 

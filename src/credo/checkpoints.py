@@ -10,13 +10,20 @@ from safetensors.torch import save as to_bytes
 from torch import Tensor
 from torch.optim import Optimizer
 
-from credo._files import read_json, to_json, write_folder
+from credo._files import check_replaceable, read_json, to_json, write_folder
 from credo.errors import LoadError
 
 if TYPE_CHECKING:
     from credo.methods.base import NetworkMethod
 
 _OPTIMIZER, _TRAINING = "optimizer.safetensors", "training.json"
+
+
+def check_folder(folder: str | Path) -> None:
+    """Refuse a folder that a checkpoint must not replace, before training rather than after the first epoch."""
+    from credo import io
+
+    check_replaceable(folder, (io.TENSORS, io.CARD, _OPTIMIZER, _TRAINING))
 
 
 class State(NamedTuple):

@@ -114,7 +114,7 @@ class Evaluator:
 
     Args:
         replica: the private network, in evaluation mode.
-        apply: ``apply(replica, draw, x)``, the output for one draw.
+        call: ``call(replica, draw, x)``, the output for one draw.
         draw: ``draw(s)``, draw number ``s``.
         samples: how many draws, S.
         vectorise: try to evaluate several draws at once.
@@ -123,13 +123,13 @@ class Evaluator:
     def __init__(
         self,
         replica: Replica,
-        apply: Callable[[Replica, Draw, Any], Tensor],
+        call: Callable[[Replica, Draw, Any], Tensor],
         draw: Callable[[int], Draw],
         samples: int,
         vectorise: bool = True,
     ) -> None:
         self.replica = replica
-        self.apply = apply
+        self.call = call
         self.samples = samples
         self._draw = draw
         self._first = draw(0)
@@ -179,7 +179,7 @@ class Evaluator:
         outputs = []
         for s in range(self.samples):
             draw = self._get(s)
-            outputs.append(_concatenate([self.apply(self.replica, draw, part) for part in parts]))
+            outputs.append(_concatenate([self.call(self.replica, draw, part) for part in parts]))
         return torch.stack(outputs)
 
     def _stacked(self, parts: Sequence[Any]) -> Tensor:
@@ -189,8 +189,8 @@ class Evaluator:
         for start in range(0, self.samples, chunk):
             draws = [self._get(s) for s in range(start, min(start + chunk, self.samples))]
             stack = {name: torch.stack([draw[name] for draw in draws]) for name in draws[0]}
-            call = vmap(lambda weights, x: self.apply(self.replica, weights, x), in_dims=(0, None))
-            outputs.append(_concatenate([call(stack, part) for part in parts], dim=1))
+            evaluate = vmap(lambda weights, x: self.call(self.replica, weights, x), in_dims=(0, None))
+            outputs.append(_concatenate([evaluate(stack, part) for part in parts], dim=1))
         return torch.cat(outputs)
 
 

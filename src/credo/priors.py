@@ -88,7 +88,7 @@ class ScaleMixture(Distribution):
         log_odds = odds - square * (0.5 / self.sigma2**2 - 0.5 / self.sigma1**2)
         return F.softplus(log_odds, threshold=37.0).sub(square, alpha=0.5 / self.sigma1**2).add(wide)
 
-    def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:  # type: ignore[override]
+    def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         """Draws of shape ``sample_shape``."""
         wide = torch.rand(tuple(sample_shape)) < self.pi
         return torch.randn(tuple(sample_shape)) * torch.where(wide, self.sigma1, self.sigma2)
@@ -181,7 +181,8 @@ def _checked(prior: object, name: str, shape: torch.Size) -> Distribution:
         fits = False
     if not fits:
         raise InputError(
-            f"the prior of {name!r} has shape {list(prior.batch_shape)}, which does not fit the parameter's {list(shape)}"
+            f"the prior of {name!r} has shape {list(prior.batch_shape)}, "
+            f"which does not fit the parameter's {list(shape)}"
         )
     return prior
 

@@ -9,7 +9,7 @@ from typing import TypeVar
 import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
-from torch.nn.parameter import UninitializedTensorMixin
+from torch.nn.parameter import is_lazy
 from torch.nn.utils import parametrize
 
 from credo.errors import InputError, UnsupportedError, unknown_name
@@ -35,7 +35,7 @@ def check_network(net: object) -> nn.Module:
                 "torch.nn.utils.parametrize.remove_parametrizations"
             )
     for name, parameter in net.named_parameters():
-        if isinstance(parameter, UninitializedTensorMixin):
+        if is_lazy(parameter):
             raise InputError(f"{name!r} has no shape yet: call the lazy network once on a batch, then wrap it")
         if parameter.is_complex():
             raise UnsupportedError(f"{name!r} is complex; posteriors over complex weights are not offered")
@@ -128,7 +128,7 @@ def _aliases(net: nn.Module) -> dict[str, list[str]]:
 
 
 def _normalisation_parameters(net: nn.Module) -> set[str]:
-    found = set()
+    found: set[str] = set()
     for path, module in net.named_modules():
         own = dict(module.named_parameters(recurse=False))
         foreign_norm = type(module).__name__.endswith("Norm") and all(p.dim() <= 1 for p in own.values())

@@ -12,7 +12,6 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import torch
-from lightning_fabric import Fabric
 from torch import Tensor
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader
@@ -29,6 +28,8 @@ from credo.errors import DivergenceError, InputError
 from credo.seeding import check_seed, derive, reseed, seeded
 
 if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+
     from credo.methods.base import NetworkMethod
 
 __all__ = ["Options", "default_optimizer", "train"]
@@ -73,7 +74,7 @@ class _Run:
         model = self.model
         before = (model.likelihood, model.likelihood_is_open, model.n_data, model.training, model.device)
         try:
-            with seeded(self.seed, self.fabric.device):
+            with torch.enable_grad(), seeded(self.seed, self.fabric.device):
                 try:
                     self._set_up()
                     start = self._resume() if self.options.resume else 0
@@ -112,6 +113,9 @@ class _Run:
     def _set_up(self) -> None:
         model, options, device = self.model, self.options, self.fabric.device
         reseed(derive(self.seed, _SET_UP), device)
+        options.factor(0.0)  # a schedule that gives no number is said now
+        if options.checkpoint is not None:
+            checkpoints.check_folder(options.checkpoint)
         model.to(device).train()
         batch = self._first_batch()
         model.n_data = self.n_data
@@ -191,14 +195,23 @@ class _Run:
         try:
             loss: Tensor = self.loss(batch.x, batch.y, self.n_data, **options)
         except Exception as error:
-            if isinstance(self.loader.dataset, data_.TensorRows) or batch.y.device.type != "cpu":
-                raise
-            try:
-                check_batch(self.model, batch)
-            except InputError as reason:
-                raise InputError(f"the minibatch at step {self.step} does not fit: {reason}") from error
+            self._explain(batch, error)
             raise
         return loss
+
+    def _explain(self, batch: data_.Batch, error: Exception) -> None:
+        """Raise a sentence where it is the minibatch that makes the network or the likelihood fail."""
+        if isinstance(error, ValueError) and "more than 1 value per channel" in str(error):
+            raise InputError(
+                f"the minibatch at step {self.step} is too small for batch norm ({error}); choose another batch_size, "
+                "or a DataLoader with drop_last=True"
+            ) from error
+        if batch.y.device.type != "cpu":
+            return  # a failed assertion on a GPU leaves nothing to look with
+        try:
+            check_batch(self.model, batch)
+        except InputError as reason:
+            raise InputError(f"the minibatch at step {self.step} does not fit: {reason}") from error
 
     def _share(self, batch: data_.Batch, i: int) -> tuple[data_.Batch, float]:
         """The batch with rows weighted for this process's share, and the number of rows it stands for."""

@@ -130,7 +130,7 @@ def test_trap_17_every_setting_trains_with_the_default_estimator(name: str) -> N
     net = make()
     model = credo.BayesByBackprop(net, credo.Gaussian(1.0))
     loss = model.loss(x, torch.zeros_like(net(x)), n_data=10)
-    loss.backward()  # type: ignore[no-untyped-call]
+    loss.backward()
     assert bool(loss.isfinite())
     assert all(p.grad is not None and bool(p.grad.isfinite().all()) for p in model.parameters() if p.requires_grad)
     # The mean is right too: with σ → 0 the noisy output is the network's own, up to σ·‖x‖ ≈ 1e-5.
@@ -191,7 +191,7 @@ def test_trap_18_tied_weights_stay_tied() -> None:
         logits = hidden @ table.T + drawn["output.bias"][s]
         torch.testing.assert_close(p.draws[s, 0], logits.softmax(-1), rtol=1e-5, atol=1e-6)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    model.loss(tokens, tokens, n_data=10).backward()  # type: ignore[no-untyped-call]
+    model.loss(tokens, tokens, n_data=10).backward()
     optimizer.step()
     assert net.output.weight is net.embedding.weight
 
@@ -369,7 +369,7 @@ def test_trap_20_every_module_of_torch_has_a_kl_and_a_loss(name: str, estimator:
     assert model.posterior.names() == [key for key, _ in layer.named_parameters()]
     assert float(model.kl().detach()) > 0
     loss = model.loss(x, y, n_data=10)
-    loss.backward()  # type: ignore[no-untyped-call]
+    loss.backward()
     assert bool(loss.isfinite())
     assert all(p.grad is not None and bool(p.grad.isfinite().all()) for p in model.parameters())
     p = model.eval().predict(x, samples=3, seed=0)

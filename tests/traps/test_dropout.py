@@ -223,7 +223,7 @@ def test_trap_26_training_uses_torchs_own_dropout(name: str) -> None:
     torch.manual_seed(3)
     nll = -model.likelihood.log_prob(model.net(x), y).mean()
     torch.testing.assert_close(loss, nll + model.kl() / 10)
-    loss.backward()  # type: ignore[no-untyped-call]
+    loss.backward()
     assert all(p.grad is not None and bool(p.grad.isfinite().all()) for p in model.parameters())
 
 

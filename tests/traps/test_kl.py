@@ -93,7 +93,7 @@ def test_trap_03_every_tensor_contributes(prior: Distribution) -> None:
     assert list(parts) == [name for name, _ in model.net.named_parameters()]
     total = model.posterior.kl(prior, samples=50, seed=0)
     torch.testing.assert_close(torch.stack(list(parts.values())).sum(), total)
-    model.kl().backward()  # type: ignore[no-untyped-call]
+    model.kl().backward()
     for name in parts:
         gradient = model.net.get_parameter(name).grad
         assert gradient is not None
@@ -138,7 +138,7 @@ def test_trap_04_tied_and_shared_weights_count_once() -> None:
 def test_trap_05_the_mixture_has_the_right_gradient_far_in_the_tail() -> None:
     """Far out the wide component alone is left: d log p/dw = −w/σ₁², to the last digits of float32."""
     w = torch.tensor([100.0, -30.0, 5.0, 3000.0], requires_grad=True)
-    credo.ScaleMixture(pi=0.5, sigma1=1.0, sigma2=math.exp(-6)).log_prob(w).sum().backward()  # type: ignore[no-untyped-call]
+    credo.ScaleMixture(pi=0.5, sigma1=1.0, sigma2=math.exp(-6)).log_prob(w).sum().backward()
     torch.testing.assert_close(w.grad, -w.detach())
 
 
@@ -197,12 +197,12 @@ def test_trap_07_the_length_scale_is_the_inverse_of_the_priors_standard_deviatio
     """∇ of the penalty == ∇ of −log N(w; 0, l⁻²), with W̄²/(1 − p) in place of W̄² where dropout stands."""
     length_scale, p = 2.5, 0.2
     model = credo.MCDropout(nn.Linear(3, 2), p=p, length_scale=length_scale)
-    model.kl().backward()  # type: ignore[no-untyped-call]
+    model.kl().backward()
     prior: Distribution = Normal(0.0, 1.0 / length_scale)
     for name, factor in (("weight", 1.0 / (1.0 - p)), ("bias", 1.0)):
         parameter = model.net.get_parameter(name)
         w = parameter.detach().clone().requires_grad_()
-        (-factor * prior.log_prob(w).sum()).backward()  # type: ignore[no-untyped-call]
+        (-factor * prior.log_prob(w).sum()).backward()
         torch.testing.assert_close(parameter.grad, w.grad)
 
 

@@ -44,7 +44,7 @@ def loss_of(model: NetworkMethod, x: Tensor = X, y: Tensor = Y, seed: int = 0) -
 
 
 def step(model: NetworkMethod, x: Tensor = X, y: Tensor = Y, seed: int = 0) -> None:
-    loss_of(model, x, y, seed).backward()  # type: ignore[no-untyped-call]
+    loss_of(model, x, y, seed).backward()
     torch.optim.SGD(model.parameters(), lr=0.05).step()
     model.zero_grad()
 
@@ -86,6 +86,25 @@ def test_trap_22_a_move_takes_everything_along(method: str) -> None:
     p, q = (model.predict(X.double(), samples=3, seed=0) for model in (moved, born))
     assert p.draws.dtype == torch.float64
     torch.testing.assert_close(p.draws, q.draws, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("method", BUILD)
+def test_trap_22_a_method_is_an_ordinary_module(method: str) -> None:
+    """What every module can do, this one can: ``apply`` reaches all parts, flags and gradients reach all parameters."""
+    model = built(method)
+    seen: list[nn.Module] = []
+    assert model.apply(seen.append) is model
+    assert {id(part) for part in seen} == {id(part) for part in model.modules()}
+    model.requires_grad_(False)
+    assert not any(p.requires_grad for p in model.parameters())
+    model.requires_grad_(True)
+    loss_of(model).backward()
+    model.zero_grad()
+    assert all(p.grad is None for p in model.parameters())
+    assert model.eval().net.training is False
+    assert model.train().net.training is True
+    model.share_memory()
+    assert bool(loss_of(model).isfinite())
 
 
 def test_trap_22_moves_there_and_back_change_nothing() -> None:
@@ -308,8 +327,8 @@ def test_trap_24_gradient_checkpointing_is_refused_with_a_sentence() -> None:
         model = credo.BayesByBackprop(Checkpointed(), credo.Gaussian(1.0), estimator=estimator)
         loss = model.loss(X, Y, n_data=10)
         with pytest.raises(credo.errors.UnsupportedError, match="checkpointing"):
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()
     dropout = credo.MCDropout(Checkpointed(), credo.Gaussian(1.0), p=0.5)
     loss = dropout.loss(X, Y, n_data=10)
     with pytest.raises(credo.errors.UnsupportedError, match="checkpointing"):
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from credo import plots
+from credo.errors import InputError
 from credo.experiments import demo_curve, demo_digits
 from credo.experiments.recipe import one_thread
 
@@ -57,7 +58,10 @@ def run_demo(
     """
     start = time.perf_counter()
     out = Path(out)
-    out.mkdir(parents=True, exist_ok=True)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"out must be a folder that can be written to, got {out}: {error.strerror}") from error
     with plots.paper(), one_thread():
         curve = demo_curve.run(seed, effort, samples, report)
         digits = demo_digits.run(seed, effort, samples, report)

@@ -125,7 +125,7 @@ def _fixed_noise(count: int, classes: int, like: Tensor) -> Tensor:
     if classes > SobolEngine.MAXDIM:
         noise = torch.randn(count, classes, generator=torch.Generator().manual_seed(0))
     else:
-        engine = SobolEngine(classes, scramble=True, seed=0)  # type: ignore[no-untyped-call]
+        engine = SobolEngine(classes, scramble=True, seed=0)
         uniform = engine.draw(count, dtype=torch.float64)
         noise = torch.special.ndtri(uniform.clamp(1e-9, 1 - 1e-9))
     return noise.to(like)

@@ -57,7 +57,8 @@ def _linear(layer: nn.Linear, x: Tensor, weight: Tensor, bias: Tensor | None) ->
 @register_layer(nn.Conv2d, 2)
 @register_layer(nn.Conv3d, 3)
 def _convolution(layer: nn.Conv2d, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    return layer._conv_forward(x, weight, bias)
+    output: Tensor = layer._conv_forward(x, weight, bias)
+    return output
 
 
 @register_layer(nn.ConvTranspose1d, 1)
@@ -167,7 +168,8 @@ class NoiseHooks:
                     "before compiling, so that this is known, or use estimator='flipout'"
                 )
             signs_in, signs_out, weight, bias = self._drawn[path]
-            return output + apply(layer, x * signs_in, weight, bias, *rest) * signs_out
+            perturbation = apply(layer, x * signs_in, weight, bias, *rest) * signs_out
+            return output + perturbation
 
         return hook
 
@@ -208,7 +210,8 @@ class _HalfSquare(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Tensor:
         (scale,) = ctx.saved_tensors
-        return grad * scale
+        gradient: Tensor = grad * scale
+        return gradient
 
 
 def _half_square(scale: Tensor) -> Tensor:

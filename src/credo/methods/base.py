@@ -12,9 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from credo import architectures
+from credo import architectures, training
 from credo import data as data_
-from credo import training
 from credo._notices import notify
 from credo.errors import InputError, LoadError
 from credo.functional import Evaluator, Forward, Replica
@@ -71,9 +70,7 @@ class Method(nn.Module, ABC):
         """The same as ``model(x, y)``, by its name, for your own training loop."""
         return self.forward(x, y, n_data, **options)
 
-    def predict(
-        self, x: Any, samples: int = 100, seed: int | None = None, batch_size: int | None = None
-    ) -> Predictive:
+    def predict(self, x: Any, samples: int = 100, seed: int | None = None, batch_size: int | None = None) -> Predictive:
         """The predictive distribution for the rows of ``x``.
 
         The network is left exactly as it was; with a seed, so is torch's random state. Draw ``s`` is one
@@ -146,7 +143,7 @@ class NetworkPredictor(Predictor):
         else:
             base = check_seed(seed)
             draw = posterior.sampler(base)
-            self._evaluate = Evaluator(replica, posterior.apply, draw, samples, posterior.vectorisable)
+            self._evaluate = Evaluator(replica, posterior.call, draw, samples, posterior.vectorisable)
 
     def outputs(self, x: Any, batch_size: int | None = None) -> Tensor:
         """The network's outputs ``[S, B, ...]``."""
@@ -174,6 +171,8 @@ class NetworkMethod(Method):
 
     posterior: Posterior
     temperature: float = 1.0
+    derived: ClassVar[frozenset[str]] = frozenset()
+    """Attributes that :meth:`derive` builds; copies and pickles leave them out."""
 
     def __init__(self, net: nn.Module, likelihood: Likelihood | None, forward: Forward | None) -> None:
         super().__init__()
@@ -191,6 +190,19 @@ class NetworkMethod(Method):
         self.history = []
         self.last_terms: Terms | None = None
 
+    def derive(self) -> None:
+        """Build what follows from the rest: private replicas, hooks."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        left_out = self.derived | {"last_terms"}
+        state: dict[str, Any] = super().__getstate__()  # type: ignore[no-untyped-call]
+        return {key: value for key, value in state.items() if key not in left_out}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
+        self.last_terms = None
+        self.derive()
+
     @abstractmethod
     def terms(self, x: Any, y: Tensor, sample_weight: Tensor | None = None) -> Terms:
         """Negative log likelihood per datum and complexity in nats, for one batch."""
@@ -203,7 +215,7 @@ class NetworkMethod(Method):
         """c for minibatch (i, M), counted from 1; the mean over an epoch is 1."""
         return 1.0
 
-    def forward(
+    def forward(  # type: ignore[override]
         self,
         x: Any,
         y: Tensor,
@@ -289,10 +301,17 @@ class NetworkMethod(Method):
         self.likelihood_is_open = False
         if not torch.compiler.is_compiling():
             dtype = str(y.dtype).removeprefix("torch.")
-            notify(f"likelihood {self.likelihood!r} follows from the {dtype} target; pass likelihood= to choose another")
+            notify(
+                f"likelihood {self.likelihood!r} follows from the {dtype} target; pass likelihood= to choose another"
+            )
 
     def parameter_groups(self, weight_decay: float = 0.0) -> list[dict[str, Any]]:
-        """Parameter groups for an optimiser; ``weight_decay`` reaches the network's weights only, never scales."""
+        """Parameter groups for an optimiser; ``weight_decay`` reaches the network's weights only, never scales.
+
+        Without weight decay all parameters are one group, which a fused optimiser updates in one kernel.
+        """
+        if weight_decay == 0.0:
+            return [{"params": [p for p in self.parameters() if p.requires_grad], "weight_decay": 0.0}]
         weights = [p for p in self.net.parameters() if p.requires_grad]
         known = {id(p) for p in weights}
         others = [p for p in self.parameters() if p.requires_grad and id(p) not in known]
@@ -305,7 +324,7 @@ class NetworkMethod(Method):
 
     def training_card(self) -> dict[str, object]:
         """History and number of data."""
-        return {"history": self.history, "n_data": self.n_data, "network_was_called_with_forward": self.call is not None}
+        return {"history": self.history, "n_data": self.n_data}
 
     def restore_training(self, card: object) -> None:
         """Take over history and number of data."""

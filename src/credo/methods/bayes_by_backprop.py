@@ -61,6 +61,9 @@ class BayesByBackprop(NetworkMethod):
     """
 
     posterior: MeanField
+    derived = frozenset({"_replica", "_hooks", "_planned", "_priors_here"})
+    steps: Tensor
+    _planned: bool
 
     def __init__(
         self,
@@ -91,7 +94,6 @@ class BayesByBackprop(NetworkMethod):
         names = select(net, bayesian)
         self.prior: Prior = Normal(0.0, 1.0) if prior is None else prior
         self._priors = resolve(self.prior, {name: net.get_parameter(name).shape for name in names})
-        self._priors_on: dict[torch.device, dict[str, Distribution]] = {}
         self._kl_kinds = choose_kl(kl, self._priors)
         self.posterior = MeanField(net, names, initial_scale)
         self.estimator, self.kl_kind = estimator, kl
@@ -99,13 +101,13 @@ class BayesByBackprop(NetworkMethod):
         self.temperature, self.samples = float(temperature), samples
         self.bayesian = bayesian
         self.register_buffer("steps", torch.zeros((), dtype=torch.int64, device=self.device))
-        self._build_replica()
+        self.derive()
 
     def terms(self, x: Any, y: Tensor, sample_weight: Tensor | None = None) -> Terms:
         """Negative log likelihood per datum and KL in nats, from ``samples`` draws."""
         if not torch.compiler.is_compiling():
             self.prepare(x)
-        priors = self._device_priors()
+        priors = self._priors_here
         scale, kl = self.posterior.scale_and_kl(priors, self._kl_kinds)
         to_sample = [name for name, kind in self._kl_kinds.items() if kind == "sampled"]
         nll = []
@@ -119,7 +121,7 @@ class BayesByBackprop(NetworkMethod):
         return Terms(torch.stack(nll).mean(), torch.stack(kl).sum())
 
     def prepare(self, x: Any) -> None:
-        """Bring the private replica up to date with the network, and at the first batch plan the noise of each layer."""
+        """Bring the private replica up to date; at the first batch decide how the noise of each layer enters."""
         if self.posterior.is_pruned:
             self.posterior.enforce_pruning()
         self._replica.pull()
@@ -138,7 +140,7 @@ class BayesByBackprop(NetworkMethod):
 
     def kl(self) -> Tensor:
         """KL(q ‖ p) in nats, summed over all Bayesian weights."""
-        priors = self._device_priors()
+        priors = self._priors_here
         return torch.stack([self.posterior.kl_of(n, priors[n], kind) for n, kind in self._kl_kinds.items()]).sum()
 
     def kl_weight(self, batch: tuple[int, int] | None) -> float:
@@ -211,37 +213,33 @@ class BayesByBackprop(NetworkMethod):
             self._replica.push_buffers()
         return output, weights
 
-    def _device_priors(self) -> dict[str, Distribution]:
-        device = self.device
-        if device not in self._priors_on:
-            moved: dict[str, Distribution] = {}
-            for name, prior in self._priors.items():
-                same = next((other for other in moved if self._priors[other] is prior), None)
-                moved[name] = to_device(prior, device) if same is None else moved[same]
-            self._priors_on[device] = moved
-        return self._priors_on[device]
+    def _move_priors(self) -> None:
+        """Keep a copy of every prior on the network's device; parameters under one prior share its copy."""
+        device, moved = self.device, dict[str, Distribution]()
+        for name, prior in self._priors.items():
+            same = next((other for other in moved if self._priors[other] is prior), None)
+            moved[name] = to_device(prior, device) if same is None else moved[same]
+        self._priors_here = moved
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        self._move_priors()
+        return self
 
     def warmup(self) -> float | Tensor:
         """min(1, steps/kl_warmup), counting this training step."""
         if not self.kl_warmup:
             return 1.0
         if self.training and torch.is_grad_enabled():
-            self.steps += 1
-        return (self.steps / self.kl_warmup).clamp(max=1.0)
+            self.steps.add_(1)
+        return torch.clamp(self.steps / self.kl_warmup, max=1.0)
 
-    def _build_replica(self) -> None:
+    def derive(self) -> None:
+        """Build the replica that training runs on, with its hooks, and the priors on the network's device."""
+        self._move_priors()
         names = self.posterior.names()
         layers = noisy_layers(self.net, names, tied(self.net)) if self.estimator != "weight" else {}
         holders = {name.rpartition(".")[0] for name in names}
         self._replica = Replica(self.net, self.call, own_buffers=False)
         self._hooks = NoiseHooks(self._replica, list(layers), holders, self.estimator)
         self._planned = False
-
-    def __getstate__(self) -> dict[str, Any]:
-        private = {"_replica", "_hooks", "_priors_on", "last_terms"}
-        return {key: value for key, value in super().__getstate__().items() if key not in private}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        self._priors_on, self.last_terms = {}, None
-        self._build_replica()

@@ -139,8 +139,8 @@ def initialise_anew(net: nn.Module) -> nn.Module:
             reset()
         elif next(module.parameters(recurse=False), None) is not None:
             raise UnsupportedError(
-                f"{path or type(net).__name__} holds parameters but has no reset_parameters, so copies of it cannot start "
-                "apart; pass a factory instead: DeepEnsemble(lambda: MyNet(), ...)"
+                f"{path or type(net).__name__} holds parameters but has no reset_parameters, so copies of it "
+                "cannot start apart; pass a factory instead: DeepEnsemble(lambda: MyNet(), ...)"
             )
     return net
 

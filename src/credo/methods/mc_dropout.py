@@ -50,6 +50,8 @@ class MCDropout(NetworkMethod):
     """
 
     posterior: WeightDropout | LayerDropout
+    derived = frozenset({"_replica", "_masks", "_planned"})
+    _planned: bool
 
     def __init__(
         self,
@@ -82,7 +84,7 @@ class MCDropout(NetworkMethod):
                 raise InputError("the network has no weight layer that dropout could stand before")
             rates = {name: _rate(p, name, list(units)) for name in units}
             self.posterior = WeightDropout(net, units, rates, self.weight_noise)
-        self._build_replica()
+        self.derive()
 
     def terms(self, x: Any, y: Tensor, sample_weight: Tensor | None = None) -> Terms:
         """Negative log likelihood per datum under random masks, and the L2 penalty in nats."""
@@ -130,21 +132,13 @@ class MCDropout(NetworkMethod):
             self._replica.push_buffers()
         return output
 
-    def _build_replica(self) -> None:
+    def derive(self) -> None:
+        """Build the replica that training runs on, with its masks."""
         self._replica = Replica(self.net, self.call, own_buffers=False)
         rates = self.posterior.rates if isinstance(self.posterior, WeightDropout) else {}
         layers = noisy_layers(self.net, rates, tied(self.net)) if self.weight_noise == 0 else {}
         self._masks = _RowMasks(self._replica, {path: rates[f"{path}.weight".lstrip(".")] for path in layers})
         self._planned = False
-
-    def __getstate__(self) -> dict[str, Any]:
-        private = {"_replica", "_masks", "last_terms"}
-        return {key: value for key, value in super().__getstate__().items() if key not in private}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        self.last_terms = None
-        self._build_replica()
 
 
 class _RowMasks:

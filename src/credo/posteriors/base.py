@@ -22,7 +22,7 @@ class Posterior(nn.Module, ABC):
     """
 
     vectorisable: ClassVar[bool] = True
-    """Whether :meth:`apply` can be mapped over stacked draws."""
+    """Whether :meth:`call` can be mapped over stacked draws."""
 
     @abstractmethod
     def names(self) -> list[str]:
@@ -43,7 +43,7 @@ class Posterior(nn.Module, ABC):
         """Draw number ``s`` of the stream ``seed``, detached."""
         return self.sampler(seed)(s)
 
-    def apply(self, network: Replica, draw: Draw, x: Any) -> Tensor:
+    def call(self, network: Replica, draw: Draw, x: Any) -> Tensor:
         """The network's output for ``x`` under ``draw``, one function for all rows."""
         return network(draw, x)
 

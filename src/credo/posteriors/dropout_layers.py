@@ -36,7 +36,7 @@ def has_dropout(net: nn.Module) -> bool:
     for module in net.modules():
         if isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0:
             return True
-        if isinstance(module, nn.RNNBase) and module.dropout > 0 and module.num_layers > 1:
+        if isinstance(module, nn.RNNBase) and _drops_between_layers(module):
             return True
         if isinstance(module, nn.MultiheadAttention) and module.dropout > 0:
             return True
@@ -67,14 +67,13 @@ class LayerDropout(Posterior):
         """Not offered: masks are no weights."""
         return self.mean()
 
-    def apply(self, network: Replica, draw: Draw, x: Any) -> Tensor:
+    def call(self, network: Replica, draw: Draw, x: Any) -> Tensor:
         """The output for ``x`` with mask set ``draw``."""
         for module in network.net.modules():
             if isinstance(module, _FUSED_IN_EVALUATION):
                 module.training = True
-            if isinstance(module, nn.RNNBase) and "forward" not in vars(module):
-                if module.dropout > 0 and module.num_layers > 1:
-                    module.forward = _Layered(module)
+            if isinstance(module, nn.RNNBase) and _drops_between_layers(module) and "forward" not in vars(module):
+                module.forward = _Layered(module)
         with SharedMasks(int(draw["masks"]), count_rows(x)):
             return network({}, x)
 
@@ -198,7 +197,8 @@ class _Layered(nn.Module):
             extra["nonlinearity"] = rnn.nonlinearity
         layers = []
         for k in range(rnn.num_layers):
-            layer = type(rnn)(
+            build: Any = type(rnn)
+            layer = build(
                 rnn.input_size if k == 0 else width,
                 rnn.hidden_size,
                 bias=rnn.bias,
@@ -233,6 +233,10 @@ class _Layered(nn.Module):
         steps = torch.ones(1, len(x.batch_sizes), x.data.shape[-1], device=x.data.device, dtype=x.data.dtype)
         factor = F.dropout(steps.expand(int(x.batch_sizes[0]), -1, -1), p)[0]
         return x._replace(data=x.data * factor[times])
+
+
+def _drops_between_layers(rnn: nn.RNNBase) -> bool:
+    return rnn.dropout > 0 and rnn.num_layers > 1
 
 
 def _part(hx: Any, rows: slice) -> Any:

@@ -151,7 +151,7 @@ def _check_loss(case: _Case) -> None:
     require(isinstance(loss, Tensor) and loss.dim() == 0, "loss(x, y, n_data) must be a tensor without dimensions")
     require(bool(loss.isfinite()), f"loss(x, y, n_data) must be finite, got {float(loss.detach())}")
     require(loss.requires_grad, "loss(x, y, n_data) must be differentiable")
-    loss.backward()  # type: ignore[no-untyped-call]
+    loss.backward()
     gradients = [p.grad for p in model.parameters() if p.grad is not None]
     require(any(bool(g.ne(0).any()) for g in gradients), "the gradient of the loss must not be zero everywhere")
     require(all(bool(g.isfinite().all()) for g in gradients), "the gradient of the loss must be finite")

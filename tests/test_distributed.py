@@ -1,0 +1,122 @@
+"""Two processes over gloo: replicas that stay equal, and the result of one process on the same global batches."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import credo
+import distributed_script as script
+from credo.errors import InputError
+
+
+def run_script(folder: Path, strategy: str) -> subprocess.CompletedProcess[str]:
+    """Run the script as a user would, on the credo that is being tested."""
+    path = os.pathsep.join([str(Path(credo.__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
+    foreign = ("LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "WORLD_SIZE")
+    environment = {key: value for key, value in os.environ.items() if key not in foreign}
+    return subprocess.run(
+        [sys.executable, str(Path(script.__file__)), str(folder), strategy],
+        env={**environment, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("ddp")
+    done = run_script(path, "ddp")
+    assert done.returncode == 0, done.stderr[-3000:]
+    return path
+
+
+@pytest.fixture(scope="module")
+def ranks(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads((folder / f"rank{rank}.json").read_text()) for rank in (0, 1)]
+
+
+@pytest.mark.parametrize("run", ["map", "bbb", "early stopping", "loader", "resumed"])
+def test_replicas_stay_equal_to_the_bit(ranks, run):
+    assert ranks[0][run] == ranks[1][run]
+
+
+@pytest.mark.parametrize("run", ["map", "bbb"])
+def test_number_of_data_is_that_of_all_processes(ranks, run):
+    assert ranks[0][run]["n_data"] == script.ROWS
+
+
+def test_noise_differs_between_processes(ranks):
+    """All rows are alike, so what separates the processes' losses is the noise they draw."""
+    first, second = ranks[0]["noise"], ranks[1]["noise"]
+    assert len(first) == len(second) > 0
+    assert all(a != b for a, b in zip(first, second, strict=True))
+
+
+def test_training_losses_are_those_of_one_process(ranks):
+    """MAP draws nothing, so both see the same 30 steps, up to the order of float32 sums."""
+    alone = [entry["nll"] for entry in script.fit_map().history]
+    assert ranks[0]["map"]["nll"] == pytest.approx(alone, rel=1e-5)
+
+
+def test_posterior_is_that_of_one_process_within_its_spread_over_seeds(folder):
+    """The run of two is one more draw: within 4 standard deviations of 8 single ones, widened by √(1 + 1/8).
+
+    With twice or half the number of data the KL would be 8 standard deviations away.
+    """
+    data = script.table()
+
+    def numbers(model: credo.BayesByBackprop) -> tuple[float, float]:
+        return model.kl().item(), model.elbo(data, samples=100, seed=0)
+
+    alone = torch.tensor([numbers(script.fit_bbb(seed=seed)) for seed in range(8)])
+    together = torch.tensor(numbers(credo.load(folder / "bbb", net=script.make_net())))
+    assert bool(((together - alone.mean(0)).abs() < 4 * alone.std(0) * (1 + 1 / 8) ** 0.5).all())
+
+
+def test_early_stopping_ends_all_processes_together(ranks):
+    assert 3 <= ranks[0]["early stopping"]["epochs"] < 25
+
+
+def test_resumed_run_of_two_processes_ends_in_the_same_weights(ranks):
+    assert ranks[0]["crash"] == "crash"
+    assert ranks[0]["resumed"] == ranks[0]["map"]["digest"]
+
+
+def test_weights_learned_by_spawned_processes_come_home(capfd):
+    """Spawned from within this process; the same 30 steps as alone, up to the order of float32 sums."""
+    together = script.fit_map(devices=2, strategy="ddp_spawn")
+    alone = script.fit_map()
+    assert together.n_data == script.ROWS
+    assert [entry["nll"] for entry in together.history] == pytest.approx([e["nll"] for e in alone.history], rel=1e-5)
+    for name, value in alone.state_dict().items():
+        torch.testing.assert_close(together.state_dict()[name], value, rtol=1e-5, atol=1e-5)
+    assert not together.training
+
+
+def test_what_cannot_be_sent_to_a_spawned_process_is_named():
+    with pytest.raises(InputError, match=r"cannot be sent to another process.*strategy='ddp'"):
+        script.fit_map(devices=2, strategy="ddp_spawn", schedule=lambda progress: 1.0)
+
+
+def test_errors_of_forked_processes_come_home(tmp_path):
+    done = run_script(tmp_path, "ddp_fork")
+    assert done.returncode == 0, done.stderr[-3000:]
+    seen = json.loads((tmp_path / "rank0.json").read_text())
+    assert seen["diverges"]["type"] == "DivergenceError"
+    assert "step 2 (epoch 1); the model is back at its start" in seen["diverges"]["message"]
+    assert seen["misfits"]["type"] == "InputError"
+    assert "the network's output calls for [3, 1]" in seen["misfits"]["message"]
+    assert seen["diverges"]["unchanged"]
+    assert seen["misfits"]["unchanged"]
+    assert seen["long history"] == 100
+    assert seen["likelihood"] == "Gaussian"

@@ -1,0 +1,296 @@
+"""Bad input: one sentence that names it and says what to do, and a model that is exactly what it was."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
+
+import credo
+from credo import _files
+from credo.errors import CredoError, DivergenceError, InputError, LoadError, UnsupportedError, unknown_name
+from credo.methods import NetworkMethod
+from credo.seeding import seeded
+
+N = 12
+
+
+def net(outputs: int = 1) -> nn.Sequential:
+    with seeded(0, torch.device("cpu")):
+        return nn.Sequential(nn.Linear(2, 4), nn.Tanh(), nn.Dropout(0.2), nn.Linear(4, outputs))
+
+
+def regression() -> tuple[Tensor, Tensor]:
+    with seeded(1, torch.device("cpu")):
+        return torch.randn(N, 2), torch.randn(N, 1)
+
+
+X, Y = regression()
+METHODS: dict[str, Callable[..., NetworkMethod]] = {
+    "bbb": credo.BayesByBackprop,
+    "dropout": credo.MCDropout,
+    "map": credo.MAP,
+}
+
+
+class Stream(IterableDataset):
+    """Data without a length."""
+
+    def __init__(self, *items: Any) -> None:
+        self.items = items
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.items)
+
+
+class Items(Dataset):
+    """Whatever it is given."""
+
+    def __init__(self, *items: Any) -> None:
+        self.items = items
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.items[index]
+
+
+def spoilt(value: Tensor, row: int, by: float) -> Tensor:
+    return value.clone().index_fill_(0, torch.tensor(row), by)
+
+
+def fails(model: NetworkMethod, data: Any, match: str, **options: Any) -> None:
+    """``fit`` raises one InputError, and the model is what it was: weights, flags, likelihood, random state."""
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    others = (model.likelihood, model.likelihood_is_open, model.n_data, model.history, model.training)
+    random_state = torch.get_rng_state()
+    with pytest.raises(InputError, match=match) as caught:
+        model.fit(data, **{"epochs": 2, "batch_size": 5, "seed": 0, **options})
+    assert len(str(caught.value)) < 500
+    after = model.state_dict()
+    assert after.keys() == before.keys()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    assert others == (model.likelihood, model.likelihood_is_open, model.n_data, model.history, model.training)
+    assert torch.equal(torch.get_rng_state(), random_state)
+
+
+BAD_DATA: dict[str, tuple[Any, str]] = {
+    "NaN in x": ((spoilt(X, 3, torch.nan), Y), r"x holds NaN or infinite values in 1 rows \(the first is row 3\)"),
+    "infinity in x": ((spoilt(X, 3, torch.inf), Y), "x holds NaN or infinite values"),
+    "NaN in y": ((X, spoilt(Y, 3, torch.nan)), "y holds NaN or infinite values"),
+    "NaN in an array": ((spoilt(X, 3, torch.nan).numpy(), Y.numpy()), "x holds NaN or infinite values"),
+    "NaN in the weights": ((X, Y, torch.full((N,), torch.nan)), "sample_weight holds NaN"),
+    "empty": ((X[:0], Y[:0]), "the data are empty; give at least one row"),
+    "empty data set": (Items(), "the data set is empty; give at least one datum"),
+    "different lengths": ((X, Y[:-1]), r"X has 12 rows but y has shape \[11, 1\]"),
+    "flat targets": ((X, Y[:, 0]), r"y has shape \[5\], the network's output calls for \[5, 1\]: reshape y"),
+    "flat targets in a loader": (DataLoader(TensorDataset(X, Y[:, 0])), r"first minibatch does not fit: y has shape"),
+    "wide targets": ((X, torch.randn(N, 2)), r"y has shape \[5, 2\]"),
+    "wrong features": ((torch.randn(N, 3), Y), r"the network cannot be called on a minibatch of shape \[5, 3\]"),
+    "float64 tensor": ((X.double(), Y), r"convert it with x.to\(torch.float32\)"),
+    "float64 loader": (DataLoader(TensorDataset(X.double(), Y)), r"convert it with x.to\(torch.float32\)"),
+    "integer inputs": ((X.long(), Y), "the network cannot be called on a minibatch"),
+    "text": ((X, np.array(["a"] * N)), "y must hold numbers"),
+    "a single tensor": (X, r"or a pair \(X, y\)"),
+    "nothing": (None, "got NoneType"),
+    "negative weights": ((X, Y, -torch.ones(N)), "sample_weight must hold one number of 0 or more a row"),
+    "loader of nothing": (DataLoader(Items((X[0], Y[0])), batch_size=4, drop_last=True), "yielded no batches"),
+    "stream of nothing": (DataLoader(Stream()), "n_data=N"),
+    "loader of single tensors": (DataLoader(Items(*X)), r"a loader must yield \(x, y\)"),
+    "loader of four": (DataLoader(Items(*zip(X, Y, Y, Y, strict=True))), "got list of length 4"),
+    "loader of mappings": (DataLoader(Items({"x": X[0], "y": Y[0]})), "got dict"),
+    "loader of names": (DataLoader(Items((X[0], "cat"), (X[1], "dog"))), "must yield y as a tensor"),
+}
+
+
+@pytest.mark.parametrize(("data", "match"), BAD_DATA.values(), ids=BAD_DATA)
+@pytest.mark.parametrize("make", METHODS.values(), ids=METHODS)
+def test_bad_data_are_named_and_nothing_is_lost(make, data, match):
+    fails(make(net(), credo.Gaussian(0.3)), data, match)
+
+
+@pytest.mark.parametrize(
+    ("labels", "match"),
+    [
+        (torch.arange(N), r"y holds the label \d+, but the network has 3 classes, 0 to 2"),
+        (torch.arange(N) % 3 - 1, "y holds the label -1"),
+        ((torch.arange(N) % 3).float(), r"integer class indices are needed: call y.long\(\)"),
+        (nn.functional.one_hot(torch.arange(N) % 3), "if y is one-hot, call y.argmax"),
+        ((torch.arange(N) % 3)[:, None], r"squeeze y with y.squeeze\(-1\)"),
+    ],
+    ids=["too large", "negative", "real", "one-hot", "column"],
+)
+def test_labels_that_do_not_fit_are_named(labels, match):
+    fails(credo.BayesByBackprop(net(3), credo.Categorical()), (X, labels), match)
+
+
+def test_a_wrong_label_anywhere_is_found_before_training():
+    labels = (torch.arange(N) % 3).index_fill_(0, torch.tensor(N - 1), 7)
+    fails(credo.MAP(net(3), credo.Categorical()), (X, labels), "y holds the label 7", batch_size=2)
+
+
+def test_a_wrong_label_in_a_later_minibatch_of_a_loader_is_named_by_its_step():
+    labels = (torch.arange(N) % 3).index_fill_(0, torch.tensor(N - 1), 7)
+    loader = DataLoader(TensorDataset(X, labels), batch_size=4)
+    model = credo.MAP(net(3), credo.Categorical())
+    before = [p.clone() for p in model.parameters()]
+    with pytest.raises(InputError, match="minibatch at step 3 does not fit: y holds the label 7"):
+        model.fit(loader, epochs=1, seed=0)
+    assert all(torch.equal(p, q) for p, q in zip(model.parameters(), before, strict=True))
+
+
+def test_a_single_row_left_over_for_batch_norm_is_named():
+    model = credo.MAP(nn.Sequential(nn.Linear(2, 4), nn.BatchNorm1d(4), nn.Linear(4, 1)), credo.Gaussian(0.3))
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    with pytest.raises(InputError, match=r"step 2 is too small for batch norm.*choose another batch_size"):
+        model.fit((X, Y), epochs=1, batch_size=N - 1, seed=0)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+def test_a_minibatch_of_another_form_is_named():
+    loader = DataLoader(Items((X[:4], Y[:4]), (X[4:8], Y[4:8]), [X]), batch_size=None)
+    model = credo.MAP(net(), credo.Gaussian(0.3))
+    before = [p.clone() for p in model.parameters()]
+    with pytest.raises(InputError, match=r"a loader must yield \(x, y\).*got list of length 1"):
+        model.fit(loader, epochs=1, seed=0, n_data=N)
+    assert all(torch.equal(p, q) for p, q in zip(model.parameters(), before, strict=True))
+
+
+def test_held_out_data_are_checked_before_training():
+    model = credo.MAP(net(), credo.Gaussian(0.3))
+    fails(model, (X, Y), r"validation: y has shape \[5\]", validation=(X, Y[:, 0]))
+    fails(model, (X, Y), "x holds NaN", validation=(spoilt(X, 3, torch.nan), Y))
+    fails(model, (X, Y), "validation: the loader yielded no batches", validation=DataLoader(Stream()))
+
+
+def test_the_likelihood_that_bad_data_would_have_chosen_is_forgotten():
+    model = credo.MAP(net())
+    fails(model, (X, torch.zeros(N, dtype=torch.long)), "needs two classes or more")
+    model.fit((X, Y), epochs=1, seed=0)
+    assert isinstance(model.likelihood, credo.Gaussian)
+
+
+BAD_OPTIONS: dict[str, tuple[dict[str, Any], str]] = {
+    "misspelt": ({"epoch": 3}, "unknown option of fit 'epoch': did you mean 'epochs'"),
+    "unknown": ({"zzz": 3}, "unknown option of fit 'zzz': choose from epochs, batch_size"),
+    "epochs": ({"epochs": -1}, "epochs must be a whole number, 0 or more, got -1"),
+    "epochs real": ({"epochs": 2.5}, "epochs must be a whole number, 0 or more, got 2.5"),
+    "epochs bool": ({"epochs": True}, "epochs must be a whole number"),
+    "batch_size": ({"batch_size": 0}, "batch_size must be a whole number, 1 or more, got 0"),
+    "lr": ({"lr": 0.0}, "lr must be positive and finite, got 0.0"),
+    "lr nan": ({"lr": float("nan")}, "lr must be positive and finite, got nan"),
+    "lr text": ({"lr": "fast"}, "lr must be positive and finite, got 'fast'"),
+    "optimizer": ({"optimizer": "adam"}, "optimizer must be a callable such as torch.optim.SGD, got 'adam'"),
+    "optimizer of nothing": ({"optimizer": lambda groups, lr: None}, "must give a torch.optim.Optimizer, got NoneType"),
+    "schedule": ({"schedule": "cosin"}, "unknown schedule 'cosin': did you mean 'cosine'"),
+    "schedule of nothing": (
+        {"schedule": lambda progress: None},
+        "schedule must give a number of 0 or more, but gave None",
+    ),
+    "schedule below 0": (
+        {"schedule": lambda progress: -1.0},
+        "schedule must give a number of 0 or more, but gave -1.0",
+    ),
+    "weight_decay": ({"weight_decay": -1.0}, "weight_decay must be 0 or more and finite, got -1.0"),
+    "gradient_clip": ({"gradient_clip": 0}, "gradient_clip must be positive and finite, or None, got 0"),
+    "monitor": ({"monitor": "loss"}, "unknown monitor 'loss'"),
+    "patience alone": ({"patience": 3}, r"patience needs held-out data to watch: pass validation=\(X, y\)"),
+    "patience": ({"patience": 0, "validation": (X, Y)}, "patience must be a whole number, 1 or more, got 0"),
+    "precision": ({"precision": "8-bit"}, "device, devices, strategy or precision cannot be used here"),
+    "converting": ({"precision": "64-true"}, "precision='64-true' would convert the network"),
+    "device": ({"device": "gpuu"}, "device, devices, strategy or precision cannot be used here"),
+    "strategy": ({"strategy": "dpp"}, "device, devices, strategy or precision cannot be used here"),
+    "devices": ({"devices": 0}, "devices must be a whole number, 1 or more, got 0"),
+    "n_data": ({"n_data": 0}, "n_data must be a whole number, 1 or more, got 0"),
+    "seed": ({"seed": -1}, "seed must be None or a whole number from 0"),
+    "seed real": ({"seed": 1.5}, "seed must be None or a whole number from 0"),
+    "resume": ({"resume": True}, "resume=True needs to know from where: pass checkpoint='folder'"),
+    "checkpoint_every": ({"checkpoint_every": 0}, "checkpoint_every must be a whole number, 1 or more"),
+}
+
+
+@pytest.mark.parametrize(("options", "match"), BAD_OPTIONS.values(), ids=BAD_OPTIONS)
+def test_bad_options_are_named_and_nothing_is_lost(options, match):
+    fails(credo.BayesByBackprop(net(), credo.Gaussian(0.3)), (X, Y), match, **options)
+
+
+def test_whole_numbers_of_numpy_are_whole_numbers():
+    model = credo.MAP(net(), credo.Gaussian(0.3))
+    model.fit((X, Y), epochs=np.int64(1), batch_size=np.int32(4), lr=np.float32(1e-3), seed=np.uint8(3))
+    assert len(model.history) == 1
+
+
+def test_a_stream_needs_its_number_of_data():
+    data = DataLoader(Stream(*zip(X, Y, strict=True)), batch_size=4)
+    model = credo.BayesByBackprop(net(), credo.Gaussian(0.3))
+    fails(model, data, r"say so with fit\(..., n_data=N\)")
+    assert model.fit(data, epochs=1, seed=0, n_data=N).n_data == N
+
+
+def test_a_stream_has_no_number_of_batches_to_spread_the_kl_over():
+    data = DataLoader(Stream(*zip(X, Y, strict=True)), batch_size=4)
+    model = credo.BayesByBackprop(net(), credo.Gaussian(0.3), kl_weighting="blundell")
+    with pytest.raises(InputError, match="needs to know the number of batches"):
+        model.fit(data, epochs=1, seed=0, n_data=N)
+
+
+def test_checkpoint_on_a_folder_of_other_things_is_refused_before_training(tmp_path):
+    (tmp_path / "thesis.tex").write_text("years of work")
+    fails(credo.MAP(net(), credo.Gaussian(0.3)), (X, Y), "holds other things", checkpoint=tmp_path)
+    assert (tmp_path / "thesis.tex").read_text() == "years of work"
+
+
+def test_checkpoint_that_cannot_be_written_keeps_what_was_learnt(tmp_path, monkeypatch):
+    def full_disk(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(_files, "_write_file", full_disk)
+    model = credo.MAP(net(), credo.Gaussian(0.3))
+    before = [p.clone() for p in model.parameters()]
+    with pytest.raises(InputError, match=r"cannot be written: .*No space left"):
+        model.fit((X, Y), epochs=2, seed=0, checkpoint=tmp_path / "run")
+    assert len(model.history) == 1
+    assert not all(torch.equal(p, q) for p, q in zip(model.parameters(), before, strict=True))
+
+
+@pytest.mark.parametrize("make", METHODS.values(), ids=METHODS)
+def test_predict_names_a_wrong_number_of_samples(make):
+    model = make(net(), credo.Gaussian(0.3))
+    for samples in (-1, 1.5, True, "many"):
+        with pytest.raises(InputError, match="samples must be 0 or more, got"):
+            model.predict(X, samples=samples)
+
+
+@pytest.mark.parametrize("make", METHODS.values(), ids=METHODS)
+def test_networks_without_parameters_are_refused(make):
+    with pytest.raises(InputError, match="no trainable parameters"):
+        make(nn.Sequential(nn.ReLU(), nn.Dropout(0.5)), credo.Gaussian(0.3))
+
+
+def test_nearest_names_are_offered():
+    error = unknown_name("colour", "gren", ["green", "grey", "blue"])
+    assert isinstance(error, InputError)
+    assert str(error) == "unknown colour 'gren': did you mean 'green' or 'grey'?"
+    assert "choose from green, blue." in str(unknown_name("colour", "zzzzzz", ["green", "blue"]))
+    many = [f"name{i}" for i in range(50)]
+    assert str(unknown_name("thing", "zzzzzz", many)).endswith("name11, ….")
+
+
+@pytest.mark.parametrize(
+    ("error", "builtin"),
+    [
+        (InputError, ValueError),
+        (LoadError, ValueError),
+        (UnsupportedError, NotImplementedError),
+        (DivergenceError, ArithmeticError),
+    ],
+)
+def test_every_error_is_a_credo_error_and_the_builtin_one_expects(error, builtin):
+    assert issubclass(error, CredoError)
+    assert issubclass(error, builtin)
