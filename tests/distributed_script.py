@@ -74,6 +74,10 @@ def crash_in_epoch_4(progress: float) -> float:
     return 0.5 * (1.0 + math.cos(math.pi * progress))
 
 
+def explode_in_epoch_3(progress: float) -> float:
+    return 1.0 if progress * EPOCHS < 2 - 1e-9 else 1e30
+
+
 def with_script(folder: Path) -> dict[str, Any]:
     """Everything that two processes started from a script do; the process group lives on from fit to fit."""
     processes = {"devices": 2, "strategy": "ddp", "device": "cpu"}
@@ -112,11 +116,20 @@ def with_fork(folder: Path) -> dict[str, Any]:
     seen: dict[str, Any] = {}
     model = credo.MAP(make_net(), credo.Gaussian(0.3))
     before = digest(model)
-    for name, options in {"diverges": {"lr": 1e30}, "misfits": {"data": (table()[0], table()[1][:, 0])}}.items():
+    for name, options in {
+        "misfits": {"data": (table()[0], table()[1][:, 0])},
+        "diverges": {"lr": 1e30},
+        "diverges later": {"schedule": explode_in_epoch_3},
+    }.items():
         try:
             fit(model, **options, **processes)
         except CredoError as error:
-            seen[name] = {"type": type(error).__name__, "message": str(error), "unchanged": digest(model) == before}
+            seen[name] = {
+                "type": type(error).__name__,
+                "message": str(error),
+                "unchanged": digest(model) == before,
+                "epochs": len(model.history),
+            }
     model = credo.MAP(make_net())
     fit(model, epochs=100, batch_size=ROWS, **processes)
     seen["long history"] = len(model.history)

@@ -118,5 +118,8 @@ def test_errors_of_forked_processes_come_home(tmp_path):
     assert "the network's output calls for [3, 1]" in seen["misfits"]["message"]
     assert seen["diverges"]["unchanged"]
     assert seen["misfits"]["unchanged"]
+    assert "back at the end of epoch 2" in seen["diverges later"]["message"]
+    assert seen["diverges later"]["epochs"] == 2
+    assert not seen["diverges later"]["unchanged"]
     assert seen["long history"] == 100
     assert seen["likelihood"] == "Gaussian"

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -100,6 +100,15 @@ def noisy_layers(net: nn.Module, bayesian: Collection[str], tied: Collection[str
     return found
 
 
+class _Flips(NamedTuple):
+    """One Flipout draw of a layer."""
+
+    signs_in: Tensor
+    signs_out: Tensor
+    weight: Tensor
+    bias: Tensor | None
+
+
 class NoiseHooks:
     """Hooks on a private replica of the network.
 
@@ -115,7 +124,7 @@ class NoiseHooks:
         self.rows = 0
         self.active = False
         self.scale: Mapping[str, Tensor] = {}
-        self._drawn: dict[str, Any] = {}
+        self._drawn: dict[str, _Flips | None] = {}
         for path in owners:
             replica.net.get_submodule(path).register_forward_pre_hook(self._refuse_recomputation)
         for path in layers:
@@ -149,51 +158,57 @@ class NoiseHooks:
                 return None
             x, rest = (args[0], args[1:]) if args else (kwargs["input"], ())
             rest = (*rest, *(value for key, value in kwargs.items() if key != "input"))
-            spatial_dims, apply = _LAYERS[type(layer)]
-            weight, bias = self._scales(path)
-            one_weight_per_row = spatial_dims == 0 and x.dim() == 2 and x.shape[0] == self.rows
-            if estimator == "local" or (estimator == "auto" and one_weight_per_row and path not in self._drawn):
-                if estimator == "auto":
-                    self._drawn[path] = None
-                half_bias = None if bias is None else _half_square(bias)
-                half_variance = apply(layer, x.square(), _half_square(weight), half_bias, *rest)
-                tiny = torch.finfo(half_variance.dtype).tiny
-                noise = (2.0 * half_variance.clamp_min(tiny)).sqrt() * torch.randn_like(half_variance)
-                return output + noise
-            if path not in self._drawn:
-                self._drawn[path] = self._flipout_draw(x, output, weight, bias, spatial_dims)
-            if self._drawn[path] is None:
-                raise UnsupportedError(
-                    f"layer {path!r} is called more than once in a forward pass; compute model.loss on one batch "
-                    "before compiling, so that this is known, or use estimator='flipout'"
-                )
-            signs_in, signs_out, weight, bias = self._drawn[path]
-            perturbation = apply(layer, x * signs_in, weight, bias, *rest) * signs_out
-            return output + perturbation
+            one_weight_per_row = type(layer) is nn.Linear and x.dim() == 2 and x.shape[0] == self.rows
+            if estimator == "local":
+                return output + self._local(path, layer, x, rest)
+            if estimator == "auto" and one_weight_per_row and path not in self._drawn:
+                self._drawn[path] = None
+                return output + self._local(path, layer, x, rest)
+            return output + self._flipout(path, layer, x, rest, output)
 
         return hook
 
-    def _scales(self, path: str) -> tuple[Tensor, Tensor | None]:
-        prefix = f"{path}." if path else ""
-        return self.scale[f"{prefix}weight"], self.scale.get(f"{prefix}bias")
+    def _local(self, path: str, layer: nn.Module, x: Tensor, rest: tuple[Any, ...]) -> Tensor:
+        """√(σ²∗x²)·ε, with an ε for every output."""
+        _, apply = _LAYERS[type(layer)]
+        weight, bias = self._scales(path)
+        half_bias = None if bias is None else _half_square(bias)
+        half_variance = apply(layer, x.square(), _half_square(weight), half_bias, *rest)
+        floored = half_variance.clamp_min(torch.finfo(half_variance.dtype).tiny)
+        return (2.0 * floored).sqrt() * torch.randn_like(floored)
 
-    def _flipout_draw(
-        self, x: Tensor, output: Tensor, weight: Tensor, bias: Tensor | None, spatial_dims: int
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-        """Signs and perturbations of one layer, the same for all its calls in this forward pass."""
+    def _flipout(self, path: str, layer: nn.Module, x: Tensor, rest: tuple[Any, ...], output: Tensor) -> Tensor:
+        """((σ∘ε)∗(x∘s))∘r, with the signs and ε of this forward pass, which all calls of the layer share."""
+        spatial_dims, apply = _LAYERS[type(layer)]
+        if path not in self._drawn:
+            self._drawn[path] = self._draw_flipout(path, x, output, spatial_dims)
+        flips = self._drawn[path]
+        if flips is None:
+            raise UnsupportedError(
+                f"layer {path!r} is called more than once in a forward pass; compute model.loss on one batch "
+                "before compiling, so that this is known, or use estimator='flipout'"
+            )
+        return apply(layer, x * flips.signs_in, flips.weight, flips.bias, *rest) * flips.signs_out
+
+    def _draw_flipout(self, path: str, x: Tensor, output: Tensor, spatial_dims: int) -> _Flips:
         channel = -1 - spatial_dims
-        batched = x.dim() + channel > 0 and x.shape[0] == self.rows
+        by_row = x.dim() + channel > 0 and x.shape[0] == self.rows
 
         def signs(like: Tensor) -> Tensor:
             shape = [1] * like.dim()
             shape[channel] = like.shape[channel]
-            if not batched:
+            if not by_row:
                 return like.new_ones(shape)
             shape[0] = like.shape[0]
             return torch.randint(0, 2, shape, device=like.device).to(like.dtype) * 2 - 1
 
+        weight, bias = self._scales(path)
         perturbed_bias = None if bias is None else bias * torch.randn_like(bias)
-        return signs(x), signs(output), weight * torch.randn_like(weight), perturbed_bias
+        return _Flips(signs(x), signs(output), weight * torch.randn_like(weight), perturbed_bias)
+
+    def _scales(self, path: str) -> tuple[Tensor, Tensor | None]:
+        prefix = f"{path}." if path else ""
+        return self.scale[f"{prefix}weight"], self.scale.get(f"{prefix}bias")
 
 
 class _HalfSquare(torch.autograd.Function):
