@@ -100,9 +100,6 @@ def predictions(model: Method, x: Tensor) -> Tensor:
     return model.predict(x, samples=6, seed=5).draws
 
 
-# Round trips
-
-
 @every_case
 def test_trap_23_a_reloaded_model_predicts_the_same(make_net, build, tmp_path):
     model = fitted(make_net, build)
@@ -227,9 +224,6 @@ def test_loading_never_unpickles(make_net, build, tmp_path, monkeypatch):
     credo.load(tmp_path / "run", net=net)
 
 
-# The card
-
-
 def test_card_is_plain_json_without_numbers_json_does_not_have(tmp_path):
     model = fitted()
     model.history[0]["nll"] = float("nan")
@@ -251,9 +245,6 @@ def test_settings_that_json_cannot_hold_are_named(tmp_path):
     with pytest.raises(InputError, match="cannot be written as JSON"):
         model.save(tmp_path / "run")
     assert list(tmp_path.iterdir()) == []
-
-
-# Writing
 
 
 def test_saving_replaces_an_earlier_run(tmp_path):
@@ -330,9 +321,6 @@ def test_a_save_killed_between_its_two_renames_is_undone(then, tmp_path):
         model.save(tmp_path / "run")
     assert same(state(credo.load(tmp_path / "run", net=mlp(1))), state(model))
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
-
-
-# Damaged and hostile runs
 
 
 @pytest.fixture(scope="module")
@@ -581,9 +569,6 @@ def test_hostile_runs_do_not_disturb_the_random_state(ensemble_run):
     with pytest.raises(LoadError):
         credo.load(ensemble_run, net=net)
     assert torch.equal(torch.get_rng_state(), before)
-
-
-# Checkpoints
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ def make_fabric(options: Options, home: torch.device) -> Fabric:
         return Fabric(
             accelerator=device.type, devices=options.devices, strategy=options.strategy, precision=options.precision
         )
-    except (ValueError, RuntimeError, TypeError) as error:  # Fabric's and torch's words for a name that does not exist
+    except Exception as error:  # Fabric and torch have many words for a name that does not exist
         raise InputError(f"device, devices, strategy or precision cannot be used here: {error}") from error
 
 

@@ -203,9 +203,11 @@ def prepare_input(x: Any, device: torch.device, dtype: torch.dtype, *, keep_devi
         if not isinstance(leaf, Tensor) and not _is_array(leaf):
             return leaf
         tensor = _as_tensor(leaf, "x", dtype)
-        _check_finite(tensor, "x")
+        if leaf is rows or bool(tensor.isnan().any()):  # a mask beside the rows may hold −∞
+            _check_finite(tensor, "x")
         return tensor if keep_device else tensor.to(device)
 
+    rows = next((leaf for leaf in pytree.tree_leaves(x) if isinstance(leaf, Tensor) or _is_array(leaf)), None)
     if _is_array(x):
         return prepare(x)
     prepared = pytree.tree_map(prepare, x)

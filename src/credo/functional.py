@@ -19,6 +19,7 @@ from torch.utils import _pytree as pytree
 
 from credo._notices import notify
 from credo.errors import CredoError, InputError, UnsupportedError
+from credo.seeding import derive, seeded
 
 Forward: TypeAlias = Callable[[nn.Module, Any], Any]
 Draw: TypeAlias = dict[str, Tensor]
@@ -81,6 +82,7 @@ class Replica:
             ) from error
         self.caller = Caller(twin, forward)
         self._pairs = list(zip(twin.modules(), net.modules(), strict=True))
+        self._found = self._state() if own_buffers else []
 
     @property
     def net(self) -> nn.Module:
@@ -95,11 +97,15 @@ class Replica:
         return functional_call(self.caller, named, (x,))  # type: ignore[no-any-return]
 
     def pull(self) -> None:
-        """Take over flags, plain settings and buffers that changed in the user's network."""
+        """Take over parameters, buffers, flags and plain settings as they now are in the user's network.
+
+        Also undoes what ``functional_call`` leaves in a module that is registered under two names: its draw.
+        """
         for own, theirs in self._pairs:
             for key, value in vars(theirs).items():
                 if value is None or isinstance(value, bool | int | float | str):
                     own.__dict__[key] = value
+            own._parameters.update(theirs._parameters)
             own._buffers.update(theirs._buffers)
 
     def push_buffers(self) -> None:
@@ -108,53 +114,74 @@ class Replica:
             if own._buffers:
                 theirs._buffers.update(own._buffers)
 
+    def remembers(self) -> bool:
+        """Whether a forward pass left something behind: a changed buffer, a cached value."""
+        return self._state() != self._found
+
+    def _state(self) -> list[tuple[dict[str, int], dict[str, tuple[int, int]]]]:
+        """What a forward pass may change, by identity and, for buffers, version."""
+        return [
+            (
+                {k: id(v) for k, v in vars(own).items() if k[0] != "_" and k not in ("training", "forward")},
+                {k: (id(b), b._version) for k, b in own._buffers.items() if b is not None},
+            )
+            for own, _ in self._pairs
+        ]
+
 
 class Evaluator:
     """Evaluates a network for many draws; vectorised where that works and pays, else in a loop.
 
     Args:
-        replica: the private network, in evaluation mode.
+        build: makes a private network, ready to predict.
         call: ``call(replica, draw, x)``, the output for one draw.
         draw: ``draw(s)``, draw number ``s``.
         samples: how many draws, S.
+        seed: governs what the network itself draws, if it does.
         vectorise: try to evaluate several draws at once.
     """
 
     def __init__(
         self,
-        replica: Replica,
+        build: Callable[[], Replica],
         call: Callable[[Replica, Draw, Any], Tensor],
         draw: Callable[[int], Draw],
         samples: int,
+        seed: int,
         vectorise: bool = True,
     ) -> None:
-        self.replica = replica
-        self.call = call
-        self.samples = samples
-        self._draw = draw
+        self._build, self._call, self._draw = build, call, draw
+        self.samples, self.seed = samples, seed
+        self._replica = build()
+        self._remembers = False
         self._first = draw(0)
         self._bytes_per_draw = sum(t.numel() * t.element_size() for t in self._first.values())
         self._kept: dict[int, Draw] = {}
         self._vectorise = vectorise and samples > 1
-        self._convolves = any(isinstance(m, _CONVOLUTIONS) for m in replica.net.modules())
+        self._convolves = any(isinstance(m, _CONVOLUTIONS) for m in self._replica.net.modules())
 
     @torch.no_grad()
     def __call__(self, x: Any, batch_size: int | None = None) -> Tensor:
         """Outputs ``[S, B, ...]`` for the rows of ``x``; the result does not depend on ``batch_size``."""
         parts = list(split_rows(x, batch_size or default_batch_size(x)))
-        if self._vectorise and self._pays(parts[0]):
+        device = next((t.device for t in pytree.tree_leaves(x) if isinstance(t, Tensor)), torch.device("cpu"))
+        with seeded(self.seed, device):
+            if not (self._vectorise and self._pays(parts[0])):
+                return self._looped(parts)
+            reason = "it keeps state from call to call"
             try:
-                return self._stacked(parts)
+                outputs = self._stacked(parts)
+                if not self._replica.remembers():
+                    return outputs
             except CredoError:
                 raise
-            except Exception as error:  # any missing batching rule, in-place buffer or data-dependent branch
-                self._vectorise = False
-                vectorised_error = error
-            result = self._looped(parts)
-            reason = str(vectorised_error).strip().split("\n")[0][:160]
-            notify(f"prediction loops over draws, because the network cannot be vectorised: {reason}")
-            return result
-        return self._looped(parts)
+            except Exception as error:  # a missing batching rule, an in-place buffer, a data-dependent branch
+                reason = str(error).strip().split("\n")[0][:160]
+            self._vectorise = False
+            self._replica = self._build()
+            outputs = self._looped(parts)
+        notify(f"prediction loops over draws, because the network cannot be vectorised: {reason}")
+        return outputs
 
     def _pays(self, x: Any) -> bool:
         """Whether the network is small enough that calling it S times costs more than stacking its weights."""
@@ -179,17 +206,26 @@ class Evaluator:
         outputs = []
         for s in range(self.samples):
             draw = self._get(s)
-            outputs.append(_concatenate([self.call(self.replica, draw, part) for part in parts]))
+            outputs.append(_concatenate([self._evaluate(s, draw, part) for part in parts]))
         return torch.stack(outputs)
+
+    def _evaluate(self, s: int, draw: Draw, x: Any) -> Tensor:
+        """One draw on one part; a network that remembers its last call is replaced by a fresh one after each."""
+        torch.manual_seed(derive(self.seed, s))
+        output = self._call(self._replica, draw, x)
+        if self._remembers or (s == 0 and self._replica.remembers()):
+            self._remembers = True
+            self._replica = self._build()
+        return output
 
     def _stacked(self, parts: Sequence[Any]) -> Tensor:
         row_bytes = max(input_bytes(part) for part in parts)
         chunk = max(1, min(_STACK_BYTES // max(self._bytes_per_draw, 1), 4 * _ROW_BYTES // max(row_bytes, 1)))
+        evaluate = vmap(lambda weights, x: self._call(self._replica, weights, x), in_dims=(0, None))
         outputs = []
         for start in range(0, self.samples, chunk):
             draws = [self._get(s) for s in range(start, min(start + chunk, self.samples))]
             stack = {name: torch.stack([draw[name] for draw in draws]) for name in draws[0]}
-            evaluate = vmap(lambda weights, x: self.call(self.replica, weights, x), in_dims=(0, None))
             outputs.append(_concatenate([evaluate(stack, part) for part in parts], dim=1))
         return torch.cat(outputs)
 
@@ -202,6 +238,12 @@ def count_rows(x: Any) -> int:
                 raise InputError("x must have rows along dim 0, got a tensor without dimensions")
             return leaf.shape[0]
     raise InputError(f"x must be a tensor, or a tuple or mapping of tensors, got {type(x).__name__}")
+
+
+def rows_agree(x: Any) -> bool:
+    """Whether every tensor in ``x`` has the same number of rows."""
+    rows = count_rows(x)
+    return all(t.dim() > 0 and t.shape[0] == rows for t in pytree.tree_leaves(x) if isinstance(t, Tensor))
 
 
 def input_bytes(x: Any) -> int:
@@ -219,8 +261,7 @@ def default_batch_size(x: Any) -> int:
 def split_rows(x: Any, size: int) -> Iterator[Any]:
     """``x`` in pieces of at most ``size`` rows; in one piece where its tensors do not agree on the rows."""
     rows = count_rows(x)
-    agree = all(t.dim() > 0 and t.shape[0] == rows for t in pytree.tree_leaves(x) if isinstance(t, Tensor))
-    if rows <= size or not agree:
+    if rows <= size or not rows_agree(x):
         yield x
         return
     for start in range(0, rows, size):

@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.distributions import Distribution, constraints
 from torch.distributions import Laplace as _TorchLaplace
 from torch.distributions import Normal as _TorchNormal
+from torch.distributions.kl import register_kl
 
 from credo.errors import InputError, LoadError
 from credo.selection import match_one
@@ -52,6 +53,21 @@ class LaplacePrior(_TorchLaplace):
 
     def __repr__(self) -> str:
         return f"LaplacePrior(mean={_short(self.loc)}, scale={_short(self.scale)})"
+
+
+@register_kl(_TorchNormal, LaplacePrior)  # type: ignore[untyped-decorator]
+def _kl_normal_laplace(q: _TorchNormal, p: LaplacePrior) -> Tensor:
+    r"""log(2b) + E|w − m|/b − H(q), with E|w − m| = σ·√(2/π)·e^{−δ²/2} + (μ − m)·erf(δ/√2), δ = (μ − m)/σ.
+
+    δ is held below 40, where the exponential is 0 and the error function 1 to the last digit, so that gradients
+    stay finite however small σ is.
+    """
+    offset = q.loc - p.loc
+    delta = offset / torch.maximum(q.scale, offset.detach().abs() / 40.0)
+    distance = q.scale * math.sqrt(2.0 / math.pi) * torch.exp(-0.5 * delta.square())
+    distance = distance + offset * torch.erf(delta / math.sqrt(2.0))
+    entropy = q.scale.log() + 0.5 * math.log(2.0 * math.pi * math.e)
+    return torch.log(2.0 * p.scale) + distance / p.scale - entropy
 
 
 class ScaleMixture(Distribution):

@@ -34,6 +34,8 @@ def check_network(net: object) -> nn.Module:
                 f"{name or 'net'} is parametrised (torch.nn.utils.parametrize); bake it in first with "
                 "torch.nn.utils.parametrize.remove_parametrizations"
             )
+    if next(net.parameters(), None) is None:
+        raise InputError(f"{type(net).__name__} has no trainable parameters, so there is nothing to be uncertain about")
     for name, parameter in net.named_parameters():
         if is_lazy(parameter):
             raise InputError(f"{name!r} has no shape yet: call the lazy network once on a batch, then wrap it")

@@ -25,7 +25,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 from credo.errors import UnsupportedError
-from credo.functional import Replica, count_rows, map_tensors, take_rows
+from credo.functional import Replica, count_rows, map_tensors, rows_agree, take_rows
 
 Apply = Callable[..., Tensor]
 
@@ -255,8 +255,9 @@ class _CountUses(TorchFunctionMode):
 def plan_estimators(probe: Replica, layers: Collection[str], estimator: str, x: Any) -> dict[str, str]:
     """Watch a small batch pass through the network and decide, per layer, which noise is right.
 
-    A layer whose weight is also used elsewhere, or whose input's dim 0 is not the rows of the batch, is
-    weight-sampled. Under ``"auto"`` a layer called several times gets Flipout, whose draw is shared by the calls.
+    A layer whose parameters are also used elsewhere, or whose input's dim 0 is not the rows of the batch, is
+    weight-sampled; so are all layers where the batch cannot be cut by rows. Under ``"auto"`` a layer called several
+    times gets Flipout, whose draw is shared by the calls.
 
     Args:
         probe: a replica with buffers of its own and no hooks.
@@ -264,11 +265,10 @@ def plan_estimators(probe: Replica, layers: Collection[str], estimator: str, x: 
         estimator: what was asked for.
         x: a batch.
     """
+    if not rows_agree(x) or count_rows(x) == 0:
+        return dict.fromkeys(layers, "weight" if estimator != "local" else "local")
     small = take_rows(x, 4)
-    rows = count_rows(small)
-    batches = [small]
-    if all(t.dim() > 0 and t.shape[0] == rows for t in pytree.tree_leaves(small) if isinstance(t, Tensor)) and rows:
-        batches.append(map_tensors(lambda t: torch.cat([t, t[:1]]), small))
+    batches = [small, map_tensors(lambda t: torch.cat([t, t[:1]]), small)]
     modules = {path: probe.net.get_submodule(path) for path in layers}
     calls: Counter[str] = Counter()
     wrong_rows: set[str] = set()
@@ -284,19 +284,23 @@ def plan_estimators(probe: Replica, layers: Collection[str], estimator: str, x: 
         return hook
 
     handles = [m.register_forward_pre_hook(watch(path), with_kwargs=True) for path, m in modules.items()]
-    weights = {id(module.weight): path for path, module in modules.items()}
+    held = {id(p): path for path, module in modules.items() for p in module.parameters(recurse=False)}
+    tensors = Counter(held.values())
     devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
     try:
-        with torch.random.fork_rng(devices=devices), torch.enable_grad(), _CountUses(weights) as counted:
+        with torch.random.fork_rng(devices=devices), torch.enable_grad(), _CountUses(held) as counted:
             for batch in batches:
                 expected = count_rows(batch)
                 probe({}, batch)
+    except Exception:
+        probe({}, x)  # raises if the network does; else a mask, say, has as many rows as the batch by accident
+        return dict.fromkeys(layers, "weight" if estimator != "local" else "local")
     finally:
         for handle in handles:
             handle.remove()
     decided = {}
     for path in layers:
-        if counted.uses[path] != calls[path] or (estimator != "local" and path in wrong_rows):
+        if counted.uses[path] != calls[path] * tensors[path] or (estimator != "local" and path in wrong_rows):
             decided[path] = "weight"
         elif estimator == "auto" and calls[path] > len(batches):
             decided[path] = "flipout"

@@ -21,7 +21,7 @@ from credo.likelihoods import Gaussian, Likelihood, infer_likelihood, likelihood
 from credo.posteriors.base import Posterior
 from credo.predictive import Predictive
 from credo.priors import from_config as prior_from_config
-from credo.seeding import check_seed
+from credo.seeding import check_seed, seeded
 from credo.selection import check_network
 
 
@@ -135,15 +135,19 @@ class NetworkPredictor(Predictor):
         check_samples(samples)
         self._method = method
         self._likelihood = method.likelihood
-        replica = Replica(method.net, method.call, own_buffers=True)
-        replica.net.eval()
         posterior = method.posterior
+        base = check_seed(seed if samples else 0)
+
+        def build() -> Replica:
+            replica = Replica(method.net, method.call, own_buffers=True)
+            replica.net.eval()
+            return replica
+
         if samples == 0:
-            self._evaluate = Evaluator(replica, lambda network, _, x: network({}, x), lambda s: {}, 1)
+            self._evaluate = Evaluator(build, lambda network, _, x: network({}, x), lambda s: {}, 1, base)
         else:
-            base = check_seed(seed)
             draw = posterior.sampler(base)
-            self._evaluate = Evaluator(replica, posterior.call, draw, samples, posterior.vectorisable)
+            self._evaluate = Evaluator(build, posterior.call, draw, samples, base, posterior.vectorisable)
 
     def outputs(self, x: Any, batch_size: int | None = None) -> Tensor:
         """The network's outputs ``[S, B, ...]``."""
@@ -277,7 +281,9 @@ class NetworkMethod(Method):
     def elbo(self, data: Any, samples: int = 10, seed: int | None = None) -> float:
         """The evidence lower bound of ``data`` in nats, at temperature 1: E_q[log p(D | w)] − KL(q ‖ p)."""
         check_samples(samples, least=1)
-        return self.expected_log_likelihood(data, samples, seed) - float(self.kl())
+        with seeded(seed, self.device):
+            kl = float(self.kl())
+        return self.expected_log_likelihood(data, samples, seed) - kl
 
     @torch.no_grad()
     def expected_log_likelihood(self, data: Any, samples: int = 10, seed: int | None = None) -> float:
@@ -355,7 +361,7 @@ class NetworkMethod(Method):
     @property
     def device(self) -> torch.device:
         """Where the network lives."""
-        return next(self.net.parameters()).device
+        return next(self.net.parameters(), torch.empty(0)).device
 
     @property
     def dtype(self) -> torch.dtype:

@@ -231,7 +231,7 @@ class BayesByBackprop(NetworkMethod):
         if not self.kl_warmup:
             return 1.0
         if self.training and torch.is_grad_enabled():
-            self.steps.add_(1)
+            self.steps = self.steps + 1  # in place, a compiled backward would see the next step's number
         return torch.clamp(self.steps / self.kl_warmup, max=1.0)
 
     def derive(self) -> None:

@@ -25,7 +25,7 @@ from credo.likelihoods import Likelihood
 from credo.methods._noise_hooks import channel_dim, noisy_layers, plan_estimators
 from credo.methods.base import NetworkMethod, Terms
 from credo.posteriors.dropout import WeightDropout, weight_layers
-from credo.posteriors.dropout_layers import LayerDropout, has_dropout
+from credo.posteriors.dropout_layers import LayerDropout, check_dropout
 from credo.selection import match_one, select, tied
 
 
@@ -72,11 +72,7 @@ class MCDropout(NetworkMethod):
             raise InputError("weight_noise needs dropout before the weight layers: pass p as well")
         self.p, self.length_scale, self.weight_noise = p, float(length_scale), float(weight_noise)
         if p is None:
-            if not has_dropout(net):
-                raise InputError(
-                    "the network has no dropout layer with a rate above 0; pass p=0.1 to put dropout before every "
-                    "weight layer, or add nn.Dropout to the network"
-                )
+            check_dropout(net)
             self.posterior = LayerDropout()
         else:
             units = weight_layers(net)

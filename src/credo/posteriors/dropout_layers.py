@@ -2,23 +2,25 @@
 
 Masks enter through a ``TorchFunctionMode`` that answers every functional dropout call, whoever makes it: the
 ``nn.Dropout`` family, ``F.dropout`` in a forward, attention. Multi-layer recurrent networks, whose dropout
-happens inside one fused kernel, are run layer by layer. Every module stays in evaluation mode.
+happens inside one fused kernel, are run layer by layer. Normalisation layers stay in evaluation mode.
 """
 
 from __future__ import annotations
 
 import math
+import types
 from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.utils.rnn import PackedSequence
 from torch.overrides import TorchFunctionMode
 
-from credo.errors import UnsupportedError
-from credo.functional import Draw, Replica, count_rows
+from credo.errors import InputError, UnsupportedError
+from credo.functional import Draw, Replica, count_rows, map_tensors, rows_agree
 from credo.posteriors.base import Posterior
 from credo.seeding import derive, generator
 
@@ -28,19 +30,25 @@ _ALPHA = (F.alpha_dropout, torch.alpha_dropout)
 _FEATURE_ALPHA = (F.feature_alpha_dropout, torch.feature_alpha_dropout)
 _SELU_FLOOR = 1.7580993408473766
 """−α·scale of the self-normalising ELU: what alpha dropout sets a dropped unit to, up to its affine map."""
-_FUSED_IN_EVALUATION = (nn.MultiheadAttention, nn.TransformerEncoderLayer, nn.TransformerDecoderLayer)
+_SMALLEST_BATCH = 61
+_NO_DROPOUT = (
+    "the network drops nothing: it has no dropout layer with a rate above 0; pass p=0.1 to put dropout before every "
+    "weight layer, or add nn.Dropout to the network"
+)
 
 
-def has_dropout(net: nn.Module) -> bool:
-    """Whether any module of ``net`` drops something at a rate above 0."""
+def check_dropout(net: nn.Module) -> None:
+    """Refuse a network that surely has no dropout; one with a forward of its own may call ``F.dropout`` there."""
     for module in net.modules():
         if isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0:
-            return True
+            return
         if isinstance(module, nn.RNNBase) and _drops_between_layers(module):
-            return True
+            return
         if isinstance(module, nn.MultiheadAttention) and module.dropout > 0:
-            return True
-    return False
+            return
+        if not type(module).__module__.startswith("torch.nn."):
+            return
+    raise InputError(_NO_DROPOUT)
 
 
 class LayerDropout(Posterior):
@@ -70,12 +78,29 @@ class LayerDropout(Posterior):
     def call(self, network: Replica, draw: Draw, x: Any) -> Tensor:
         """The output for ``x`` with mask set ``draw``."""
         for module in network.net.modules():
-            if isinstance(module, _FUSED_IN_EVALUATION):
-                module.training = True
+            module.training = not isinstance(module, _NormBase | nn.RReLU)
             if isinstance(module, nn.RNNBase) and _drops_between_layers(module) and "forward" not in vars(module):
-                module.forward = _Layered(module)
-        with SharedMasks(int(draw["masks"]), count_rows(x)):
-            return network({}, x)
+                vars(module)["forward"] = _Layered(module)
+        rows = count_rows(x)
+        padded = _pad_rows(x, _unmistakable(rows)) if rows_agree(x) else x
+        with SharedMasks(int(draw["masks"]), count_rows(padded)) as masks:
+            output = network({}, padded)
+        if masks.count == 0:
+            raise InputError(_NO_DROPOUT)
+        return output[:rows]
+
+
+def _unmistakable(rows: int) -> int:
+    """The next prime number of rows, so that a dimension of that size, or a multiple, is the rows and nothing else."""
+    count = max(rows, _SMALLEST_BATCH)
+    while any(count % factor == 0 for factor in range(2, math.isqrt(count) + 1)):
+        count += 1
+    return count
+
+
+def _pad_rows(x: Any, count: int) -> Any:
+    """``x`` with its first row repeated at the end, to ``count`` rows; an empty batch stays empty."""
+    return map_tensors(lambda t: torch.cat([t, t[:1].expand(count - len(t), *t.shape[1:])]) if len(t) else t, x)
 
 
 class SharedMasks(TorchFunctionMode):
@@ -89,8 +114,7 @@ class SharedMasks(TorchFunctionMode):
     def __init__(self, seed: int, rows: int) -> None:
         super().__init__()
         self.seed, self.rows = seed, rows
-        self._calls = 0
-        self._heads = 1
+        self.count = 0
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -106,35 +130,38 @@ class SharedMasks(TorchFunctionMode):
             x, p = _arguments(args, kwargs)
             return self._alpha(x, p, channelwise=x.dim() - 2)
         if func is F.multi_head_attention_forward:
-            self._heads = args[4] if len(args) > 4 else kwargs["num_heads"]
-            with self:
-                return func(*args, **kwargs)
+            return self._multi_head_attention(*args, **kwargs)
         if func is F.scaled_dot_product_attention:
             return self._attention(*args, **kwargs)
         return func(*args, **kwargs)
 
     def mask(self, shape: list[int], p: float, device: torch.device, dtype: torch.dtype) -> Tensor:
         """The next mask of this pass: 1 with probability 1 − p, else 0."""
-        self._calls += 1
-        source = generator(device, self.seed, self._calls)
+        self.count += 1
+        source = generator(device, self.seed, self.count)
         return (torch.rand(shape, device=device, generator=source) >= p).to(dtype)
 
     def _row_free(self, x: Tensor) -> tuple[list[int], list[int]]:
         """A view of ``x`` with the rows in one dimension, and the shape of a mask that is the same for all rows."""
         shape = list(x.shape)
-        if x.dim() == 0 or self.rows == 0:
-            return shape, shape
-        if shape[0] == self.rows * self._heads and self._heads > 1:
-            view = [self.rows, self._heads, *shape[1:]]
-        elif shape[0] == self.rows:
-            view = shape
-        elif x.dim() > 2 and shape[1] == self.rows:
-            return shape, [shape[0], 1, *shape[2:]]
-        elif shape[0] % self.rows == 0:
-            view = [self.rows, shape[0] // self.rows, *shape[1:]]
-        else:
-            return shape, shape
-        return view, [1, *view[1:]]
+        if self.rows in shape:
+            dim = shape.index(self.rows)
+            return shape, [*shape[:dim], 1, *shape[dim + 1 :]]
+        if self.rows and shape and shape[0] % self.rows == 0:
+            return [self.rows, shape[0] // self.rows, *shape[1:]], [1, shape[0] // self.rows, *shape[1:]]
+        return shape, shape
+
+    def _multi_head_attention(self, *args: Any, **kwargs: Any) -> Any:
+        """Torch's own function with its calls answered here; asked to override itself, it would never return."""
+        original = F.multi_head_attention_forward
+        names = {
+            **vars(F),
+            "has_torch_function": lambda *_: False,
+            "dropout": lambda x, p=0.5, training=True, inplace=False: self._drop(x, p if training else 0.0),
+            "scaled_dot_product_attention": self._attention,
+        }
+        answered = types.FunctionType(original.__code__, names, None, original.__defaults__, original.__closure__)
+        return answered(*args, **kwargs)
 
     def _noise(self, x: Tensor, p: float, channelwise: int | None) -> Tensor:
         """Zeros and ones that broadcast against ``x``."""
@@ -184,18 +211,17 @@ class SharedMasks(TorchFunctionMode):
         return self._drop(scores.softmax(-1), dropout_p) @ value
 
 
-class _Layered(nn.Module):
+class _Layered:
     """A recurrent network run layer by layer, so that dropout between layers is a call that can be answered."""
 
     def __init__(self, rnn: nn.RNNBase) -> None:
-        super().__init__()
-        self._rnn = [rnn]
-        directions = 2 if rnn.bidirectional else 1
+        self._dropout = float(rnn.dropout)
+        self._directions = directions = 2 if rnn.bidirectional else 1
         width = directions * (rnn.proj_size or rnn.hidden_size)
         extra: dict[str, Any] = {"proj_size": rnn.proj_size} if isinstance(rnn, nn.LSTM) else {}
         if type(rnn) is nn.RNN:
             extra["nonlinearity"] = rnn.nonlinearity
-        layers = []
+        self._layers: list[nn.RNNBase] = []
         for k in range(rnn.num_layers):
             build: Any = type(rnn)
             layer = build(
@@ -209,17 +235,15 @@ class _Layered(nn.Module):
             )
             for name, _ in list(layer.named_parameters()):
                 layer.register_parameter(name, getattr(rnn, name.replace("_l0", f"_l{k}")))
-            layers.append(layer)
-        self.layers = nn.ModuleList(layers)
+            self._layers.append(layer.eval())
 
-    def forward(self, x: Any, hx: Any = None) -> Any:
+    def __call__(self, x: Any, hx: Any = None) -> Any:
         """As the recurrent network's own forward, with dropout between layers."""
-        rnn = self._rnn[0]
-        directions = 2 if rnn.bidirectional else 1
+        directions = self._directions
         finals = []
-        for k, layer in enumerate(self.layers):
+        for k, layer in enumerate(self._layers):
             if k:
-                x = self._drop(x, rnn.dropout)
+                x = self._drop(x, self._dropout)
             x, final = layer(x, _part(hx, slice(k * directions, (k + 1) * directions)))
             finals.append(final)
         if isinstance(finals[0], tuple):
@@ -246,7 +270,8 @@ def _part(hx: Any, rows: slice) -> Any:
 
 
 def _arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Tensor, float]:
-    """Input and rate of a dropout call, whichever way they were passed."""
+    """Input and rate of a dropout call, whichever way they were passed; the rate is 0 outside training mode."""
     x = args[0] if args else kwargs["input"]
     p = args[1] if len(args) > 1 else kwargs.get("p", 0.5)
-    return x, float(p)
+    training = args[2] if len(args) > 2 else kwargs.get("training", kwargs.get("train", True))
+    return x, float(p) if training else 0.0
