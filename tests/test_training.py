@@ -34,6 +34,19 @@ def make_net(seed: int = 0, dropout: float = 0.0, norm: bool = False) -> nn.Sequ
         return nn.Sequential(nn.Linear(2, 8), *extra, nn.Tanh(), nn.Dropout(dropout), nn.Linear(8, 1))
 
 
+class PartlyUsed(nn.Module):
+    """A network with layers that its forward leaves out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        with seeded(0, CPU):
+            self.net, self.unused, self.norm = make_net(), nn.Linear(3, 3), nn.BatchNorm1d(3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.net(x)
+        return out
+
+
 METHODS: dict[str, Callable[..., NetworkMethod]] = {
     "bbb": lambda **o: credo.BayesByBackprop(make_net(), credo.Gaussian(0.3), **o),
     "dropout": lambda **o: credo.MCDropout(make_net(dropout=0.3), credo.Gaussian(), **o),
@@ -145,8 +158,8 @@ def test_without_a_seed_every_fit_is_different_but_follows_torch_manual_seed():
 
 
 def test_noise_is_drawn_anew_every_epoch():
-    """At a vanishing learning rate and with one batch an epoch, nothing but the noise can change the loss."""
-    history = fit(METHODS["bbb"](), lr=1e-12, batch_size=N).history
+    """With rows that are all alike and a vanishing learning rate, nothing but the noise can change the loss."""
+    history = fit(METHODS["bbb"](), (torch.ones(N, 2), torch.ones(N, 1)), lr=1e-12).history
     assert len({entry["nll"] for entry in history}) == EPOCHS
 
 
@@ -387,6 +400,7 @@ RESUMABLE: dict[str, tuple[Callable[[], NetworkMethod], dict[str, Any]]] = {
     "blundell": (lambda: METHODS["bbb"](kl_weighting="blundell"), {}),
     "momentum": (METHODS["map"], {"optimizer": lambda g, lr: torch.optim.SGD(g, lr=lr, momentum=0.9)}),
     "every second epoch": (METHODS["bbb"], {"checkpoint_every": 2}),
+    "trap 24, unused parameters": (lambda: credo.BayesByBackprop(PartlyUsed(), credo.Gaussian(0.3)), {}),
 }
 LOADERS: dict[str, Callable[[], Any]] = {
     "tensors": table,

@@ -14,7 +14,7 @@ from credo import data as data_
 from credo.errors import CredoError, InputError
 
 if TYPE_CHECKING:
-    from credo.methods.base import NetworkMethod
+    from credo.methods.network import NetworkMethod
 
 _ROWS = 4096
 

@@ -47,7 +47,8 @@ class Options:
         resume: continue from ``checkpoint`` if it exists.
         device: where to train; by default where the network is.
         devices: number of processes.
-        strategy: Fabric's name of a strategy, such as ``"ddp"``.
+        strategy: Fabric's name of a strategy: ``"ddp"`` from a script, ``"ddp_notebook"`` from a notebook,
+            ``"ddp_find_unused_parameters_true"`` for a network with layers it does not use.
         seed: makes the run reproducible; torch's random state is left as it was.
         n_data: number of data in the training set, where a loader cannot tell.
         progress: show a bar; ``None``: where there is a terminal.

@@ -24,7 +24,7 @@ from credo.errors import CredoError, DivergenceError, InputError
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
-    from credo.methods.base import NetworkMethod
+    from credo.methods.network import NetworkMethod
 
 Train = Callable[["Fabric", "NetworkMethod", Any, Options], None]
 

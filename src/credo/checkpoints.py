@@ -14,7 +14,7 @@ from credo._files import check_replaceable, read_json, to_json, write_folder
 from credo.errors import LoadError
 
 if TYPE_CHECKING:
-    from credo.methods.base import NetworkMethod
+    from credo.methods.network import NetworkMethod
 
 _OPTIMIZER, _TRAINING = "optimizer.safetensors", "training.json"
 

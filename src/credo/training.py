@@ -30,14 +30,14 @@ from credo.seeding import check_seed, derive, reseed, seeded
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
-    from credo.methods.base import NetworkMethod
+    from credo.methods.network import NetworkMethod
 
 __all__ = ["Options", "default_optimizer", "train"]
 
 _STEPS_BETWEEN_CHECKS = 50
 _VALIDATION_SAMPLES = 10
 _ORDER, _NOISE, _SET_UP, _VALIDATION = range(4)
-"""The random streams of a run."""
+"""The random streams of a run; the order of the data is drawn in :mod:`credo.data`."""
 
 
 def train(model: NetworkMethod, data: Any, options: Options) -> None:
@@ -72,15 +72,18 @@ class _Run:
 
     def run(self) -> None:
         model = self.model
-        before = (model.likelihood, model.likelihood_is_open, model.n_data, model.training, model.device)
+        before = (model.likelihood, model.likelihood_is_open, model.n_data)
+        device, flags = model.device, [(module, module.training) for module in model.modules()]
         try:
             with torch.enable_grad(), seeded(self.seed, self.fabric.device):
                 try:
                     self._set_up()
                     start = self._resume() if self.options.resume else 0
                 except BaseException:
-                    model.likelihood, model.likelihood_is_open, model.n_data = before[:3]
-                    model.train(before[3]).to(before[4])
+                    model.likelihood, model.likelihood_is_open, model.n_data = before
+                    model.to(device)
+                    for module, flag in flags:
+                        module.training = flag
                     raise
                 self._train(start)
         finally:

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import credo
-from credo.methods.base import NetworkMethod
+from credo.methods.network import NetworkMethod
 from networks import CASES, Attention, CalledTwice, Encoder, Recurrent, Registered, TiedLanguageModel
 
 

@@ -13,7 +13,7 @@ from torch.distributions import Categorical as Choice
 from torch.distributions import Distribution, Laplace, MixtureSameFamily, Normal, StudentT, kl_divergence
 
 import credo
-from credo.methods.base import NetworkMethod
+from credo.methods.network import NetworkMethod
 from networks import CalledTwice, Recurrent, Registered, TiedLanguageModel
 
 

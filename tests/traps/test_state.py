@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 import credo
-from credo.methods.base import NetworkMethod
+from credo.methods.network import NetworkMethod
 
 
 def network() -> nn.Module:

@@ -15,7 +15,8 @@ from credo.errors import InputError, unknown_name
 from credo.functional import Forward, Replica, count_rows
 from credo.likelihoods import Likelihood
 from credo.methods._noise_hooks import NoiseHooks, noisy_layers, plan_estimators
-from credo.methods.base import NetworkMethod, Terms, check_samples
+from credo.methods.base import check_samples
+from credo.methods.network import NetworkMethod, Terms
 from credo.posteriors.mean_field import MeanField, choose_kl
 from credo.priors import Normal, Prior, resolve, to_config, to_device
 from credo.selection import select, tied

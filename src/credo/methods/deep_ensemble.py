@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from credo.errors import InputError, LoadError, UnsupportedError, unknown_name
-from credo.methods.base import Method, NetworkMethod, Predictor, check_samples
+from credo.methods.base import Method, Predictor, check_samples
 from credo.methods.map import MAP
+from credo.methods.network import NetworkMethod
 from credo.predictive import Predictive
 from credo.seeding import check_seed, derive
 

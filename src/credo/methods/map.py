@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from credo.functional import Caller, Forward
 from credo.likelihoods import Likelihood
-from credo.methods.base import NetworkMethod, NetworkPredictor, Terms, check_samples
+from credo.methods.base import check_samples
+from credo.methods.network import NetworkMethod, NetworkPredictor, Terms
 from credo.posteriors.point import PointMass
 from credo.priors import Normal, Prior, resolve, to_config, to_device
 from credo.selection import select

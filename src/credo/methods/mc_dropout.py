@@ -23,7 +23,7 @@ from credo.errors import InputError, UnsupportedError
 from credo.functional import Caller, Forward, Replica, count_rows
 from credo.likelihoods import Likelihood
 from credo.methods._noise_hooks import channel_dim, noisy_layers, plan_estimators
-from credo.methods.base import NetworkMethod, Terms
+from credo.methods.network import NetworkMethod, Terms
 from credo.posteriors.dropout import WeightDropout, weight_layers
 from credo.posteriors.dropout_layers import LayerDropout, check_dropout
 from credo.selection import match_one, select, tied
