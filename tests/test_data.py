@@ -127,11 +127,30 @@ def test_unsigned_arrays_become_what_torch_can_index_with():
     assert y.dtype == torch.int64
 
 
-@pytest.mark.parametrize("source", [TensorDataset(X, Y), Stream(), (X, Y)], ids=["dataset", "stream", "tensors"])
+class Augmented(Dataset):
+    """Adds noise to every datum."""
+
+    def __len__(self) -> int:
+        return 10
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+        return X[index] + torch.rand(2), Y[index]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [(X, Y), TensorDataset(X, Y), Stream(), DataLoader(TensorDataset(X, Y), shuffle=True), Augmented()],
+    ids=["tensors", "dataset", "stream", "shuffled loader", "augmented"],
+)
 def test_trap_15_reading_data_leaves_the_random_state(source):
     state = torch.get_rng_state()
     collect(source)
     assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_augmentation_differs_from_batch_to_batch():
+    noise = collect(DataLoader(Augmented()))[0] - X
+    assert len(noise.unique()) == noise.numel()
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence, Sized
+from collections.abc import Iterable, Iterator, Sequence, Sized
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -166,10 +166,27 @@ def batches(data: Any, batch_size: int, device: torch.device, dtype: torch.dtype
             yield move(batch, device)
         return
     if not isinstance(dataset, DataLoader):
-        # With a generator of its own, iterating does not draw from torch's default one.
-        dataset = DataLoader(dataset, batch_size=min(batch_size, 256), generator=torch.Generator())
-    for raw in dataset:
+        dataset = DataLoader(dataset, batch_size=min(batch_size, 256))
+    for raw in undisturbed(dataset):
         yield move(as_batch(raw), device)
+
+
+def undisturbed(loader: Iterable[Any]) -> Iterator[Any]:
+    """What ``loader`` yields, while its shuffling and augmentation leave torch's default generator as it was."""
+    loader_state = torch.get_rng_state()
+    iterator, done = None, object()
+    while True:
+        state = torch.get_rng_state()
+        torch.set_rng_state(loader_state)
+        try:
+            iterator = iter(loader) if iterator is None else iterator
+            item = next(iterator, done)
+        finally:
+            loader_state = torch.get_rng_state()
+            torch.set_rng_state(state)
+        if item is done:
+            return
+        yield item
 
 
 def as_batch(raw: Any) -> Batch:
