@@ -38,7 +38,7 @@ class Normal(_TorchNormal):
     def __init__(self, mean: float | Tensor = 0.0, scale: float | Tensor = 1.0) -> None:
         _check_positive("scale", scale)
         self.is_centred = not isinstance(mean, Tensor) and mean == 0
-        super().__init__(mean, scale, validate_args=False)
+        super().__init__(_double(mean), _double(scale), validate_args=False)
 
     def __repr__(self) -> str:
         return f"Normal(mean={_short(self.loc)}, scale={_short(self.scale)})"
@@ -49,7 +49,7 @@ class LaplacePrior(_TorchLaplace):
 
     def __init__(self, mean: float | Tensor = 0.0, scale: float | Tensor = 1.0) -> None:
         _check_positive("scale", scale)
-        super().__init__(mean, scale, validate_args=False)
+        super().__init__(_double(mean), _double(scale), validate_args=False)
 
     def __repr__(self) -> str:
         return f"LaplacePrior(mean={_short(self.loc)}, scale={_short(self.scale)})"
@@ -140,16 +140,25 @@ def resolve(prior: Prior, shapes: Mapping[str, torch.Size]) -> dict[str, Distrib
     return {name: _checked(match_one(prior, name, shapes), name, shape) for name, shape in shapes.items()}
 
 
-def to_device(prior: Distribution, device: torch.device) -> Distribution:
-    """A copy of ``prior`` whose parameters live on ``device`` and whose log density skips argument checks."""
-    moved = copy.copy(prior)
-    moved._validate_args = False
+def moved(prior: Distribution, device: torch.device, dtype: torch.dtype | None = None) -> Distribution:
+    """A copy of ``prior`` with its parameters on ``device``, in ``dtype``, whose log density skips argument checks."""
+    copied = copy.copy(prior)
+    copied._validate_args = False
     for key, value in vars(prior).items():
         if isinstance(value, Tensor):
-            setattr(moved, key, value.to(device))
+            setattr(copied, key, value.to(device, dtype if value.is_floating_point() else None))
         elif isinstance(value, Distribution):
-            setattr(moved, key, to_device(value, device))
-    return moved
+            setattr(copied, key, moved(value, device, dtype))
+    return copied
+
+
+def all_moved(priors: Mapping[str, Distribution], device: torch.device, dtype: torch.dtype) -> dict[str, Distribution]:
+    """:func:`moved` for every parameter's prior; parameters under one prior share its copy."""
+    copies: dict[str, Distribution] = {}
+    for name, prior in priors.items():
+        same = next((other for other in copies if priors[other] is prior), None)
+        copies[name] = moved(prior, device, dtype) if same is None else copies[same]
+    return copies
 
 
 def to_config(prior: Prior) -> dict[str, object] | None:
@@ -213,6 +222,11 @@ def _is_real_line(prior: Distribution) -> bool:
 def _check_positive(name: str, value: float | Tensor) -> None:
     if not bool(torch.as_tensor(value).gt(0).all()) or not bool(torch.as_tensor(value).isfinite().all()):
         raise InputError(f"{name} must be positive and finite, got {value}")
+
+
+def _double(value: float | Tensor) -> Tensor:
+    """Numbers in double precision, so that a network in any precision gets them as they were written."""
+    return value if isinstance(value, Tensor) else torch.tensor(float(value), dtype=torch.float64)
 
 
 def _short(value: Tensor) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
@@ -44,27 +44,38 @@ def reseed(seed: int, device: torch.device) -> None:
             torch.cuda.manual_seed(seed)
 
 
-def standard_normal(like: Tensor, seed: int, *indices: int) -> Tensor:
-    """Standard normal noise of the shape, dtype and device of ``like``, from the stream ``indices`` of ``seed``.
+def standard_normal(likes: Sequence[Tensor], seed: int, *indices: int) -> list[Tensor]:
+    """Standard normal noise of the shapes, dtypes and devices of ``likes``, from the stream ``indices`` of ``seed``."""
+    kinds = list(dict.fromkeys((like.device, like.dtype) for like in likes))
+    noise: dict[int, Tensor] = {}
+    for k, (device, dtype) in enumerate(kinds):
+        members = [i for i, like in enumerate(likes) if (like.device, like.dtype) == (device, dtype)]
+        sizes = [likes[i].numel() for i in members]
+        flat = torch.empty(sum(sizes), device=device, dtype=dtype)
+        _fill_with_normal(flat, seed, *indices, k)
+        noise.update({i: part.view(likes[i].shape) for i, part in zip(members, flat.split(sizes), strict=True)})
+    return [noise[i] for i in range(len(likes))]
 
-    Torch's CPU generator is serial, and for a large network it would cost a third of the forward pass. So a large
-    tensor is filled in blocks, each with a stream of its own, on as many threads as torch uses; the result does not
+
+def _fill_with_normal(flat: Tensor, *stream: int) -> None:
+    """Fill a vector from a stream.
+
+    Torch's CPU generator is serial, and for a large network it would cost a third of the forward pass. So a long
+    vector is filled in blocks, each with a stream of its own, on as many threads as torch uses; the result does not
     depend on their number.
     """
-    noise = torch.empty_like(like, requires_grad=False, memory_format=torch.contiguous_format)
-    blocks = [noise] if noise.device.type != "cpu" else noise.view(-1).split(_BLOCK)
-    seeds = np.random.SeedSequence((seed, *indices)).generate_state(max(len(blocks), 1), np.uint64)
+    blocks = flat.split(_BLOCK) if flat.device.type == "cpu" else (flat,)
+    seeds = np.random.SeedSequence(stream).generate_state(len(blocks), np.uint64)
 
-    def fill(block: Tensor, block_seed: np.uint64) -> None:
-        block.normal_(generator=torch.Generator(noise.device).manual_seed(int(block_seed) & _LARGEST_SEED))
+    def fill(block: Tensor, seed: np.uint64) -> None:
+        block.normal_(generator=torch.Generator(flat.device).manual_seed(int(seed) & _LARGEST_SEED))
 
-    if len(blocks) <= 1 or torch.get_num_threads() == 1:
-        for block, block_seed in zip(blocks, seeds, strict=False):
-            fill(block, block_seed)
+    if len(blocks) == 1 or torch.get_num_threads() == 1:
+        for block, seed in zip(blocks, seeds, strict=True):
+            fill(block, seed)
     else:
         with ThreadPoolExecutor(torch.get_num_threads()) as threads:
             list(threads.map(fill, blocks, seeds))
-    return noise
 
 
 @contextmanager

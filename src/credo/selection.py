@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import sys
 from collections.abc import Collection, Mapping, Sequence
 from typing import TypeVar
 
@@ -23,7 +24,7 @@ def check_network(net: object) -> nn.Module:
     """Return ``net`` if it can carry a posterior, else say why not and what to do."""
     if not isinstance(net, nn.Module):
         raise InputError(f"net must be a torch.nn.Module, got {type(net).__name__}")
-    if isinstance(net, torch._dynamo.eval_frame.OptimizedModule):
+    if "torch._dynamo" in sys.modules and isinstance(net, torch._dynamo.eval_frame.OptimizedModule):
         raise UnsupportedError(
             "net is already compiled, and noise cannot enter a compiled network: wrap the plain network, "
             "then compile the training step with fit(compile=True) or torch.compile(model)"

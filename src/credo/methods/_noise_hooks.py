@@ -230,7 +230,7 @@ class _HalfSquare(torch.autograd.Function):
 
 
 def _half_square(scale: Tensor) -> Tensor:
-    if scale.numel() < _SMALL:
+    if scale.numel() < _SMALL or torch.compiler.is_compiling():
         return scale.square() * 0.5
     return _HalfSquare.apply(scale)  # type: ignore[no-any-return, no-untyped-call]
 

@@ -78,7 +78,7 @@ class Method(nn.Module, ABC):
             seed: for the draws.
         """
         predictor = self.predictor(samples, seed)
-        for batch in batches:
+        for batch in data_.undisturbed(batches):
             yield predictor(data_.inputs_of(batch))
 
     @abstractmethod

@@ -8,7 +8,6 @@ from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
-from torch.distributions import Distribution
 
 from credo._notices import notify
 from credo.errors import InputError, unknown_name
@@ -18,7 +17,7 @@ from credo.methods._noise_hooks import NoiseHooks, noisy_layers, plan_estimators
 from credo.methods.base import check_samples
 from credo.methods.network import NetworkMethod, Terms
 from credo.posteriors.mean_field import MeanField, choose_kl
-from credo.priors import Normal, Prior, resolve, to_config, to_device
+from credo.priors import Normal, Prior, all_moved, resolve, to_config
 from credo.selection import select, tied
 
 KLWeighting = str | Callable[[int, int], float]
@@ -89,8 +88,8 @@ class BayesByBackprop(NetworkMethod):
             raise unknown_name("kl_weighting", kl_weighting, _WEIGHTINGS)
         if not (temperature > 0 and math.isfinite(temperature)):
             raise InputError(f"temperature must be positive and finite, got {temperature}")
-        if kl_warmup < 0:
-            raise InputError(f"kl_warmup must be 0 or more training steps, got {kl_warmup}")
+        if isinstance(kl_warmup, bool) or not isinstance(kl_warmup, int) or kl_warmup < 0:
+            raise InputError(f"kl_warmup must be a whole number of training steps, 0 or more, got {kl_warmup!r}")
         check_samples(samples, least=1)
         names = select(net, bayesian)
         self.prior: Prior = Normal(0.0, 1.0) if prior is None else prior
@@ -98,7 +97,7 @@ class BayesByBackprop(NetworkMethod):
         self._kl_kinds = choose_kl(kl, self._priors)
         self.posterior = MeanField(net, names, initial_scale)
         self.estimator, self.kl_kind = estimator, kl
-        self.kl_weighting, self.kl_warmup = kl_weighting, int(kl_warmup)
+        self.kl_weighting, self.kl_warmup = kl_weighting, kl_warmup
         self.temperature, self.samples = float(temperature), samples
         self.bayesian = bayesian
         self.register_buffer("steps", torch.zeros((), dtype=torch.int64, device=self.device))
@@ -132,7 +131,11 @@ class BayesByBackprop(NetworkMethod):
         self._hooks.plan = plan_estimators(probe, list(self._hooks.plan), self.estimator, x)
         self._planned = True
         if self.estimator == "local":
-            approximate = [path for path in self._hooks.plan if not isinstance(self.net.get_submodule(path), nn.Linear)]
+            approximate = [
+                path or "the network itself"
+                for path in self._hooks.plan
+                if not isinstance(self.net.get_submodule(path), nn.Linear)
+            ]
             if approximate:
                 notify(
                     "estimator='local' treats positions of a convolution as independent, an approximation, in "
@@ -214,18 +217,9 @@ class BayesByBackprop(NetworkMethod):
             self._replica.push_buffers()
         return output, weights
 
-    def _move_priors(self) -> None:
-        """Keep a copy of every prior on the network's device; parameters under one prior share its copy."""
-        device, moved = self.device, dict[str, Distribution]()
-        for name, prior in self._priors.items():
-            same = next((other for other in moved if self._priors[other] is prior), None)
-            moved[name] = to_device(prior, device) if same is None else moved[same]
-        self._priors_here = moved
-
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        self._move_priors()
-        return self
+    def follow_parameters(self) -> None:
+        """Take the priors to where the parameters are."""
+        self._priors_here = all_moved(self._priors, self.device, self.dtype)
 
     def warmup(self) -> float | Tensor:
         """min(1, steps/kl_warmup), counting this training step."""
@@ -237,7 +231,7 @@ class BayesByBackprop(NetworkMethod):
 
     def derive(self) -> None:
         """Build the replica that training runs on, with its hooks, and the priors on the network's device."""
-        self._move_priors()
+        self.follow_parameters()
         names = self.posterior.names()
         layers = noisy_layers(self.net, names, tied(self.net)) if self.estimator != "weight" else {}
         holders = {name.rpartition(".")[0] for name in names}

@@ -57,12 +57,12 @@ class DeepEnsemble(Method):
 
         With ``checkpoint="folder"`` member ``i`` writes to ``folder/member_i``.
         """
-        seed = check_seed(options.pop("seed", None))
+        seed = options.pop("seed", None)
         folder = options.pop("checkpoint", None)
         self.history = []
         for i, member in enumerate(self._models()):
             own = options if folder is None else {**options, "checkpoint": f"{folder}/member_{i}"}
-            member.fit(data, seed=derive(seed, i), **own)
+            member.fit(data, seed=None if seed is None else derive(check_seed(seed), i), **own)
             self.history += [{"member": i, **entry} for entry in member.history]
         return self
 
@@ -96,6 +96,17 @@ class DeepEnsemble(Method):
     def network_card(self) -> dict[str, object]:
         """The members' network."""
         return self._models()[0].network_card()
+
+    def training_card(self) -> dict[str, object]:
+        """Each member's."""
+        return {"history": self.history, "members": [member.training_card() for member in self._models()]}
+
+    def restore_training(self, card: object) -> None:
+        """Give each member its own."""
+        super().restore_training(card)
+        cards = card.get("members") if isinstance(card, dict) else None
+        for member, own in zip(self._models(), cards if isinstance(cards, list) else [], strict=False):
+            member.restore_training(own)
 
     def _models(self) -> list[NetworkMethod]:
         return [member for member in self.members if isinstance(member, NetworkMethod)]

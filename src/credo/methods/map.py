@@ -13,7 +13,7 @@ from credo.likelihoods import Likelihood
 from credo.methods.base import check_samples
 from credo.methods.network import NetworkMethod, NetworkPredictor, Terms
 from credo.posteriors.point import PointMass
-from credo.priors import Normal, Prior, resolve, to_config, to_device
+from credo.priors import Normal, Prior, all_moved, resolve, to_config
 from credo.selection import select
 
 
@@ -29,6 +29,7 @@ class MAP(NetworkMethod):
     """
 
     posterior: PointMass
+    derived = frozenset({"_priors_here"})
 
     def __init__(
         self,
@@ -44,6 +45,7 @@ class MAP(NetworkMethod):
         self.bayesian = bayesian
         self.posterior = PointMass(net, select(net, bayesian))
         self._priors = resolve(self.prior, {name: w.shape for name, w in self.posterior.mean().items()})
+        self.follow_parameters()
 
     def terms(self, x: Any, y: Tensor, sample_weight: Tensor | None = None) -> Terms:
         """Negative log likelihood per datum and −log p(w)."""
@@ -52,13 +54,12 @@ class MAP(NetworkMethod):
 
     def kl(self) -> Tensor:
         """−log p(w), in nats."""
-        device = self.device
-        return torch.stack(
-            [
-                -to_device(prior, device).log_prob(self.net.get_parameter(name)).sum()
-                for name, prior in self._priors.items()
-            ]
-        ).sum()
+        densities = [prior.log_prob(self.net.get_parameter(name)).sum() for name, prior in self._priors_here.items()]
+        return -torch.stack(densities).sum()
+
+    def follow_parameters(self) -> None:
+        """Take the priors to where the parameters are."""
+        self._priors_here = all_moved(self._priors, self.device, self.dtype)
 
     def predictor(self, samples: int, seed: int | None) -> NetworkPredictor:
         """Every draw is the same, so one is enough."""

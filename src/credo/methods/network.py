@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
@@ -65,6 +66,15 @@ class NetworkMethod(Method):
 
     def derive(self) -> None:
         """Build what follows from the rest: private replicas, hooks."""
+        self.follow_parameters()
+
+    def follow_parameters(self) -> None:
+        """Take what is no parameter or buffer to the parameters' device and dtype, after they moved."""
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        self.follow_parameters()
+        return self
 
     def __getstate__(self) -> dict[str, Any]:
         left_out = self.derived | {"last_terms"}
@@ -265,7 +275,8 @@ class NetworkPredictor(Predictor):
             return replica
 
         if samples == 0:
-            self._evaluate = Evaluator(build, lambda network, _, x: network({}, x), lambda s: {}, 1, base)
+            point = posterior.point()
+            self._evaluate = Evaluator(build, lambda network, draw, x: network(draw, x), lambda s: point, 1, base)
         else:
             draw = posterior.sampler(base)
             self._evaluate = Evaluator(build, posterior.call, draw, samples, base, posterior.vectorisable)

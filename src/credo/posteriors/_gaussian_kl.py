@@ -24,13 +24,15 @@ def scale_and_kl(mean: Tensor, rho: Tensor, prior_mean: Tensor | None, prior_sca
 
     ``prior_mean=None`` stands for zero and saves the passes that subtract it.
     """
+    if torch.compiler.is_compiling():  # a compiler fuses the formula and its derivative by itself
+        return _ScaleAndKL.forward(mean, rho, prior_mean, prior_scale)
     return _ScaleAndKL.apply(mean, rho, prior_mean, prior_scale)  # type: ignore[no-any-return, no-untyped-call]
 
 
 class _ScaleAndKL(torch.autograd.Function):
     @staticmethod
     def forward(mean: Tensor, rho: Tensor, prior_mean: Tensor | None, prior_scale: Tensor) -> tuple[Tensor, Tensor]:
-        scale = F.softplus(rho).clamp_min_(torch.finfo(rho.dtype).tiny)
+        scale = F.softplus(rho).clamp_min(torch.finfo(rho.dtype).tiny)
         offset = mean if prior_mean is None else mean - prior_mean
         if prior_scale.dim() == 0:
             constant = mean.numel() * (prior_scale.log() - 0.5)

@@ -32,6 +32,10 @@ class Posterior(nn.Module, ABC):
     def mean(self) -> Draw:
         """The posterior mean, detached."""
 
+    def point(self) -> Draw:
+        """What to call the network with for its deterministic prediction; nothing where its own state says it all."""
+        return {}
+
     @abstractmethod
     def sampler(self, seed: int) -> Callable[[int], Draw]:
         """``sampler(seed)(s)`` is draw number ``s`` of the stream ``seed``, detached.

@@ -14,7 +14,7 @@ from credo.errors import InputError, UnsupportedError, unknown_name
 from credo.functional import Draw
 from credo.posteriors._gaussian_kl import scale_and_kl
 from credo.posteriors.base import Posterior
-from credo.priors import Prior, resolve, to_device
+from credo.priors import Prior, all_moved, moved, resolve
 from credo.seeding import seeded, standard_normal
 from credo.selection import owners
 
@@ -49,8 +49,16 @@ class MeanField(Posterior):
         return list(self._owners)
 
     def mean(self) -> Draw:
-        """μ, detached."""
-        return {name: self._mean(name).detach() for name in self._owners}
+        """μ, detached; zero where a weight was pruned, whatever an optimiser did to it since."""
+        means = {}
+        for name in self._owners:
+            mean, kept = self._mean(name).detach(), self._kept(name)
+            means[name] = mean if kept is None else mean * kept
+        return means
+
+    def point(self) -> Draw:
+        """The means of pruned tensors, which the network's parameters may have left."""
+        return {name: mean for name, mean in self.mean().items() if self._kept(name) is not None}
 
     def scale(self) -> dict[str, Tensor]:
         """σ = softplus(ρ), differentiable; zero where a weight was pruned."""
@@ -63,11 +71,11 @@ class MeanField(Posterior):
 
         @torch.no_grad()
         def draw(s: int) -> Draw:
-            drawn = {}
-            for index, name in enumerate(mean):
-                noise = standard_normal(mean[name], seed, s, index)
-                drawn[name] = torch.addcmul(mean[name], scale[name], noise, out=noise)
-            return drawn
+            noise = standard_normal(list(mean.values()), seed, s)
+            return {
+                name: torch.addcmul(mean[name], scale[name], epsilon, out=epsilon)
+                for name, epsilon in zip(mean, noise, strict=True)
+            }
 
         return draw
 
@@ -94,10 +102,11 @@ class MeanField(Posterior):
         if samples < 1:
             raise InputError(f"samples must be 1 or more, got {samples}")
         priors = resolve(prior, {name: self._mean(name).shape for name in self._owners})
-        device = next(iter(self.rho.parameters())).device
+        rho = next(iter(self.rho.parameters()))
         kinds = choose_kl(kind, priors)
-        with seeded(seed, device):
-            return {n: self.kl_of(n, to_device(priors[n], device), kinds[n], samples) for n in self._owners}
+        priors = all_moved(priors, rho.device, rho.dtype)
+        with seeded(seed, rho.device):
+            return {name: self.kl_of(name, priors[name], kinds[name], samples) for name in self._owners}
 
     def kl_of(
         self, name: str, prior: Distribution, kind: str, samples: int = 1, weight: Tensor | None = None
@@ -252,7 +261,7 @@ def has_closed_form(prior: Distribution) -> bool:
     """Whether KL(Normal ‖ prior) is known in closed form."""
     probe = Normal(torch.zeros(()), torch.ones(()), validate_args=False)
     try:
-        kl_divergence(probe, to_device(prior, torch.device("cpu")))
+        kl_divergence(probe, moved(prior, torch.device("cpu")))
     except NotImplementedError:
         return False
     return True
