@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.distributions import StudentT
 
 import credo
-from credo.functional import Draw
+from credo.functional import Sampler
 from credo.likelihoods import Likelihood
 from credo.methods import Method
 from credo.posteriors import MeanField, Posterior
@@ -251,24 +251,26 @@ class MeanKL(MeanField):
 class Biased(MeanField):
     """Draws about another mean than the one it tells."""
 
-    def sampler(self, seed: int) -> Callable[[int], Draw]:
+    def sampler(self, seed: int) -> Sampler:
         draw = super().sampler(seed)
-        return lambda s: {name: value + 0.2 for name, value in draw(s).items()}
+        return lambda numbers: [{name: value + 0.2 for name, value in d.items()} for d in draw(numbers)]
 
 
 class Forgetful(MeanField):
     """Draws from the global stream."""
 
-    def sampler(self, seed: int) -> Callable[[int], Draw]:
-        return lambda s: {name: value + torch.randn_like(value) for name, value in self.mean().items()}
+    def sampler(self, seed: int) -> Sampler:
+        return lambda numbers: [{n: v + torch.randn_like(v) for n, v in self.mean().items()} for _ in numbers]
 
 
 class Correlated(MeanField):
     """Draw s depends on the draws before it."""
 
-    def sampler(self, seed: int) -> Callable[[int], Draw]:
+    def sampler(self, seed: int) -> Sampler:
         source = torch.Generator().manual_seed(seed)
-        return lambda s: {n: v + torch.randn(v.shape, generator=source) for n, v in self.mean().items()}
+        return lambda numbers: [
+            {n: v + torch.randn(v.shape, generator=source) for n, v in self.mean().items()} for _ in numbers
+        ]
 
 
 BROKEN_POSTERIORS = {

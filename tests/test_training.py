@@ -18,10 +18,10 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import credo
-from credo import _progress, checkpoints
 from credo.errors import DivergenceError, InputError
 from credo.methods import NetworkMethod
 from credo.seeding import seeded
+from credo.training import checkpoints, progress
 
 N, BATCH, EPOCHS = 24, 8, 4
 STEPS = EPOCHS * N // BATCH
@@ -624,7 +624,7 @@ def test_pruned_weights_stay_zero_through_compiled_training(traced):
 def terminal(monkeypatch):
     """A terminal of 120 columns that remembers what was shown."""
     console = Console(force_terminal=True, width=120, record=True, file=StringIO())
-    monkeypatch.setattr(_progress, "Console", lambda **_: console)
+    monkeypatch.setattr(progress, "Console", lambda **_: console)
     return console
 
 

@@ -23,6 +23,7 @@ from credo.seeding import derive, seeded
 
 Forward: TypeAlias = Callable[[nn.Module, Any], Any]
 Draw: TypeAlias = dict[str, Tensor]
+Sampler: TypeAlias = Callable[[Sequence[int]], list[Draw]]
 
 _ROW_BYTES = 16 * 2**20
 _STACK_BYTES = 128 * 2**20
@@ -135,7 +136,7 @@ class Evaluator:
     Args:
         build: makes a private network, ready to predict.
         call: ``call(replica, draw, x)``, the output for one draw.
-        draw: ``draw(s)``, draw number ``s``.
+        sampler: gives the draws of some numbers.
         samples: how many draws, S.
         seed: governs what the network itself draws, if it does.
         vectorise: try to evaluate several draws at once.
@@ -145,18 +146,19 @@ class Evaluator:
         self,
         build: Callable[[], Replica],
         call: Callable[[Replica, Draw, Any], Tensor],
-        draw: Callable[[int], Draw],
+        sampler: Sampler,
         samples: int,
         seed: int,
         vectorise: bool = True,
     ) -> None:
-        self._build, self._call, self._draw = build, call, draw
+        self._build, self._call, self._sampler = build, call, sampler
         self.samples, self.seed = samples, seed
         self._replica = build()
         self._remembers = False
-        self._first = draw(0)
-        self._bytes_per_draw = sum(t.numel() * t.element_size() for t in self._first.values())
-        self._kept: dict[int, Draw] = {}
+        first = sampler([0])[0].values()
+        self._bytes_per_draw = sum(t.numel() * t.element_size() for t in first)
+        self._numbers_per_draw = sum(t.numel() for t in first)
+        self._kept: list[Draw] = []
         self._vectorise = vectorise and samples > 1
         self._convolves = any(isinstance(m, _CONVOLUTIONS) for m in self._replica.net.modules())
 
@@ -185,34 +187,34 @@ class Evaluator:
 
     def _pays(self, x: Any) -> bool:
         """Whether the network is small enough that calling it S times costs more than stacking its weights."""
-        rows = count_rows(x)
-        device = next((t.device for t in self._first.values()), torch.device("cpu"))
-        numbers = sum(t.numel() for t in self._first.values())
         if self._convolves:
             return False
-        return device.type != "cpu" or rows * numbers <= _WORK_WORTH_A_LOOP
+        on_cpu = all(t.device.type == "cpu" for t in pytree.tree_leaves(x) if isinstance(t, Tensor))
+        return not on_cpu or count_rows(x) * self._numbers_per_draw <= _WORK_WORTH_A_LOOP
 
-    def _get(self, s: int) -> Draw:
-        if s == 0:
-            return self._first
-        if s in self._kept:
-            return self._kept[s]
-        draw = self._draw(s)
-        if (len(self._kept) + 1) * self._bytes_per_draw <= _STACK_BYTES:
-            self._kept[s] = draw
-        return draw
+    def _groups(self, size: int) -> Iterator[tuple[int, list[Draw]]]:
+        """The draws in groups of at most ``size``, each with the number of its first; all are kept if they fit."""
+        at_once = max(1, _STACK_BYTES // max(self._bytes_per_draw, 1))
+        if self.samples <= at_once and not self._kept:
+            self._kept = self._sampler(range(self.samples))
+        size = min(size, at_once)
+        for start in range(0, self.samples, size):
+            stop = min(start + size, self.samples)
+            yield start, self._kept[start:stop] or self._sampler(range(start, stop))
 
     def _looped(self, parts: Sequence[Any]) -> Tensor:
         outputs = []
-        for s in range(self.samples):
-            draw = self._get(s)
-            outputs.append(_concatenate([self._evaluate(s, draw, part) for part in parts]))
+        for start, draws in self._groups(self.samples):
+            for s, draw in enumerate(draws, start):
+                outputs.append(_concatenate([self._evaluate(s, draw, part) for part in parts]))
         return torch.stack(outputs)
 
     def _evaluate(self, s: int, draw: Draw, x: Any) -> Tensor:
         """One draw on one part; a network that remembers its last call is replaced by a fresh one after each."""
         torch.manual_seed(derive(self.seed, s))
         output = self._call(self._replica, draw, x)
+        if _shares_memory(output, draw):
+            output = output.clone()
         if self._remembers or (s == 0 and self._replica.remembers()):
             self._remembers = True
             self._replica = self._build()
@@ -220,11 +222,9 @@ class Evaluator:
 
     def _stacked(self, parts: Sequence[Any]) -> Tensor:
         row_bytes = max(input_bytes(part) for part in parts)
-        chunk = max(1, min(_STACK_BYTES // max(self._bytes_per_draw, 1), 4 * _ROW_BYTES // max(row_bytes, 1)))
         evaluate = vmap(lambda weights, x: self._call(self._replica, weights, x), in_dims=(0, None))
         outputs = []
-        for start in range(0, self.samples, chunk):
-            draws = [self._get(s) for s in range(start, min(start + chunk, self.samples))]
+        for _, draws in self._groups(max(1, 4 * _ROW_BYTES // max(row_bytes, 1))):
             stack = {name: torch.stack([draw[name] for draw in draws]) for name in draws[0]}
             outputs.append(_concatenate([evaluate(stack, part) for part in parts], dim=1))
         return torch.cat(outputs)
@@ -276,6 +276,12 @@ def map_tensors(function: Callable[[Tensor], Tensor], x: Any) -> Any:
 
 def _concatenate(parts: Sequence[Tensor], dim: int = 0) -> Tensor:
     return parts[0] if len(parts) == 1 else torch.cat(list(parts), dim=dim)
+
+
+def _shares_memory(output: Tensor, draw: Draw) -> bool:
+    """Whether ``output`` is a view of the draw itself, which the next draw may overwrite."""
+    storage = output.untyped_storage().data_ptr()
+    return any(weight.untyped_storage().data_ptr() == storage for weight in draw.values())
 
 
 def take_rows(x: Any, count: int) -> Any:

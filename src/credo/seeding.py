@@ -44,38 +44,45 @@ def reseed(seed: int, device: torch.device) -> None:
             torch.cuda.manual_seed(seed)
 
 
-def standard_normal(likes: Sequence[Tensor], seed: int, *indices: int) -> list[Tensor]:
-    """Standard normal noise of the shapes, dtypes and devices of ``likes``, from the stream ``indices`` of ``seed``."""
-    kinds = list(dict.fromkeys((like.device, like.dtype) for like in likes))
-    noise: dict[int, Tensor] = {}
-    for k, (device, dtype) in enumerate(kinds):
-        members = [i for i, like in enumerate(likes) if (like.device, like.dtype) == (device, dtype)]
-        sizes = [likes[i].numel() for i in members]
-        flat = torch.empty(sum(sizes), device=device, dtype=dtype)
-        _fill_with_normal(flat, seed, *indices, k)
-        noise.update({i: part.view(likes[i].shape) for i, part in zip(members, flat.split(sizes), strict=True)})
-    return [noise[i] for i in range(len(likes))]
+def standard_normal(
+    likes: Sequence[Tensor], streams: Sequence[tuple[int, ...]], memory: list[Tensor]
+) -> list[list[Tensor]]:
+    """For every stream, standard normal noise of the shapes, dtypes and devices of ``likes``.
 
+    The noise lies in ``memory``, which grows as needed; noise of an earlier call with it is overwritten.
 
-def _fill_with_normal(flat: Tensor, *stream: int) -> None:
-    """Fill a vector from a stream.
-
-    Torch's CPU generator is serial, and for a large network it would cost a third of the forward pass. So a long
-    vector is filled in blocks, each with a stream of its own, on as many threads as torch uses; the result does not
+    Torch's CPU generator is serial, and for a large network it would cost a third of the forward pass. So long
+    vectors are filled in blocks, each with a stream of its own, on as many threads as torch uses; the result does not
     depend on their number.
     """
-    blocks = flat.split(_BLOCK) if flat.device.type == "cpu" else (flat,)
-    seeds = np.random.SeedSequence(stream).generate_state(len(blocks), np.uint64)
+    kinds = list(dict.fromkeys((like.device, like.dtype) for like in likes))
+    work: list[tuple[Tensor, int]] = []
+    noises: list[list[Tensor]] = []
+    for stream in streams:
+        noise: dict[int, Tensor] = {}
+        for k, (device, dtype) in enumerate(kinds):
+            members = [i for i, like in enumerate(likes) if (like.device, like.dtype) == (device, dtype)]
+            sizes = [likes[i].numel() for i in members]
+            if len(memory) == len(noises) * len(kinds) + k:
+                memory.append(torch.empty(sum(sizes), device=device, dtype=dtype))
+            flat = memory[len(noises) * len(kinds) + k]
+            blocks = flat.split(_BLOCK) if device.type == "cpu" else (flat,)
+            seeds = np.random.SeedSequence((*stream, k)).generate_state(len(blocks), np.uint64)
+            work += [(block, int(seed) & _LARGEST_SEED) for block, seed in zip(blocks, seeds, strict=True)]
+            noise.update({i: part.view(likes[i].shape) for i, part in zip(members, flat.split(sizes), strict=True)})
+        noises.append([noise[i] for i in range(len(likes))])
 
-    def fill(block: Tensor, seed: np.uint64) -> None:
-        block.normal_(generator=torch.Generator(flat.device).manual_seed(int(seed) & _LARGEST_SEED))
+    def fill(task: tuple[Tensor, int]) -> None:
+        block, seed = task
+        block.normal_(generator=torch.Generator(block.device).manual_seed(seed))
 
-    if len(blocks) == 1 or torch.get_num_threads() == 1:
-        for block, seed in zip(blocks, seeds, strict=True):
-            fill(block, seed)
-    else:
+    if any(block.numel() == _BLOCK for block, _ in work) and torch.get_num_threads() > 1:
         with ThreadPoolExecutor(torch.get_num_threads()) as threads:
-            list(threads.map(fill, blocks, seeds))
+            list(threads.map(fill, work))
+    else:
+        for task in work:
+            fill(task)
+    return noises
 
 
 @contextmanager

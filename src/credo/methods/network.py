@@ -276,7 +276,7 @@ class NetworkPredictor(Predictor):
 
         if samples == 0:
             point = posterior.point()
-            self._evaluate = Evaluator(build, lambda network, draw, x: network(draw, x), lambda s: point, 1, base)
+            self._evaluate = Evaluator(build, lambda network, draw, x: network(draw, x), lambda _: [point], 1, base)
         else:
             draw = posterior.sampler(base)
             self._evaluate = Evaluator(build, posterior.call, draw, samples, base, posterior.vectorisable)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from credo.errors import InputError
-from credo.functional import Draw, Replica
+from credo.functional import Draw, Replica, Sampler
 from credo.seeding import check_seed
 
 
@@ -37,15 +37,16 @@ class Posterior(nn.Module, ABC):
         return {}
 
     @abstractmethod
-    def sampler(self, seed: int) -> Callable[[int], Draw]:
-        """``sampler(seed)(s)`` is draw number ``s`` of the stream ``seed``, detached.
+    def sampler(self, seed: int) -> Sampler:
+        """A function from draw numbers to those draws of the stream ``seed``, detached.
 
-        What all draws have in common is computed here, once.
+        What all draws have in common is computed here, once. A call of the function may overwrite the draws of the
+        call before: fresh memory for every draw of a large network costs more than the draw.
         """
 
     def draw(self, seed: int, s: int) -> Draw:
         """Draw number ``s`` of the stream ``seed``, detached."""
-        return self.sampler(seed)(s)
+        return self.sampler(seed)([s])[0]
 
     def call(self, network: Replica, draw: Draw, x: Any) -> Tensor:
         """The network's output for ``x`` under ``draw``, one function for all rows."""
@@ -62,6 +63,5 @@ class Posterior(nn.Module, ABC):
         if n == 0:
             return {name: value.new_empty(0, *value.shape) for name, value in self.mean().items()}
         base = check_seed(seed)
-        draw = self.sampler(base)
-        draws = [draw(s) for s in range(n)]
+        draws = self.sampler(base)(range(n))
         return {name: torch.stack([draw[name] for draw in draws]) for name in draws[0]}

@@ -9,13 +9,13 @@ theoretically grounded application of dropout in recurrent neural networks", Neu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from credo.functional import Draw
+from credo.functional import Draw, Sampler
 from credo.posteriors.base import Posterior
 from credo.seeding import generator
 from credo.selection import owners
@@ -78,7 +78,7 @@ class WeightDropout(Posterior):
         """The stored weights, detached."""
         return {name: self._weight(name).detach() for name in self._owners}
 
-    def sampler(self, seed: int) -> Callable[[int], Draw]:
+    def sampler(self, seed: int) -> Sampler:
         """Draws W̄·diag(z)/(1 − p) + σ·ε, with z and ε from the stream (seed, s)."""
 
         @torch.no_grad()
@@ -88,7 +88,7 @@ class WeightDropout(Posterior):
                 for index, name in enumerate(self._owners)
             }
 
-        return draw
+        return lambda numbers: [draw(s) for s in numbers]
 
     def rsample(self, names: Sequence[str]) -> dict[str, Tensor]:
         """One differentiable draw of ``names``, from torch's default generator."""

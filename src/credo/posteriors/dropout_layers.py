@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import types
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -20,7 +19,7 @@ from torch.nn.utils.rnn import PackedSequence
 from torch.overrides import TorchFunctionMode
 
 from credo.errors import InputError, UnsupportedError
-from credo.functional import Draw, Replica, count_rows, map_tensors, rows_agree
+from credo.functional import Draw, Replica, Sampler, count_rows, map_tensors, rows_agree
 from credo.posteriors.base import Posterior
 from credo.seeding import derive, generator
 
@@ -67,9 +66,9 @@ class LayerDropout(Posterior):
             "use MCDropout(net, p=...) for draws of weights"
         )
 
-    def sampler(self, seed: int) -> Callable[[int], Draw]:
+    def sampler(self, seed: int) -> Sampler:
         """The seed of mask set ``s``."""
-        return lambda s: {"masks": torch.tensor(derive(seed, s))}
+        return lambda numbers: [{"masks": torch.tensor(derive(seed, s))} for s in numbers]
 
     def sample(self, n: int = 1, seed: int | None = None) -> Draw:
         """Not offered: masks are no weights."""

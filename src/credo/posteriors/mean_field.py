@@ -3,7 +3,7 @@ r"""A Gaussian posterior with independent weights, q(w | θ) = ∏ᵢ N(wᵢ; μ
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.distributions import Distribution, Normal, kl_divergence
 
 from credo.errors import InputError, UnsupportedError, unknown_name
-from credo.functional import Draw
+from credo.functional import Draw, Sampler
 from credo.posteriors._gaussian_kl import scale_and_kl
 from credo.posteriors.base import Posterior
 from credo.priors import Prior, all_moved, moved, resolve
@@ -65,17 +65,21 @@ class MeanField(Posterior):
         return {name: self._scale(name) for name in self._owners}
 
     @torch.no_grad()
-    def sampler(self, seed: int) -> Callable[[int], Draw]:
+    def sampler(self, seed: int) -> Sampler:
         """Draws w = μ + σ·ε, with ε from the stream (seed, s)."""
         mean, scale = self.mean(), self.scale()
+        memory: list[Tensor] = []
 
         @torch.no_grad()
-        def draw(s: int) -> Draw:
-            noise = standard_normal(list(mean.values()), seed, s)
-            return {
-                name: torch.addcmul(mean[name], scale[name], epsilon, out=epsilon)
-                for name, epsilon in zip(mean, noise, strict=True)
-            }
+        def draw(numbers: Sequence[int]) -> list[Draw]:
+            noises = standard_normal(list(mean.values()), [(seed, s) for s in numbers], memory)
+            return [
+                {
+                    name: torch.addcmul(mean[name], scale[name], epsilon, out=epsilon)
+                    for name, epsilon in zip(mean, noise, strict=True)
+                }
+                for noise in noises
+            ]
 
         return draw
 

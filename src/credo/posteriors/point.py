@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from torch import nn
 
-from credo.functional import Draw
+from credo.functional import Draw, Sampler
 from credo.posteriors.base import Posterior
 from credo.selection import owners
 
@@ -31,6 +31,6 @@ class PointMass(Posterior):
         """The parameters, detached."""
         return {name: getattr(module, key).detach() for name, (module, key) in self._owners.items()}
 
-    def sampler(self, seed: int) -> Callable[[int], Draw]:
+    def sampler(self, seed: int) -> Sampler:
         """The same parameters, whatever the seed."""
-        return lambda s: self.mean()
+        return lambda numbers: [self.mean() for _ in numbers]

@@ -16,16 +16,16 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
-from credo import checkpoints
 from credo import data as data_
-from credo._evaluation import check_batch, check_data, score
 from credo._files import recover
-from credo._options import Options
-from credo._processes import launch, make_fabric
-from credo._progress import Progress
-from credo._watch import Watch
 from credo.errors import DivergenceError, InputError
 from credo.seeding import check_seed, derive, reseed, seeded
+from credo.training import checkpoints
+from credo.training.evaluation import check_batch, check_data, score
+from credo.training.options import Options
+from credo.training.processes import launch, make_fabric
+from credo.training.progress import Progress
+from credo.training.watch import Watch
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric

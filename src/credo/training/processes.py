@@ -18,8 +18,8 @@ from torch.multiprocessing.spawn import ProcessException
 from credo import errors
 from credo._files import read_json
 from credo._notices import logger
-from credo._options import Options
 from credo.errors import CredoError, DivergenceError, InputError
+from credo.training.options import Options
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
