@@ -511,3 +511,9 @@ def test_frozen_printed_copied_and_differentiable() -> None:
     detached = prediction(Categorical())
     for other in (copy.deepcopy(detached), pickle.loads(pickle.dumps(detached)), detached.cpu(), detached.to("cpu")):
         assert_same(other, detached)
+
+
+def test_information_of_counts_whose_rates_are_orders_of_magnitude_apart() -> None:
+    """Two draws that no count can be of both: one bit, however wide the gap between them."""
+    p = Poisson().predictive(torch.tensor([[[-2.0]], [[14.0]]], dtype=F64))
+    assert float(p.mutual_information) == pytest.approx(math.log(2), abs=1e-6)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from credo.errors import InputError
-from credo.predictive.components import RealComponents, check_finite, check_shape, check_tensor
+from credo.predictive.components import RealComponents, check_finite, check_shape, check_tensor, pooled
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -81,13 +81,26 @@ class PoissonComponents(RealComponents):
         return lower.amin(0).clamp(min=-1), upper.amax(0)
 
     def grid(self, count: int) -> Tensor:
-        """Every count, if at most 2 ``count`` of them; else evenly spaced in √k, in which every Poisson is as wide."""
-        first, last = self._span()
-        first, last = first.amin(0), last.amax(0)
+        """Every count, if at most 2 ``count`` of them.
+
+        Else counts evenly spaced in √k, in which every Poisson is as wide, and beside them each draw's own, which
+        resolve narrow draws where rates are orders of magnitude apart.
+        """
+        firsts, lasts = self._span()
+        first, last = firsts.amin(0), lasts.amax(0)
         n = min(int((last - first).max()) + 1, 2 * count)
         steps = torch.arange(n, dtype=first.dtype, device=first.device).view(-1, *[1] * first.ndim)
+        every = torch.minimum(first + steps, last)
+        if bool((last - first < n).all()):
+            return every
+
+        def of_each(m: int) -> Tensor:
+            parts = torch.linspace(0, 1, m, dtype=first.dtype, device=first.device).view(-1, *[1] * firsts.ndim)
+            return (firsts + (lasts - firsts) * parts).round()
+
         spaced = (first.sqrt() + (last.sqrt() - first.sqrt()) * steps / (n - 1)).square().round()
-        return torch.where(last - first < n, first + steps, spaced)
+        grid = torch.where(last - first < n, every, spaced)
+        return torch.cat([grid, pooled(of_each, count, len(firsts))]).sort(0).values
 
     def _span(self) -> tuple[Tensor, Tensor]:
         """Counts beyond which a component has no mass to speak of, λ ± 7√λ and a little more, ``[S, B, ...]``."""
