@@ -297,3 +297,29 @@ def test_nearest_names_are_offered():
 def test_every_error_is_a_credo_error_and_the_builtin_one_expects(error, builtin):
     assert issubclass(error, CredoError)
     assert issubclass(error, builtin)
+
+
+def test_a_prediction_without_a_known_likelihood_is_refused():
+    """Logits would pass for means: nothing says what the output of a network that was never fitted stands for."""
+    net = nn.Sequential(nn.Linear(3, 8), nn.Dropout(0.5), nn.Linear(8, 4))
+    with pytest.raises(InputError, match=r"likelihood=credo\.Categorical"):
+        credo.MCDropout(net).predict(torch.randn(2, 3))
+    assert credo.MCDropout(net, credo.Categorical()).predict(torch.randn(2, 3)).mean.shape == (2, 4)
+
+
+def test_members_that_share_parameters_are_refused():
+    net = nn.Linear(3, 1)
+    for source in (lambda: net, [net, net]):
+        with pytest.raises(InputError, match="share parameters"):
+            credo.DeepEnsemble(source, members=2)
+
+
+def test_a_method_is_no_network():
+    with pytest.raises(InputError, match="plain network"):
+        credo.BayesByBackprop(credo.MAP(nn.Linear(3, 1)))
+
+
+@pytest.mark.parametrize("patterns", [[], 2, [2], None])
+def test_patterns_that_are_none_are_refused(patterns):
+    with pytest.raises(InputError, match="bayesian must be a name pattern"):
+        credo.BayesByBackprop(nn.Linear(3, 1), bayesian=patterns)

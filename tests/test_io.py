@@ -626,3 +626,14 @@ def test_optimiser_state_of_another_shape_is_refused(tmp_path):
 def test_unique_tensors_hold_a_tied_parameter_once():
     model = credo.MAP(Tied(), credo.Gaussian(0.2))
     assert set(io.unique_tensors(model)) == {"net.first.weight", "net.first.bias", "net.second.bias"}
+
+
+def test_a_forward_of_its_own_must_be_passed_again(tmp_path):
+    net = nn.Linear(2, 1)
+    model = credo.MAP(net, credo.Gaussian(0.1), forward=lambda net, x: 10 + net(x))
+    model.save(tmp_path / "run")
+    with pytest.raises(LoadError, match="forward="):
+        credo.load(tmp_path / "run", net=nn.Linear(2, 1))
+    again = credo.load(tmp_path / "run", net=nn.Linear(2, 1), forward=lambda net, x: 10 + net(x))
+    x = torch.randn(3, 2)
+    assert torch.equal(again.predict(x).mean, model.predict(x).mean)

@@ -661,3 +661,15 @@ def test_checkpoint_folder_stays_the_only_thing_written(tmp_path: Path):
     assert [p.name for p in tmp_path.iterdir()] == ["run"]
     names = {"card.json", "model.safetensors", "optimizer.safetensors", "training.json"}
     assert {p.name for p in (tmp_path / "run").iterdir()} == names
+
+
+def test_frozen_parts_in_evaluation_mode_keep_their_statistics():
+    """A pretrained backbone that is frozen and resting stays what it was, running means included."""
+    torch.manual_seed(0)
+    backbone = nn.Sequential(nn.Linear(2, 4), nn.BatchNorm1d(4)).requires_grad_(False).eval()
+    net = nn.Sequential(backbone, nn.Linear(4, 1))
+    before = copy.deepcopy(backbone.state_dict())
+    credo.BayesByBackprop(net, credo.Gaussian(0.1), bayesian="1.*").fit(
+        (torch.randn(20, 2), torch.randn(20, 1)), epochs=2
+    )
+    assert all(torch.equal(value, before[name]) for name, value in backbone.state_dict().items())

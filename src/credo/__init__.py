@@ -2,8 +2,8 @@
 
     prior × likelihood → posterior → predictive → decision
 
-Give it any network, or a table of data; it gives back a posterior, a predictive distribution, and an error bar you
-can bet on:
+Give it any network; it gives back a posterior, a predictive distribution, and an error bar split into what the model
+does not know and what nobody can know:
 
     model = credo.BayesByBackprop(net).fit((x, y))
     p = model.predict(x_new)

@@ -1,4 +1,4 @@
-"""One quiet voice: decisions credo takes on the user's behalf are said once, on the ``credo`` logger."""
+"""One quiet voice: decisions credo takes on the user's behalf are said on the ``credo`` logger."""
 
 from __future__ import annotations
 

@@ -237,7 +237,10 @@ def count_rows(x: Any) -> int:
             if leaf.dim() == 0:
                 raise InputError("x must have rows along dim 0, got a tensor without dimensions")
             return leaf.shape[0]
-    raise InputError(f"x must be a tensor, or a tuple or mapping of tensors, got {type(x).__name__}")
+    raise InputError(
+        f"x must be a tensor or array, or a tuple or mapping of tensors, got {type(x).__name__}; "
+        "turn a list into numpy.asarray(x), a Dataset into a DataLoader"
+    )
 
 
 def rows_agree(x: Any) -> bool:

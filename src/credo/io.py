@@ -62,6 +62,9 @@ def load(
         raise LoadError(f"{path!r} is not a folder that can be read: {error}") from error
     card = read_json(folder / CARD)
     method, config = _read_card(card, folder)
+    network = card.get("network")
+    if forward is None and isinstance(network, dict) and network.get("custom_forward"):
+        raise LoadError(f"the run in {folder} called its network with a forward of its own; pass it: forward=...")
     tensors = get_tensors(folder / TENSORS)
     _check_sizes(method, config, tensors, folder)
     given = {"prior": prior, "likelihood": likelihood, "forward": forward}

@@ -24,6 +24,10 @@ def check_network(net: object) -> nn.Module:
     """Return ``net`` if it can carry a posterior, else say why not and what to do."""
     if not isinstance(net, nn.Module):
         raise InputError(f"net must be a torch.nn.Module, got {type(net).__name__}")
+    if hasattr(net, "predictor"):
+        raise InputError(
+            f"net is a {type(net).__name__} already; pass the plain network, and give an ensemble its method as base="
+        )
     if "torch._dynamo" in sys.modules and isinstance(net, torch._dynamo.eval_frame.OptimizedModule):
         raise UnsupportedError(
             "net is already compiled, and noise cannot enter a compiled network: wrap the plain network, "
@@ -52,7 +56,11 @@ def select(net: nn.Module, patterns: str | Sequence[str] = "*") -> list[str]:
     pattern chooses exactly what it fits: ``"head.*"``, ``"*.weight"``, ``"norm1"`` (a module name stands for
     all its parameters).
     """
-    wanted = [patterns] if isinstance(patterns, str) else list(patterns)
+    wanted = [patterns] if isinstance(patterns, str) else list(patterns) if isinstance(patterns, Sequence) else []
+    if not wanted or not all(isinstance(pattern, str) for pattern in wanted):
+        raise InputError(
+            f"bayesian must be a name pattern or a list of them, such as '*' or 'head.*', got {patterns!r}"
+        )
     trainable = {name: p for name, p in net.named_parameters() if p.requires_grad and p.is_floating_point()}
     if not trainable:
         raise InputError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import numbers
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -110,7 +111,7 @@ class Predictor(ABC):
         """The predictive distribution for the rows of ``x``."""
 
 
-def check_samples(samples: int, least: int = 0) -> None:
+def check_samples(samples: object, least: int = 0) -> None:
     """Refuse a number of draws below ``least``."""
-    if isinstance(samples, bool) or not isinstance(samples, int) or samples < least:
+    if isinstance(samples, bool) or not isinstance(samples, numbers.Integral) or int(samples) < least:
         raise InputError(f"samples must be {least} or more, got {samples!r}")

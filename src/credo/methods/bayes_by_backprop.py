@@ -105,6 +105,7 @@ class BayesByBackprop(NetworkMethod):
 
     def terms(self, x: Any, y: Tensor, sample_weight: Tensor | None = None) -> Terms:
         """Negative log likelihood per datum and KL in nats, from ``samples`` draws."""
+        self.resolve_likelihood(y)
         if not torch.compiler.is_compiling():
             self.prepare(x)
         priors = self._priors_here
@@ -162,21 +163,16 @@ class BayesByBackprop(NetworkMethod):
         """Set the ``fraction`` of weights with the lowest |μ|/σ to zero for good; returns how many are zero."""
         return self.posterior.prune(fraction)
 
-    def summary(self) -> str:
-        """Which parameters are Bayesian and how their noise enters, a line each."""
-        bayesian = set(self.posterior.names())
-        lines = []
-        for name, parameter in self.net.named_parameters():
-            if name in bayesian:
-                path = name.rpartition(".")[0]
-                how = self._hooks.plan.get(path, "weight") if self._hooks.covers(name) else "weight"
-                kind = f"Bayesian ({how}, prior {self._priors[name]!r})"
-            else:
-                kind = "deterministic" if parameter.requires_grad else "frozen"
-            lines.append(f"{name:<40} {list(parameter.shape)!s:<20} {kind}")
-        total = sum(p.numel() for p in self.net.parameters())
-        covered = sum(self.net.get_parameter(name).numel() for name in bayesian)
-        return "\n".join([*lines, f"{covered:,} of {total:,} parameters are Bayesian"])
+    def kind_of(self, name: str) -> str:
+        """How the noise of a parameter enters, and its prior."""
+        how = self._hooks.plan[name.rpartition(".")[0]] if self._hooks.covers(name) else "weight"
+        return f"Bayesian ({how}, prior {self._priors[name]!r})"
+
+    def extra_repr(self) -> str:
+        """The prior and the estimators."""
+        return (
+            f"prior={self.prior!r}, estimator={self.estimator!r}, kl={self.kl_kind!r}, temperature={self.temperature:g}"
+        )
 
     def own_config(self) -> dict[str, object]:
         """What JSON can hold of the arguments."""

@@ -42,8 +42,12 @@ class DeepEnsemble(Method):
     ) -> None:
         super().__init__()
         if not (isinstance(base, type) and issubclass(base, NetworkMethod)):
-            raise InputError(f"base must be a method such as credo.MAP, got {base!r}")
+            raise InputError(
+                "base must be the class of a method such as credo.MAP, "
+                f"got {getattr(base, '__name__', type(base).__name__)}"
+            )
         networks = _networks(net_or_factory, members)
+        _check_apart(networks)
         self.members = nn.ModuleList(base(net, **_own(options)) for net in networks)
         self.base = base
         self.history = []
@@ -74,6 +78,14 @@ class DeepEnsemble(Method):
     def elbo(self, data: Any, samples: int = 10, seed: int | None = None) -> float:
         """The mean of the members' bounds, in nats."""
         return sum(member.elbo(data, samples, seed) for member in self._models()) / len(self.members)
+
+    def parameter_groups(self, weight_decay: float = 0.0) -> list[dict[str, Any]]:
+        """The members' parameter groups, for an optimiser."""
+        return [group for member in self._models() for group in member.parameter_groups(weight_decay)]
+
+    def summary(self) -> str:
+        """The number of members, and which parameters of the first are Bayesian."""
+        return f"{len(self.members)} members, each:\n{self._models()[0].summary()}"
 
     def config(self) -> dict[str, object]:
         """The base method, the number of members and how they were built."""
@@ -141,6 +153,19 @@ def _networks(source: Any, members: int | None) -> list[nn.Module]:
     if callable(source):
         return [source() for _ in range(count)]
     raise InputError(f"net_or_factory must be a network, a callable that makes one, or a list, got {source!r}")
+
+
+def _check_apart(networks: Sequence[nn.Module]) -> None:
+    """Refuse members that share parameters: they would be one network, fitted several times."""
+    seen: set[int] = set()
+    for net in networks:
+        own = {id(parameter) for parameter in net.parameters()} if isinstance(net, nn.Module) else set()
+        if own & seen:
+            raise InputError(
+                "members of an ensemble share parameters; a factory must make a new network at every call, and a "
+                "list must hold different ones"
+            )
+        seen |= own
 
 
 def initialise_anew(net: nn.Module) -> nn.Module:

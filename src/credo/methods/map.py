@@ -49,6 +49,7 @@ class MAP(NetworkMethod):
 
     def terms(self, x: Any, y: Tensor, sample_weight: Tensor | None = None) -> Terms:
         """Negative log likelihood per datum and −log p(w)."""
+        self.resolve_likelihood(y)
         output = Caller(self.net, self.call)(x)
         return Terms(self.weighted_nll(self.likelihood.log_prob(output, y), sample_weight), self.kl())
 
@@ -65,6 +66,14 @@ class MAP(NetworkMethod):
         """Every draw is the same, so one is enough."""
         check_samples(samples)
         return NetworkPredictor(self, 0, None)
+
+    def kind_of(self, name: str) -> str:
+        """The prior that pulls on a parameter."""
+        return f"point estimate (prior {self._priors[name]!r})"
+
+    def extra_repr(self) -> str:
+        """The prior."""
+        return f"prior={self.prior!r}"
 
     def own_config(self) -> dict[str, object]:
         """What JSON can hold of the arguments."""

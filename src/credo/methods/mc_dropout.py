@@ -84,6 +84,7 @@ class MCDropout(NetworkMethod):
 
     def terms(self, x: Any, y: Tensor, sample_weight: Tensor | None = None) -> Terms:
         """Negative log likelihood per datum under random masks, and the L2 penalty in nats."""
+        self.resolve_likelihood(y)
         if not torch.compiler.is_compiling():
             self.prepare(x)
         output = self._noisy_forward(x)
@@ -105,6 +106,15 @@ class MCDropout(NetworkMethod):
         probe = Replica(self.net, self.call, own_buffers=True)
         self._masks.plan = plan_estimators(probe, list(self._masks.plan), "flipout", x)
         self._planned = True
+
+    def kind_of(self, name: str) -> str:
+        """The rate at which the inputs of a weight are dropped."""
+        assert isinstance(self.posterior, WeightDropout)
+        return f"dropout before it, p={self.posterior.rates[name]:g}"
+
+    def extra_repr(self) -> str:
+        """Rate and length scale."""
+        return f"p={self.p!r}, length_scale={self.length_scale:g}, weight_noise={self.weight_noise:g}"
 
     def own_config(self) -> dict[str, object]:
         """What JSON can hold of the arguments."""

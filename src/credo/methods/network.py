@@ -52,8 +52,8 @@ class NetworkMethod(Method):
         super().__init__()
         if likelihood is not None and not isinstance(likelihood, Likelihood):
             raise InputError(
-                f"likelihood must be a credo likelihood such as credo.Gaussian() or credo.Categorical(), "
-                f"got {type(likelihood).__name__}"
+                "likelihood must be a credo likelihood such as credo.Gaussian() or credo.Categorical(), an object and "
+                f"not a class, got {getattr(likelihood, '__name__', type(likelihood).__name__)}"
             )
         self.net = check_network(net)
         self.likelihood: Likelihood = likelihood or Gaussian(noise="learned")
@@ -124,7 +124,6 @@ class NetworkMethod(Method):
                 f"n_data must be the number of data in the whole training set, got {n_data}: "
                 "the KL is shared between all of them; pass n_data=len(dataset)"
             )
-        self.resolve_likelihood(y)
         terms = self.terms(x, y, sample_weight)
         self.last_terms = Terms(terms.nll.detach(), terms.kl.detach())
         weight = self.kl_weight(batch) if kl_weight is None else kl_weight
@@ -139,7 +138,6 @@ class NetworkMethod(Method):
 
     def nll(self, x: Any, y: Tensor, sample_weight: Tensor | None = None) -> Tensor:
         """Negative log likelihood per datum, from one pass as in training."""
-        self.resolve_likelihood(y)
         return self.terms(x, y, sample_weight).nll
 
     def fit(self, data: Any, **options: Any) -> Self:
@@ -203,9 +201,25 @@ class NetworkMethod(Method):
         groups: list[dict[str, Any]] = [{"params": weights, "weight_decay": weight_decay}]
         return [*groups, {"params": others, "weight_decay": 0.0}] if others else groups
 
+    def summary(self) -> str:
+        """Which parameters are Bayesian, and how, a line each."""
+        bayesian = set(self.posterior.names())
+        lines = []
+        for name, parameter in self.net.named_parameters():
+            other = "deterministic" if parameter.requires_grad else "frozen"
+            kind = self.kind_of(name) if name in bayesian else other
+            lines.append(f"{name:<40} {list(parameter.shape)!s:<20} {kind}")
+        total = sum(p.numel() for p in self.net.parameters())
+        covered = sum(p.numel() for name, p in self.net.named_parameters() if name in bayesian)
+        return "\n".join([*lines, f"{covered:,} of {total:,} parameters are Bayesian"])
+
+    def kind_of(self, name: str) -> str:
+        """What :meth:`summary` says of a parameter that the posterior covers."""
+        return "Bayesian"
+
     def network_card(self) -> dict[str, object]:
         """The network's class, and how to build it where it comes from ``credo.architectures``."""
-        return describe_network(self.net)
+        return {**describe_network(self.net), "custom_forward": self.call is not None}
 
     def training_card(self) -> dict[str, object]:
         """History and number of data."""
@@ -291,6 +305,11 @@ class NetworkPredictor(Predictor):
     @torch.no_grad()
     def __call__(self, x: Any, batch_size: int | None = None) -> Predictive:
         """The predictive distribution for the rows of ``x``."""
+        if self._method.likelihood_is_open:
+            raise InputError(
+                "it is not known yet what the network's output means: fit the model first, or say so with "
+                "likelihood=credo.Categorical(), credo.Gaussian(...), ..."
+            )
         return self._likelihood.predictive(self.outputs(x, batch_size))
 
 

@@ -83,10 +83,9 @@ class WeightDropout(Posterior):
 
         @torch.no_grad()
         def draw(s: int) -> Draw:
-            return {
-                name: self._sample(name, generator(self._weight(name).device, seed, s, index))
-                for index, name in enumerate(self._owners)
-            }
+            devices = dict.fromkeys(self._weight(name).device for name in self._owners)
+            sources = {device: generator(device, seed, s) for device in devices}
+            return {name: self._sample(name, sources[self._weight(name).device]) for name in self._owners}
 
         return lambda numbers: [draw(s) for s in numbers]
 

@@ -48,6 +48,11 @@ class MeanField(Posterior):
         """The covered parameters."""
         return list(self._owners)
 
+    def extra_repr(self) -> str:
+        """How much is covered."""
+        weights = sum(self._mean(name).numel() for name in self._owners)
+        return f"{weights:,} weights in {len(self._owners)} tensors"
+
     def mean(self) -> Draw:
         """μ, detached; zero where a weight was pruned, whatever an optimiser did to it since."""
         means = {}

@@ -198,6 +198,8 @@ def check_shape(y: Tensor, wanted: torch.Size) -> None:
         fix = f"inputs and targets must have the same number of rows, here {wanted[0]} and {y.shape[0]}"
     else:
         fix = "the two must agree, nothing is broadcast"
+        if len(wanted) > 1:
+            fix += " (where classes are not the last dimension of the output, pass class_dim; see also output_dim)"
     raise InputError(f"y has shape {listed(y.shape)}, the network's output calls for {listed(wanted)}: {fix}.")
 
 

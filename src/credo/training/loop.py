@@ -105,7 +105,7 @@ class _Run:
             model.load_state_dict(self.good)
             model.history = model.history[: self.good_epochs]
             raise
-        except Exception:
+        except BaseException:
             if self.epoch_start:
                 model.load_state_dict(self.epoch_start)
             raise
@@ -119,7 +119,8 @@ class _Run:
         options.factor(0.0)  # a schedule that gives no number is said now
         if options.checkpoint is not None:
             checkpoints.check_folder(options.checkpoint)
-        model.to(device).train()
+        model.to(device)
+        _train_mode(model)
         batch = self._first_batch()
         model.n_data = self.n_data
         model.resolve_likelihood(batch.y)
@@ -231,7 +232,7 @@ class _Run:
         self.model.eval()
         seed = derive(self.seed, _VALIDATION)
         scores = score(self.model, self.validation, _VALIDATION_SAMPLES, seed, self.n_data)
-        self.model.train()
+        _train_mode(self.model)
         return self.fabric.broadcast(scores)
 
     def _keep_best(self, entry: dict[str, float]) -> None:
@@ -354,6 +355,19 @@ def default_optimizer(groups: Iterable[dict[str, Any]], lr: float) -> Optimizer:
 
 def _snapshot(model: NetworkMethod) -> dict[str, Tensor]:
     return {name: value.detach().clone() for name, value in model.state_dict().items()}
+
+
+def _train_mode(model: NetworkMethod) -> None:
+    """Train mode, except for frozen parts that were put in evaluation mode: their running statistics stay as well."""
+    resting = [m for m in model.modules() if not m.training and _is_frozen(m)]
+    model.train()
+    for module in resting:
+        module.eval()
+
+
+def _is_frozen(module: torch.nn.Module) -> bool:
+    parameters = list(module.parameters())
+    return bool(parameters) and not any(parameter.requires_grad for parameter in parameters)
 
 
 def _length(loader: DataLoader[Any]) -> int | None:
