@@ -89,29 +89,32 @@ def test_expected_loss_is_the_same_for_every_estimator(case: str) -> None:
         assert abs(mean - means[0]) < 5 * math.hypot(error, errors[0])
 
 
-def gradient_variance(estimator: str, net: nn.Module, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean gradient of the NLL in μ and ρ of the first layer, and its total variance, over 200 draws."""
+def gradient_moments(estimator: str, net: nn.Module, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean gradient of the NLL in all μ and ρ, and its total variance, over 300 draws."""
     model = credo.BayesByBackprop(net, credo.Categorical(), initial_scale=0.05, estimator=estimator)
-    wanted = [model.net[0].weight, model.posterior._rho("0.weight")]
+    parameters = [p for p in model.parameters() if p.requires_grad]
     gradients = []
-    for _ in range(200):
+    for _ in range(300):
         loss = model.loss(x, y, n_data=10**9)
-        gradients.append(torch.cat([g.flatten() for g in torch.autograd.grad(loss, wanted)]))
+        gradients.append(torch.cat([g.flatten() for g in torch.autograd.grad(loss, parameters)]))
     stacked = torch.stack(gradients)
     return stacked.mean(0), stacked.var(0).sum()
 
 
-def test_local_gradients_have_at_most_a_third_of_the_variance() -> None:
-    """On an MLP with a batch of 128, as for the issue's figure; the two agree in expectation."""
+@pytest.mark.parametrize("estimator", ["local", "flipout"])
+def test_gradients_have_at_most_a_third_of_the_variance_of_weight_sampling(estimator: str) -> None:
+    """An MLP on a batch of 128 digits. Measured: 0.15 for local, 0.27 for Flipout; less with larger σ or training.
+
+    The mean gradients agree: their squared distance is a sum of squared errors whose expectation is known.
+    """
     torch.manual_seed(0)
-    net = nn.Sequential(nn.Linear(20, 50), nn.ReLU(), nn.Linear(50, CLASSES))
-    x, y = torch.randn(128, 20), torch.randint(0, CLASSES, (128,))
-    mean_weight, variance_weight = gradient_variance("weight", net, x, y)
-    mean_local, variance_local = gradient_variance("local", net, x, y)
-    assert variance_local < variance_weight / 3
-    distance = (mean_weight - mean_local).square().sum()
-    expected = (variance_weight + variance_local) / 200
-    assert distance < 2 * expected
+    net = nn.Sequential(nn.Linear(64, 100), nn.ReLU(), nn.Linear(100, 10))
+    digits = credo.datasets.load_digits()
+    x, y = digits.x_train[:128].flatten(1), digits.y_train[:128]
+    mean_weight, variance_weight = gradient_moments("weight", net, x, y)
+    mean, variance = gradient_moments(estimator, net, x, y)
+    assert variance < variance_weight / 3
+    assert (mean_weight - mean).square().sum() < 2 * (variance_weight + variance) / 300
 
 
 @pytest.mark.parametrize("kl", ["analytic", "sampled"])

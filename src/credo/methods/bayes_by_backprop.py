@@ -165,7 +165,11 @@ class BayesByBackprop(NetworkMethod):
 
     def kind_of(self, name: str) -> str:
         """How the noise of a parameter enters, and its prior."""
-        how = self._hooks.plan[name.rpartition(".")[0]] if self._hooks.covers(name) else "weight"
+        path = name.rpartition(".")[0]
+        how = self._hooks.plan[path] if self._hooks.covers(name) else "weight"
+        if how == "auto":
+            linear = isinstance(self.net.get_submodule(path), nn.Linear)
+            how = "local on [B, D], else flipout" if linear else "flipout"
         return f"Bayesian ({how}, prior {self._priors[name]!r})"
 
     def extra_repr(self) -> str:
