@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -22,3 +24,14 @@ def test_every_python_block_runs_in_order(page: Path) -> None:
 def test_every_local_link_leads_somewhere(page: Path) -> None:
     links = re.findall(r"\]\((?!http|#)([^)#]+)", page.read_text(encoding="utf-8"))
     assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+def test_public_names_exist_and_nothing_heavy_comes_with_the_import() -> None:
+    """Every public name can be had; matplotlib and Fabric are imported when they are needed."""
+    code = (
+        "import sys, credo\n"
+        "assert not {'matplotlib', 'lightning_fabric', 'sklearn'} & set(sys.modules)\n"
+        "assert all(hasattr(credo, name) for name in dir(credo))\n"
+        "assert not hasattr(credo, 'nonsense')\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

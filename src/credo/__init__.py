@@ -10,6 +10,9 @@ does not know and what nobody can know:
     p.mean, p.std, p.epistemic, p.aleatoric, p.interval(0.95)
 """
 
+import importlib
+from types import ModuleType
+
 from credo import architectures, datasets, errors
 from credo._version import __version__
 from credo.io import load
@@ -43,3 +46,16 @@ __all__ = [
     "errors",
     "load",
 ]
+
+_ON_DEMAND = ("experiments", "plots", "testing")
+
+
+def __getattr__(name: str) -> ModuleType:
+    """Parts that cost time to import come when they are asked for: ``credo.plots`` brings matplotlib."""
+    if name in _ON_DEMAND:
+        return importlib.import_module(f"credo.{name}")
+    raise AttributeError(f"module 'credo' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, *_ON_DEMAND])
