@@ -20,8 +20,6 @@ from credo.posteriors.mean_field import MeanField, choose_kl
 from credo.priors import Normal, Prior, all_moved, resolve, to_config
 from credo.selection import select, tied
 
-KLWeighting = str | Callable[[int, int], float]
-
 _ESTIMATORS = ("auto", "weight", "local", "flipout")
 _WEIGHTINGS = ("uniform", "blundell")
 
@@ -75,7 +73,7 @@ class BayesByBackprop(NetworkMethod):
         initial_scale: float = 0.01,
         estimator: str = "auto",
         kl: str = "auto",
-        kl_weighting: KLWeighting = "uniform",
+        kl_weighting: str | Callable[[int, int], float] = "uniform",
         kl_warmup: int = 0,
         temperature: float = 1.0,
         samples: int = 1,

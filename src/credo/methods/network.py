@@ -45,6 +45,7 @@ class NetworkMethod(Method):
 
     posterior: Posterior
     temperature: float = 1.0
+    kl_weighting: str | Callable[[int, int], float] = "uniform"
     derived: ClassVar[frozenset[str]] = frozenset()
     """Attributes that :meth:`derive` builds; copies and pickles leave them out."""
 

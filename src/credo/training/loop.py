@@ -190,7 +190,7 @@ class _Run:
         options: dict[str, Any] = {}
         if batch.sample_weight is not None:
             options["sample_weight"] = batch.sample_weight
-        if getattr(self.model, "kl_weighting", "uniform") != "uniform":
+        if self.model.kl_weighting != "uniform":
             if self.batches is None:
                 raise InputError("this KL weighting needs to know the number of batches, but the loader has no length")
             options["kl_weight"] = torch.full((), self.model.kl_weight((i, self.batches)), device=self.fabric.device)
