@@ -11,7 +11,7 @@ does not know and what nobody can know:
 """
 
 import importlib
-from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 from credo import architectures, datasets, errors
 from credo._version import __version__
@@ -20,10 +20,15 @@ from credo.likelihoods import Bernoulli, Categorical, Gaussian, Likelihood, Pois
 from credo.methods import MAP, BayesByBackprop, DeepEnsemble, MCDropout, Method
 from credo.posteriors import MeanField, Posterior
 from credo.predictive import Predictive
-from credo.priors import LaplacePrior, Normal, ScaleMixture
+from credo.priors import AdaptiveNormal, LaplacePrior, Normal, ScaleMixture
+
+if TYPE_CHECKING:
+    from credo.tabular import Classifier as Classifier
+    from credo.tabular import Regressor as Regressor
 
 __all__ = [
     "MAP",
+    "AdaptiveNormal",
     "BayesByBackprop",
     "Bernoulli",
     "Categorical",
@@ -47,15 +52,18 @@ __all__ = [
     "load",
 ]
 
-_ON_DEMAND = ("experiments", "plots", "testing")
+_ON_DEMAND = ("calibration", "experiments", "metrics", "plots", "tabular", "testing")
+_FROM_TABULAR = ("Classifier", "Regressor")
 
 
-def __getattr__(name: str) -> ModuleType:
+def __getattr__(name: str) -> Any:
     """Parts that cost time to import come when they are asked for: ``credo.plots`` brings matplotlib."""
     if name in _ON_DEMAND:
         return importlib.import_module(f"credo.{name}")
+    if name in _FROM_TABULAR:
+        return getattr(importlib.import_module("credo.tabular"), name)
     raise AttributeError(f"module 'credo' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted([*__all__, *_ON_DEMAND])
+    return sorted([*__all__, *_ON_DEMAND, *_FROM_TABULAR])

@@ -45,8 +45,8 @@ def load(
     prior: Prior | None = None,
     likelihood: Likelihood | None = None,
     forward: Any = None,
-) -> Method:
-    """The model saved at ``path``.
+) -> Any:
+    """The model saved at ``path``: a :class:`credo.Method`, or a :class:`credo.Regressor` or ``Classifier``.
 
     Args:
         path: the folder.
@@ -81,7 +81,12 @@ def load(
         raise LoadError(f"the card in {folder} holds settings {method.__name__} does not have: {shortened(unknown)}")
     put_tensors(model, tensors, str(folder / TENSORS))
     model.restore_training(card.get("training"))
-    return model.eval()
+    model.eval()
+    if "estimator" not in card:
+        return model
+    from credo.tabular.saving import restore
+
+    return restore(card["estimator"], model)
 
 
 def describe(model: Method) -> dict[str, Any]:

@@ -57,7 +57,7 @@ class Recipe:
     lr: float
     batch_size: int
 
-    def train(self, x: Tensor, y: Tensor, *, seed: int, effort: float = 1.0) -> Trained:
+    def train(self, x: Tensor, y: Tensor, *, seed: int, effort: float = 1.0, device: str | None = None) -> Trained:
         """Build and train on ``(x, y)``; the caller's random state is left as it was.
 
         Args:
@@ -65,11 +65,14 @@ class Recipe:
             y: targets.
             seed: fixes the initial weights and the training.
             effort: multiplies the number of epochs.
+            device: where to train; the trained method predicts there too. The CPU where ``None``.
         """
         start = time.perf_counter()
         with torch.random.fork_rng():
             torch.manual_seed(seed)
             method = self.build()
             epochs = max(1, round(effort * self.epochs))
-            method.fit((x, y), epochs=epochs, lr=self.lr, batch_size=self.batch_size, seed=seed, progress=False)
+            method.fit(
+                (x, y), epochs=epochs, lr=self.lr, batch_size=self.batch_size, device=device, seed=seed, progress=False
+            )
         return Trained(method, time.perf_counter() - start)

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from credo.errors import InputError
-from credo.plots.style import ALEATORIC, DATA, EPISTEMIC, axes_or_new, draw_band, to_array
+from credo.plots._tools import axes_or_new, check_count, draw_band, spread, to_array
+from credo.plots.style import ALEATORIC, DATA, EPISTEMIC
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -39,13 +40,13 @@ def predictive_bands(
         data: observations ``(x, y)`` to show as dots.
     """
     inner = draw_band(predictive, level)
-    ax = axes_or_new(ax)
     order, grid = _ascending(x)
     mean = _column(predictive.mean, order)
     low, high = _column(inner[0], order), _column(inner[1], order)
     lower, upper = (_column(bound, order) for bound in predictive.interval(level))
     # Quantiles of a few draws may stray past the mixture's own.
     lower, upper = np.minimum(lower, low), np.maximum(upper, high)
+    ax = axes_or_new(ax)
     for label, colour, alpha, below, above in (
         (f"epistemic, {level:.0%}", EPISTEMIC, 0.4, low, high),
         (f"with aleatoric, {level:.0%}", ALEATORIC, 0.35, high, upper),
@@ -67,13 +68,12 @@ def draws(x: ArrayLike | Tensor, predictive: Predictive, ax: Axes | None = None,
         ax: where to draw; a new figure where ``None``.
         n: how many draws to show at most, spread evenly over those there are.
     """
-    if n < 1:
-        raise InputError(f"n must be 1 or more, got {n}")
-    ax = axes_or_new(ax)
+    shown = spread(predictive.n_draws, check_count("n", n))
     order, grid = _ascending(x)
-    functions = to_array(predictive.draws)
-    for s in np.unique(np.linspace(0, len(functions) - 1, min(n, len(functions))).astype(int)):
-        ax.plot(grid, _column(functions[s], order), color=EPISTEMIC, alpha=0.35, linewidth=0.8)
+    functions = [_column(function, order) for function in to_array(predictive.draws)[shown]]
+    ax = axes_or_new(ax)
+    for function in functions:
+        ax.plot(grid, function, color=EPISTEMIC, alpha=0.35, linewidth=0.8)
     return ax
 
 

@@ -1,125 +1,79 @@
-"""Pictures of class probabilities: how sure a classifier is, and of what."""
+"""Which classes are taken for which."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from credo.errors import InputError
-from credo.plots.style import CYCLE, axes_or_new, draw_band, to_array
+from credo.metrics._answers import Answers
+from credo.plots._tools import axes_or_new, check_names
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from numpy.typing import ArrayLike
+    from numpy.typing import ArrayLike, NDArray
     from torch import Tensor
 
     from credo.predictive import Predictive
 
+_NUMBERED = 20  # with more classes the cells have no room for numbers
+_POINTS = 72  # to the inch
+_CHARACTER = 0.7  # width of a character and the space around it, in font sizes
 
-def uncertainty_histogram(
-    groups: Mapping[str, ArrayLike | Tensor],
-    ax: Axes | None = None,
-    *,
-    bins: int = 30,
-    limits: tuple[float, float] | None = None,
-    label: str = "predictive entropy (nats)",
+
+def confusion(
+    p: Predictive, y: ArrayLike | Tensor, ax: Axes | None = None, *, names: Sequence[str] | None = None
 ) -> Axes:
-    """Histograms of an uncertainty over several groups of inputs, such as test images and foreign ones.
+    """How often each true class, a row, was given each most probable class, a column.
 
-    Every group is scaled to area 1 over the same bins, so that groups of different sizes compare.
+    Numbers count targets, shades are their share of the true class. Up to 20 classes have numbers.
 
     Args:
-        groups: one uncertainty a row, by the name of the group.
-        ax: where to draw; a new figure where ``None``.
-        bins: number of bins.
-        limits: the range of the bins; by default that of all values.
-        label: what the uncertainty is, for the axis.
-    """
-    from matplotlib.colors import to_rgba
-
-    if not groups:
-        raise InputError("groups must hold at least one group of values, got none")
-    ax = axes_or_new(ax)
-    values = {name: to_array(group).reshape(-1) for name, group in groups.items()}
-    low, high = limits or (min(v.min() for v in values.values()), max(v.max() for v in values.values()))
-    edges = np.linspace(low, high if high > low else low + 1.0, bins + 1).tolist()
-    for (name, group), colour in zip(values.items(), _colours(len(values)), strict=True):
-        ax.hist(
-            group,
-            edges,
-            density=True,
-            histtype="stepfilled",
-            facecolor=to_rgba(colour, 0.25),
-            edgecolor=colour,
-            linewidth=1.2,
-            label=name,
-        )
-    ax.set(xlabel=label, ylabel="density", xlim=(edges[0], edges[-1]))
-    return ax
-
-
-def rotated_digit(
-    images: Tensor,
-    degrees: ArrayLike | Tensor,
-    predictive: Predictive,
-    ax: Axes | None = None,
-    *,
-    names: Sequence[str] | None = None,
-    classes: int | Sequence[int] = 3,
-    level: float = 0.9,
-    thumbnails: int = 7,
-) -> Axes:
-    """Class probabilities along a rotation, with the spread of the posterior draws around each.
-
-    The band of a class holds ``level`` of the drawn probabilities: a narrow band away from 0 and 1 is an image that
-    is ambiguous, a wide one a model that does not know.
-
-    Args:
-        images: the rotated images ``[R, 1, H, W]``, shown in a strip above.
-        degrees: their angles ``[R]``, ascending.
-        predictive: the prediction for ``images``.
+        p: the prediction of classes.
+        y: the true classes; those that the likelihood ignores are left out.
         ax: where to draw; a new figure where ``None``.
         names: names of the classes; by default their numbers.
-        classes: the classes to show, or how many of those whose probability rises highest on the way.
-        level: probability inside each band.
-        thumbnails: how many of the images to show.
     """
-    angle = to_array(degrees)
-    mean = to_array(predictive.mean)
-    if images.dim() != 4 or not len(images) == len(angle) == len(mean):
-        counts = f"{list(images.shape)}, {len(angle)} and {len(mean)}"
-        raise InputError(f"images [R, 1, H, W], degrees [R] and R predictions must go together, got {counts}")
+    from sklearn.metrics import confusion_matrix
+
+    answers = Answers.of(p, y, "confusion")
+    n = answers.probability.shape[1]
+    counts = confusion_matrix(answers.label, answers.predicted, labels=range(n))
+    check_names(names, n)
+    share = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     ax = axes_or_new(ax)
-    shown = leading_classes(predictive, classes) if isinstance(classes, int) else list(classes)
-    lower, upper = draw_band(predictive, level)
-    for c, colour in zip(shown, _colours(len(shown)), strict=True):
-        ax.fill_between(angle, lower[:, c], upper[:, c], color=colour, alpha=0.22, linewidth=0.0)
-        ax.plot(angle, mean[:, c], color=colour, label=names[c] if names else str(c))
-    ax.set(xlabel="rotation (degrees)", ylabel="probability", ylim=(-0.02, 1.02), xlim=(angle[0], angle[-1]))
-    _strip(ax, images, angle, thumbnails)
+    ax.imshow(share, cmap="Blues", vmin=0.0, vmax=1.0, interpolation="nearest")
+    if n <= _NUMBERED:
+        _write_numbers(ax, counts, share)
+    _name_classes(ax, names or [str(c) for c in range(n)])
+    ax.set(xlabel="predicted class", ylabel="true class")
     return ax
 
 
-def leading_classes(predictive: Predictive, n: int) -> list[int]:
-    """The ``n`` classes whose probability rises highest in any row, in ascending order."""
-    peak = to_array(predictive.mean).max(axis=0)
-    return sorted(int(c) for c in np.argsort(-peak, kind="stable")[:n])
+def _write_numbers(ax: Axes, counts: NDArray[np.int64], share: NDArray[np.float64]) -> None:
+    """The counts that are not 0, as large as their cells allow."""
+    import matplotlib as mpl
+
+    size = min(mpl.rcParams["font.size"], _cell(ax, len(counts)) / (_CHARACTER * len(str(counts.max()))))
+    for row, column in np.argwhere(counts):
+        colour = "white" if share[row, column] > 0.6 else "black"
+        ax.text(column, row, str(counts[row, column]), ha="center", va="center", color=colour, fontsize=size)
 
 
-def _strip(ax: Axes, images: Tensor, angle: ArrayLike, count: int) -> None:
-    """Draw ``count`` of the images in a row above the axes, each over its own angle."""
-    angle = to_array(angle)
-    picks = np.unique(np.linspace(0, len(angle) - 1, min(count, len(angle))).round().astype(int))
-    width = 0.8 / len(picks)
-    for pick in picks:
-        centre = (angle[pick] - angle[0]) / max(angle[-1] - angle[0], 1e-12)
-        left = (1.0 - width) * centre
-        frame = ax.inset_axes((left, 1.03, width, 0.22))
-        frame.imshow(to_array(images[pick, 0]), cmap="gray_r", vmin=0.0, vmax=1.0, interpolation="nearest")
-        frame.set_axis_off()
+def _name_classes(ax: Axes, names: Sequence[str]) -> None:
+    """The names of the classes along both axes, upright where they are wider than a cell; of many, every k-th."""
+    ticks = range(0, len(names), -(-len(names) // _NUMBERED))
+    shown = [names[i] for i in ticks]
+    cell = _cell(ax, len(ticks))
+    size = min(float(ax.xaxis.get_ticklabels()[0].get_fontsize()), cell)
+    is_wide = _CHARACTER * size * max(len(name) for name in shown) > cell
+    ax.set_xticks(ticks, shown, rotation=90 if is_wide else 0, fontsize=size)
+    ax.set_yticks(ticks, shown, fontsize=size)
+    ax.tick_params(length=0)
 
 
-def _colours(n: int) -> list[str]:
-    return [CYCLE[i % len(CYCLE)] for i in range(n)]
+def _cell(ax: Axes, n: int) -> float:
+    """The side of one of n × n cells, in points."""
+    box = ax.get_window_extent()
+    return min(box.width, box.height) / ax.figure.dpi * _POINTS / n

@@ -3,18 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, Final
-
-import numpy as np
-import torch
-
-from credo.errors import InputError
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from numpy.typing import ArrayLike, NDArray
-
-    from credo.predictive import Predictive
+from typing import Any, Final
 
 # Okabe & Ito (2008), "Color universal design": distinct under every common kind of colour blindness.
 OKABE_ITO: Final = {
@@ -36,6 +25,9 @@ TRUTH: Final = OKABE_ITO["vermilion"]
 MUTED: Final = "#8A8A8A"
 
 CYCLE: Final = tuple(OKABE_ITO[name] for name in ("blue", "vermilion", "green", "purple", "orange", "sky", "black"))
+# Beside the colour, so that a figure can be read in grey.
+DASHES: Final = ("-", "--", "-.", ":")
+MARKERS: Final = ("o", "s", "^", "D", "v", "P", "X", "<")
 
 
 def paper() -> AbstractContextManager[None]:
@@ -71,31 +63,3 @@ def paper() -> AbstractContextManager[None]:
         "svg.fonttype": "none",
     }
     return mpl.rc_context(settings)  # type: ignore[arg-type]
-
-
-def axes_or_new(ax: Axes | None) -> Axes:
-    """The given axes, or those of a new figure."""
-    if ax is not None:
-        return ax
-    import matplotlib.pyplot as plt
-
-    return plt.subplots(layout="constrained")[1]
-
-
-def to_array(values: ArrayLike | torch.Tensor) -> NDArray[np.float64]:
-    """Numbers of any kind, on any device, as a float64 array."""
-    if isinstance(values, torch.Tensor):
-        values = values.detach().to("cpu", torch.float64).numpy()
-    return np.asarray(values, dtype=np.float64)
-
-
-def draw_band(predictive: Predictive, level: float) -> NDArray[np.float64]:
-    """The central ``level`` of the drawn functions or probabilities at every row, lower and upper, ``[2, B, ...]``."""
-    if not 0.0 < level < 1.0:
-        raise InputError(f"level must lie between 0 and 1, got {level}")
-    ends = [(1.0 - level) / 2.0, (1.0 + level) / 2.0]
-    functions = to_array(predictive.draws)
-    if predictive.weights is None:
-        return np.quantile(functions, ends, axis=0)
-    weights = to_array(predictive.weights)
-    return np.quantile(functions, ends, axis=0, method="inverted_cdf", weights=weights)

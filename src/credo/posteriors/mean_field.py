@@ -14,7 +14,7 @@ from credo.errors import InputError, UnsupportedError, unknown_name
 from credo.functional import Draw, Sampler
 from credo.posteriors._gaussian_kl import scale_and_kl
 from credo.posteriors.base import Posterior
-from credo.priors import Prior, all_moved, moved, resolve
+from credo.priors import AdaptiveNormal, Prior, all_moved, moved, resolve
 from credo.seeding import seeded, standard_normal
 from credo.selection import owners
 
@@ -123,7 +123,7 @@ class MeanField(Posterior):
         """``"analytic"`` or ``"sampled"`` KL of one parameter tensor; ``weight`` is a draw to use for the latter."""
         kept = self._kept(name)
         if kind == "analytic":
-            if isinstance(prior, Normal) and kept is None:
+            if isinstance(prior, Normal | AdaptiveNormal) and kept is None:
                 return self._gaussian_kl([name], prior)[1]
             divergence = kl_divergence(self._distribution(name), prior)
         else:
@@ -143,7 +143,7 @@ class MeanField(Posterior):
         together: list[list[str]] = []
         for name, kind in kinds.items():
             prior = priors[name]
-            gaussian = kind == "analytic" and isinstance(prior, Normal) and self._kept(name) is None
+            gaussian = kind == "analytic" and isinstance(prior, Normal | AdaptiveNormal) and self._kept(name) is None
             if gaussian and prior.batch_shape == () and self._mean(name).numel() < _SMALL:
                 group = next((names for names in together if priors[names[0]] is prior), None)
                 if group is None:
@@ -243,8 +243,11 @@ class MeanField(Posterior):
 
     def _gaussian_kl(self, names: Sequence[str], prior: Distribution) -> tuple[Tensor, Tensor]:
         """σ and KL of some tensors under one Gaussian prior; of several, σ is one long vector."""
-        assert isinstance(prior, Normal)
         mean, rho = _joined([self._mean(name) for name in names]), _joined([self._rho(name) for name in names])
+        if isinstance(prior, AdaptiveNormal):
+            sizes = [self._mean(name).numel() for name in names] if len(names) > 1 else None
+            return scale_and_kl(mean, rho, None, prior.best_scale(mean, F.softplus(rho), sizes))
+        assert isinstance(prior, Normal)
         centre = None if getattr(prior, "is_centred", False) else prior.loc
         return scale_and_kl(mean, rho, centre, prior.scale)
 

@@ -140,6 +140,11 @@ class Predictive(ABC):
             return self.components.map(lambda t: t[picked]).sample(stream)
 
     @property
+    def adjustment(self) -> object:
+        """What a calibrator has laid over the mixture, ``None`` for the mixture itself; joined parts must share it."""
+        return None
+
+    @property
     def n_draws(self) -> int:
         """S."""
         return self.components.parameter.shape[0]
@@ -169,6 +174,8 @@ class Predictive(ABC):
     def mixture(parts: Sequence[P]) -> P:
         """The equal-weight mixture of ``parts`` (a deep ensemble), whatever their numbers of draws; rows must agree."""
         first, *rest = _alike(parts)
+        if first.adjustment is not None:
+            raise InputError("calibrated predictions cannot be mixed: mix the plain ones and calibrate the mixture.")
         for part in rest:
             _require_equal("target shapes", *(listed(p.components.target_shape) for p in (first, part)))
         uniform = all(p.weights is None and p.n_draws == first.n_draws for p in parts)
@@ -184,6 +191,11 @@ class Predictive(ABC):
         """The same prediction on the CPU."""
         return self.to("cpu")
 
+    def double(self) -> Self:
+        """The same prediction in float64."""
+        weights = None if self.weights is None else self.weights.double()
+        return replace(self, components=self.components.map(Tensor.double), weights=weights)
+
     def __repr__(self) -> str:
         return f"Predictive(draws={self.n_draws}, rows={len(self)}, {self.components.name})"
 
@@ -198,6 +210,8 @@ def _alike(parts: Sequence[P]) -> Sequence[P]:
     for part in parts[1:]:
         _require_equal("likelihoods", parts[0].components.name, part.components.name)
         _require_equal("settings", parts[0].components.settings, part.components.settings)
+        if parts[0].adjustment != part.adjustment:
+            raise InputError("the parts were calibrated differently: only predictions of one calibrator can be joined.")
     return parts
 
 

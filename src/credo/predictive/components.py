@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar
 import torch
 from torch import Tensor
 
-from credo.errors import InputError
+from credo.errors import InputError, UnsupportedError
 
 if TYPE_CHECKING:
     from typing import Self
@@ -117,6 +117,10 @@ class RealComponents(Components):
     @abstractmethod
     def bracket(self, q: float) -> tuple[Tensor, Tensor]:
         """Two points ``[B, ...]`` between which every mixture of the draws has its ``q`` quantile."""
+
+    def rescaled(self, scale: float, offset: Tensor | float) -> Self:
+        """The components of ``offset + scale·y``, scale > 0; ``offset`` broadcasts. Only for a location and a scale."""
+        raise UnsupportedError(f"{self.name} targets cannot be shifted and scaled: they have no units")
 
     @abstractmethod
     def grid(self, count: int) -> Tensor:

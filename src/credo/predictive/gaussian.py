@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor
@@ -79,6 +79,10 @@ class GaussianComponents(RealComponents):
         z = float(torch.special.ndtri(torch.tensor(q, dtype=torch.float64)))
         quantiles = self.mean + z * self.scale
         return quantiles.amin(0), quantiles.amax(0)
+
+    def rescaled(self, scale: float, offset: Tensor | float) -> Self:
+        """N(offset + scale·m, scale²e^s)."""
+        return replace(self, mean=offset + scale * self.mean, log_variance=self.log_variance + 2.0 * math.log(scale))
 
     def grid(self, count: int) -> Tensor:
         """m + σz of all draws, z evenly from −6.5 to 6.5."""

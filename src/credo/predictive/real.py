@@ -70,11 +70,7 @@ class RealPredictive(Predictive):
 
         ``[B, ...]`` for a number ``q``, ``[K, B, ...]`` for K of them; 0 < q < 1.
         """
-        levels = torch.as_tensor(q, dtype=torch.float64)
-        if levels.ndim > 1:
-            raise InputError(f"q must be a number or a list of them, got shape {list(levels.shape)}.")
-        if not bool(((levels > 0) & (levels < 1)).all()):
-            raise InputError(f"q must lie between 0 and 1, both excluded, got {q}.")
+        levels = check_levels(q)
         if levels.ndim == 0:
             return self._quantile(float(levels))
         if not len(levels):
@@ -83,8 +79,7 @@ class RealPredictive(Predictive):
 
     def interval(self, level: float = 0.95) -> Interval:
         """Between the quantiles (1 ∓ level)/2: holds y with probability ``level`` (for counts, at least that)."""
-        if not 0 < level < 1:
-            raise InputError(f"level must lie between 0 and 1, both excluded, got {level}.")
+        check_level(level)
         return Interval(self._quantile((1 - level) / 2), self._quantile((1 + level) / 2))
 
     @torch.no_grad()
@@ -102,6 +97,22 @@ class RealPredictive(Predictive):
             for start in range(0, max(shape.numel(), 1), size)
         ]
         return torch.cat(parts).view(shape)
+
+
+def check_levels(q: float | Sequence[float] | Tensor) -> Tensor:
+    """The levels of quantiles in float64, ``[]`` or ``[K]``, which must lie between 0 and 1."""
+    levels = torch.as_tensor(q, dtype=torch.float64)
+    if levels.ndim > 1:
+        raise InputError(f"q must be a number or a list of them, got shape {list(levels.shape)}.")
+    if not bool(((levels > 0) & (levels < 1)).all()):
+        raise InputError(f"q must lie between 0 and 1, both excluded, got {q}.")
+    return levels
+
+
+def check_level(level: float) -> None:
+    """Refuse the level of an interval that is not between 0 and 1."""
+    if not 0 < level < 1:
+        raise InputError(f"level must lie between 0 and 1, both excluded, got {level}.")
 
 
 def _bisect(components: RealComponents, weights: Tensor | None, q: float) -> Tensor:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor
@@ -90,6 +90,10 @@ class StudentTComponents(RealComponents):
         z = torch.as_tensor(stdtrit(self.df.detach().cpu().double().numpy(), q)).to(self.df)
         quantiles = self.location + z * self.scale
         return quantiles.amin(0), quantiles.amax(0)
+
+    def rescaled(self, scale: float, offset: Tensor | float) -> Self:
+        """Location offset + scale·m, scale·σ, the same ν."""
+        return replace(self, location=offset + scale * self.location, log_scale=self.log_scale + math.log(scale))
 
     def grid(self, count: int) -> Tensor:
         """m + σ√ν sinh v of all draws, v evenly spaced: its density is cosh(v)^−ν, light-tailed for every ν."""

@@ -1,0 +1,114 @@
+"""How a training run went."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from credo.errors import InputError
+from credo.plots._tools import axes_or_new, legend_on_top
+from credo.plots.style import OKABE_ITO
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from numpy.typing import NDArray
+
+_STYLES = {
+    "NLL": (OKABE_ITO["blue"], "-"),
+    "NLL, validation": (OKABE_ITO["blue"], "--"),
+    "complexity (KL)": (OKABE_ITO["orange"], "-."),
+    "−ELBO": (OKABE_ITO["black"], ":"),
+}
+_DECADE = 10.0
+
+
+def training_curves(history: Sequence[Mapping[str, float]], ax: Axes | None = None) -> Axes:
+    """What the fit cost, epoch by epoch, in nats per datum, so that all parts share one axis.
+
+        −ELBO/N = NLL + KL/N
+
+    NLL is the negative log likelihood of the training data under drawn weights; dashed, that of the validation data
+    under the whole posterior predictive. The complexity is the KL from the prior, or −log p(w) for a point estimate;
+    where there is none, as in maximum likelihood, only the NLL is drawn. Members of an ensemble have a line each. The
+    axis is logarithmic where values range over more than a decade.
+
+    Args:
+        history: ``model.history``, one entry an epoch.
+        ax: where to draw; a new figure where ``None``.
+    """
+    from matplotlib.ticker import MaxNLocator
+
+    runs = [_curves(run) for run in _runs(history)]
+    ax = axes_or_new(ax)
+    for i, (epochs, curves) in enumerate(runs):
+        for name, values in curves.items():
+            colour, dashes = _STYLES[name]
+            ax.plot(
+                epochs,
+                values,
+                color=colour,
+                linestyle=dashes,
+                linewidth=1.5 if len(runs) == 1 else 0.8,
+                marker="." if len(epochs) == 1 else None,
+                label=None if i else name,
+            )
+    _set_scale(ax, np.concatenate([values for _, curves in runs for values in curves.values()]))
+    ax.set(xlabel="epoch", ylabel="nats per datum")
+    ax.xaxis.set_major_locator(MaxNLocator(steps=[1, 2, 5, 10], integer=True))
+    legend_on_top(ax)
+    return ax
+
+
+def _runs(history: Sequence[Mapping[str, float]]) -> list[list[Mapping[str, float]]]:
+    """The entries of every member of an ensemble; of any other model, one list with all."""
+    if not isinstance(history, Sequence) or not all(_is_entry(entry) for entry in history):
+        raise InputError(
+            "history must be that of a model, a list of mappings with at least 'epoch' and 'nll', got "
+            f"{type(history).__name__}"
+        )
+    if not history:
+        raise InputError("history holds no epochs; fit the model first")
+    return [list(run) for _, run in groupby(history, key=lambda entry: entry.get("member"))]
+
+
+def _is_entry(entry: object) -> bool:
+    return isinstance(entry, Mapping) and {"epoch", "nll"} <= entry.keys()
+
+
+def _curves(run: list[Mapping[str, float]]) -> tuple[NDArray[np.float64], dict[str, NDArray[np.float64]]]:
+    """The epochs of a run, and its curves in nats per datum."""
+    column = {
+        key: np.array([entry.get(key, np.nan) for entry in run])
+        for key in ("epoch", "nll", "kl", "elbo", "validation_log_likelihood")
+    }
+    nll, kl, elbo = column["nll"], column["kl"], column["elbo"]
+    if not np.isfinite(nll).any():
+        raise InputError("history holds no finite 'nll', so there is nothing to draw")
+    curves = {"NLL": nll, "NLL, validation": -column["validation_log_likelihood"]}
+    if np.any(kl != 0.0):
+        # ELBO = −N·NLL − KL says N, most exactly where the NLL is large.
+        at = np.nanargmax(np.abs(nll))
+        n_data = -(elbo[at] + kl[at]) / nll[at] if nll[at] else np.nan
+        curves |= {"complexity (KL)": kl / n_data, "−ELBO": -elbo / n_data}
+    return column["epoch"], {name: values for name, values in curves.items() if np.isfinite(values).any()}
+
+
+def _set_scale(ax: Axes, values: NDArray[np.float64]) -> None:
+    """Logarithmic where values range over more than a decade; where some are not positive, linear around zero."""
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    values = values[np.isfinite(values)]
+    typical = float(np.median(np.abs(values)))
+    if values.min() > 0.0:
+        if values.max() > _DECADE * values.min():
+            ax.set_yscale("log")
+            # Powers of ten alone would be one or two labels on a short axis, 1-2-5 a crowd on a long one.
+            labelled = (1.0, 2.0, 5.0) if values.max() < 3.0 * _DECADE * values.min() else (1.0,)
+            ax.yaxis.set_major_locator(LogLocator(subs=labelled))
+            ax.yaxis.set_major_formatter("{x:g}")
+            ax.yaxis.set_minor_formatter(NullFormatter())
+    elif np.abs(values).max() > _DECADE * typical > 0.0:
+        ax.set_yscale("symlog", linthresh=10.0 ** np.round(np.log10(typical)))

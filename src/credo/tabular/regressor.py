@@ -1,0 +1,95 @@
+"""``credo.Regressor``: a number, and how far it may be off."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.base import RegressorMixin
+from torch import Tensor
+
+from credo import calibration
+from credo.likelihoods import Gaussian, Likelihood
+from credo.predictive import Predictive
+from credo.predictive.real import RealPredictive
+from credo.tabular.base import TableEstimator
+from credo.tabular.targets import RegressionTarget
+
+
+class Regressor(RegressorMixin, TableEstimator):  # type: ignore[misc]
+    """Regression on a table with error bars: a Bayesian network whose noise may differ from row to row.
+
+    Columns of numbers, words and dates, missing values, constant columns and wide scales are taken as they come (see
+    :class:`credo.tabular.Columns`). Targets are standardised inside; every answer is in their own units.
+
+        p = credo.Regressor().fit(X, y).predict_dist(X_new)
+        p.mean, p.interval(0.95), p.epistemic, p.aleatoric
+
+    Args:
+        method: ``"bbb"`` (Bayes by Backprop), ``"mc_dropout"``, ``"ensemble"`` (five networks) or ``"map"`` (one
+            network, no epistemic part).
+        hidden: widths of the hidden layers.
+        activation: between them, such as ``"relu"`` or ``"tanh"``.
+        epochs: passes over the table; by default by its size (:meth:`credo.tabular.recipes.Plan.make`).
+        batch_size: rows a step; by default by the size of the table.
+        lr: learning rate at the start; it decays to 0.
+        samples: posterior draws a prediction is a mixture of.
+        calibrate: ``None``; ``"variance"``, one factor on all error bars; ``"quantile"``, an isotonic correction of
+            the quantiles; or ``"conformal"``, intervals that are right whatever the model. Learned from rows that are
+            held out of training.
+        calibration_fraction: how many of the rows that is.
+        method_options: further arguments of the method, such as ``{"temperature": 2.0}`` or ``{"members": 10}``.
+        device: where to train and predict, such as ``"cuda"``.
+        progress: show a bar; ``None``: where there is a terminal.
+        random_state: makes everything reproducible.
+
+    Attributes:
+        columns_: how the table becomes features.
+        target_: how the target is standardised.
+        model_: the trained method, a :class:`credo.Method`.
+        calibrator_: the fitted calibrator, or ``None``.
+        notes_: sentences about what was left out, converted and imputed.
+        history_: one entry an epoch.
+    """
+
+    target_: RegressionTarget
+
+    def predict(self, X: Any, return_std: bool = False) -> Any:
+        """The mean of every row, ``[N]``; with ``return_std=True``, as scikit-learn has it, a pair (mean, std)."""
+        predictive = self.predict_dist(X)
+        mean: NDArray[np.float64] = predictive.mean.numpy()
+        return (mean, predictive.std.numpy()) if return_std else mean
+
+    @staticmethod
+    def restore_target(config: Mapping[str, Any]) -> RegressionTarget:
+        """The target of a saved estimator."""
+        return RegressionTarget.from_config(config)
+
+    def _learn_target(self, y: Any) -> RegressionTarget:
+        return RegressionTarget.learn(y)
+
+    def _encode_target(self, y: Any) -> NDArray[Any]:
+        return self.target_.standardise(y)[:, None]
+
+    def _truth(self, targets: NDArray[Any]) -> Tensor:
+        return torch.from_numpy(self.target_.unstandardise(targets[:, 0].astype(np.float64)))
+
+    def _outputs(self) -> tuple[int, Likelihood]:
+        return 2, Gaussian(noise="heteroscedastic")
+
+    def _in_units(self, predictive: Predictive) -> Predictive:
+        assert isinstance(predictive, RealPredictive)
+        flat = predictive.components.map(lambda t: t.squeeze(-1))
+        return replace(predictive, components=flat.rescaled(self.target_.scale, self.target_.mean))
+
+    @property
+    def _calibrators(self) -> dict[str, type[calibration.Calibrator]]:
+        return {
+            "variance": calibration.VarianceScaling,
+            "quantile": calibration.QuantileRecalibration,
+            "conformal": calibration.SplitConformal,
+        }

@@ -1,0 +1,251 @@
+"""Files that hold a table, checked from the first byte to the last before a row is taken from them."""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import csv
+import gzip
+import importlib
+import io
+import threading
+import zlib
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from credo.errors import InputError
+from credo.tabular.cells import MISSING_WORDS
+from credo.tabular.wording import counted, listed, quoted
+
+DELIMITERS = (",", ";", "\t", "|")
+
+_GZIP = b"\x1f\x8b"
+_PARQUET = b"PAR1"
+_WORKBOOKS = (b"PK\x03\x04", b"\xd0\xcf\x11\xe0")
+_HEAD = 1 << 16
+_SNIFFED_ROWS = 20
+_LONGEST_CELL = 2**31 - 1
+_LIMIT = threading.Lock()
+_SAVE_AS_CSV = "save the table as CSV in UTF-8"
+
+# Before 3.1, pandas may miss the nearest float by one unit, while a cell that is read as text and converted does not.
+_PANDAS = tuple(int(part) for part in pd.__version__.split(".")[:2])
+_EXACT_NUMBERS = {} if _PANDAS >= (3, 1) else {"float_precision": "round_trip"}
+
+
+class Source(ABC):
+    """A file that holds a table.
+
+    Attributes:
+        names: of its columns, all different.
+        n_rows: without the header, at least one.
+    """
+
+    names: tuple[str, ...]
+    n_rows: int
+
+    @abstractmethod
+    def read(self) -> pd.DataFrame:
+        """All rows."""
+
+    @abstractmethod
+    def pieces(self, rows: int) -> Iterator[pd.DataFrame]:
+        """All rows, at most ``rows`` at a time."""
+
+
+def open_source(path: Path) -> Source:
+    """The table in the file ``path``, whose content says whether it is CSV or Parquet."""
+    try:
+        if path.is_dir():
+            raise InputError(f"{path} is a folder: give one CSV or Parquet file")
+        if not path.exists():
+            raise InputError(f"{path} does not exist: check the spelling and the folder you are in")
+        with path.open("rb") as stream:
+            start = stream.read(len(_PARQUET))
+        return ParquetSource(path) if start == _PARQUET else CsvSource(path)
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise InputError(f"{path} is a damaged gzip file ({error}): make or fetch it again") from error
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror or error}") from error
+
+
+class CsvSource(Source):
+    """A CSV file, plain or gzipped."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        with path.open("rb") as stream:
+            self._gzipped = stream.read(len(_GZIP)) == _GZIP
+        self._refuse_other_formats()
+        try:
+            with _long_cells():
+                self._delimiter = self._sniff()
+                self.names, self.n_rows = self._check_rows()
+        except UnicodeDecodeError as error:
+            raise self._not_utf8() from error
+
+    def read(self) -> pd.DataFrame:
+        """All rows."""
+        frame = pd.read_csv(self._path, **self._options())
+        self._check_count(len(frame))
+        return frame
+
+    def pieces(self, rows: int) -> Iterator[pd.DataFrame]:
+        """All rows, at most ``rows`` at a time."""
+        count = 0
+        with pd.read_csv(self._path, chunksize=rows, **self._options()) as reader:
+            for frame in reader:
+                count += len(frame)
+                yield frame
+        self._check_count(count)
+
+    def _options(self) -> dict[str, Any]:
+        return {
+            "sep": self._delimiter,
+            "names": list(self.names),
+            "header": 0,
+            "index_col": False,
+            "encoding": "utf-8-sig",
+            "compression": "gzip" if self._gzipped else None,
+            "keep_default_na": False,
+            "na_values": sorted(MISSING_WORDS),
+            "low_memory": False,  # one dtype for a column, not one for each block of it
+            **_EXACT_NUMBERS,
+        }
+
+    def _bytes(self) -> gzip.GzipFile | io.BufferedReader:
+        return gzip.open(self._path) if self._gzipped else self._path.open("rb")
+
+    def _refuse_other_formats(self) -> None:
+        with self._bytes() as stream:
+            head = stream.read(_HEAD)
+        if not head.removeprefix(codecs.BOM_UTF8).strip():
+            raise InputError(f"{self._path} is empty: give a file with a header and some rows")
+        if head.startswith(_WORKBOOKS):
+            raise InputError(f"{self._path} is an Excel workbook or a zip archive: {_SAVE_AS_CSV}")
+        if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+            raise InputError(f"{self._path} is text in UTF-16: {_SAVE_AS_CSV}")
+        if b"\0" in head:
+            raise InputError(f"{self._path} is a binary file, or text in UTF-16: {_SAVE_AS_CSV}")
+
+    def _not_utf8(self) -> InputError:
+        with self._bytes() as stream:
+            for number, line in enumerate(stream, start=1):
+                try:
+                    line.decode("utf-8")
+                except UnicodeDecodeError as error:
+                    place = f"byte 0x{line[error.start]:02x} in line {number}"
+                    break
+        return InputError(f"{self._path} is not text in UTF-8 ({place}), perhaps in Latin-1 or binary: {_SAVE_AS_CSV}")
+
+    def _rows(self, delimiter: str, strict: bool) -> Iterator[tuple[int, list[str]]]:
+        """The line on which each row starts, and its fields; lines of nothing but spaces are no rows."""
+        with io.TextIOWrapper(self._bytes(), encoding="utf-8-sig", newline="") as text:
+            reader = csv.reader(text, delimiter=delimiter, strict=strict)
+            line = 1
+            try:
+                for fields in reader:
+                    if not _is_blank(fields):
+                        yield line, fields
+                    line = reader.line_num + 1
+            except csv.Error as error:
+                raise InputError(
+                    f"line {line} of {self._path} has a quote that is not closed, or one inside a field that is not "
+                    f"doubled: correct it ({error})"
+                ) from error
+
+    def _sniff(self) -> str:
+        """The delimiter that cuts the first rows into the most fields, and all alike if one of them does."""
+        best, best_score = DELIMITERS[0], (False, 1)
+        for delimiter in DELIMITERS:
+            widths = [len(fields) for _, fields in islice(self._rows(delimiter, strict=False), _SNIFFED_ROWS)]
+            score = (max(widths) > 1 and len(set(widths)) == 1, widths[0])
+            if score > best_score:
+                best, best_score = delimiter, score
+        return best
+
+    def _check_rows(self) -> tuple[tuple[str, ...], int]:
+        """The names of the columns and the number of rows, after a look at every row."""
+        rows = self._rows(self._delimiter, strict=True)
+        _, header = next(rows)
+        names = tuple(name if name.strip() else f"Unnamed: {j}" for j, name in enumerate(header))
+        _check_names(self._path, names)
+        n_rows = 0
+        for line, fields in rows:
+            if len(fields) != len(header):
+                raise InputError(
+                    f"line {line} of {self._path} has {counted(len(fields), 'field')} where the header has "
+                    f"{len(header)}: correct it, and put text that holds a {self._delimiter!r} in quotes"
+                )
+            n_rows += 1
+        if n_rows == 0:
+            raise InputError(f"{self._path} holds a header but no rows: add some")
+        return names, n_rows
+
+    def _check_count(self, n_rows: int) -> None:
+        """pandas takes stray carriage returns for less than the csv module does; a row must not get lost by that."""
+        if n_rows != self.n_rows:
+            raise InputError(
+                f"{self._path} mixes line endings, so that it reads as {n_rows:,} rows or as {self.n_rows:,}: save "
+                "it with one kind of line ending"
+            )
+
+
+class ParquetSource(Source):
+    """A Parquet file."""
+
+    def __init__(self, path: Path) -> None:
+        try:
+            self._open = importlib.import_module("pyarrow.parquet").ParquetFile
+        except ImportError as error:
+            raise InputError(
+                f"{path} is a Parquet file, which needs pyarrow: pip install pyarrow, or {_SAVE_AS_CSV}"
+            ) from error
+        self._path = path
+        try:
+            with self._open(path) as file:
+                self.names = tuple(str(name) for name in file.schema_arrow.empty_table().to_pandas().columns)
+                self.n_rows = file.metadata.num_rows
+        except ValueError as error:
+            raise InputError(f"{path} is a damaged Parquet file ({error}): make or fetch it again") from error
+        _check_names(path, self.names)
+        if self.n_rows == 0:
+            raise InputError(f"{path} holds no rows: add some")
+
+    def read(self) -> pd.DataFrame:
+        """All rows."""
+        return pd.concat(self.pieces(self.n_rows), ignore_index=True)
+
+    def pieces(self, rows: int) -> Iterator[pd.DataFrame]:
+        """All rows, at most ``rows`` at a time."""
+        with self._open(self._path) as file:
+            for batch in file.iter_batches(batch_size=rows):
+                yield batch.to_pandas().reset_index(drop=True)
+
+
+def _is_blank(fields: Sequence[str]) -> bool:
+    """Whether a line holds nothing but spaces; a pair of quotes is something."""
+    return not fields or (len(fields) == 1 and fields[0] != "" and not fields[0].strip(" \t"))
+
+
+def _check_names(path: Path, names: Sequence[str]) -> None:
+    repeated = [quoted(name) for name, times in Counter(names).items() if times > 1]
+    if repeated:
+        raise InputError(f"{path} has columns of the same name, {listed(repeated)}: rename or remove them")
+
+
+@contextlib.contextmanager
+def _long_cells() -> Iterator[None]:
+    """Let the csv module take cells of any length; its limit is one for the whole process."""
+    with _LIMIT:
+        before = csv.field_size_limit(_LONGEST_CELL)
+        try:
+            yield
+        finally:
+            csv.field_size_limit(before)

@@ -1,0 +1,414 @@
+"""Tables to features: the formulas, and that a row is encoded alike in whatever company and dtype it comes."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import math
+from collections.abc import Iterator
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from scipy import sparse
+
+from credo.errors import InputError, LoadError
+from credo.tabular.cells import day, is_missing, number, word
+from credo.tabular.columns import Columns, as_frame
+from credo.tabular.cycles import PERIODS
+from credo.tabular.kinds import kind_of
+from credo.tabular.scaling import FAR
+from tabular.hostile import good_columns
+
+ROWS = 60
+
+
+def features(columns: Columns, frame: Any) -> dict[str, list[float]]:
+    """Encoded columns by their names."""
+    return dict(zip(columns.feature_names, columns.encode(frame).T.tolist(), strict=True))
+
+
+def mixed_frame() -> pd.DataFrame:
+    """Every kind of column, with gaps, tails, rare words and text among numbers."""
+    rng = np.random.default_rng(3)
+    numbers = rng.normal(size=ROWS)
+    return pd.DataFrame(
+        {
+            "plain": numbers,
+            "whole": rng.integers(0, 9, ROWS),
+            "flag": rng.integers(0, 2, ROWS).astype(bool),
+            "gaps": np.where(numbers > 1.0, np.nan, numbers),
+            "tail": np.exp(3.0 * numbers),
+            "dirty": pd.Series([str(v) for v in numbers[:-2]] + ["?", "unknown"], dtype=object),
+            "word": rng.choice(["red", "green", "blue", "1"], ROWS),
+            "rare": [f"town {i}" if i < 8 else "Rome" if i % 2 else None for i in range(ROWS)],
+            "date": pd.date_range("2019-03-01", periods=ROWS, freq="17D").strftime("%Y-%m-%d"),
+            "stamp": pd.date_range("2024-01-01", periods=ROWS, freq="7h"),
+        }
+    )
+
+
+def test_numbers_are_standardised():
+    x = np.array([1.0, 2.0, 3.0, 4.0, 10.0])
+    columns = Columns.learn(pd.DataFrame({"x": x}))
+    assert columns.feature_names == ("x",)
+    np.testing.assert_allclose(columns.encode(pd.DataFrame({"x": x}))[:, 0], (x - 4.0) / x.std(), rtol=1e-6)
+    assert columns.notes == ()
+
+
+def test_long_tails_go_through_asinh():
+    x = np.append(np.arange(1.0, 100.0), 1e6)
+    columns = Columns.learn(pd.DataFrame({"x": x}))
+    lower, median, upper = np.quantile(x, [0.25, 0.5, 0.75])
+    u = np.arcsinh((x - median) / ((upper - lower) / 1.349))
+    np.testing.assert_allclose(columns.encode(pd.DataFrame({"x": x}))[:, 0], (u - u.mean()) / u.std(), rtol=1e-5)
+    assert columns.summary()[0].treatment == "asinh, scaled"
+
+
+def test_a_column_that_is_mostly_one_value_is_not_mistaken_for_a_long_tail():
+    x = pd.DataFrame({"x": [0.0] * 90 + [1.0] * 10})
+    assert sorted(set(Columns.learn(x).encode(x)[:, 0].tolist())) == pytest.approx([-1.0 / 3.0, 3.0])
+
+
+def test_wild_values_are_compressed_but_keep_their_order():
+    train = pd.DataFrame({"x": np.linspace(-1.0, 1.0, 101)})
+    columns, std = Columns.learn(train), float(np.linspace(-1.0, 1.0, 101).std())
+    wild = np.array([-1e300, -1e9, -20.0, -10.0, 0.0, 10.0, 20.0, 1e9, 1e300])
+    z = columns.encode(pd.DataFrame({"x": wild * std}))[:, 0]
+    assert (np.diff(z) > 0.0).all()
+    np.testing.assert_allclose(z[3:6], [-10.0, 0.0, 10.0], atol=1e-5)
+    assert z[6] == pytest.approx(FAR + math.log(1.0 + 20.0 - FAR))
+    assert z[-1] < FAR + math.log(1e100) + 1.0
+
+
+def test_missing_numbers_become_the_median_and_are_flagged_where_training_had_some():
+    train = pd.DataFrame({"a": [1.0, 2.0, 4.0, 9.0, np.nan], "b": [1.0, 2.0, 4.0, 9.0, 9.0]})
+    columns = Columns.learn(train)
+    assert columns.feature_names == ("a", "b", "a (missing)")
+    assert "'a' (20.0% of rows)" in columns.notes[0]
+    with pytest.warns(UserWarning, match=r"Missing values, of which training had none.*'b' \(1 row\)"):
+        found = columns.encode(pd.DataFrame({"a": [np.nan, 3.0], "b": [None, 4.0]}))
+    np.testing.assert_array_equal(found[0], [*found[1, :2], 1.0])
+    assert found[1, 2] == 0.0
+
+
+def test_a_constant_with_gaps_tells_by_its_gaps():
+    columns = Columns.learn(pd.DataFrame({"a": [7.0, np.nan] * 6}))
+    assert columns.feature_names == ("a (missing)",)
+    assert columns.summary()[0].treatment == "used for whether it is missing only"
+
+
+def test_infinite_features_count_as_missing():
+    train = pd.DataFrame({"a": [1.0, 2.0, np.inf, 4.0, -np.inf]})
+    columns = Columns.learn(train)
+    assert any("Infinite values count as missing: 'a' (2 of 5 rows)" in note for note in columns.notes)
+    assert columns.encode(train)[:, 1].tolist() == [0.0, 0.0, 1.0, 0.0, 1.0]
+    clean = Columns.learn(pd.DataFrame({"a": [1.0, 2.0, 4.0, np.nan]}))
+    with pytest.warns(UserWarning, match=r"Infinite values count as missing: 'a' \(2 rows\)"):
+        assert clean.encode(train)[:, 1].tolist() == [0.0, 0.0, 1.0, 0.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [1, 2, 3, 4],
+        [True, False, True, False],
+        pd.array([1, 2, None, 4], dtype="Int64"),
+        pd.array([True, None, False, True], dtype="boolean"),
+        pd.array([0.5, None, 1.5, 2.0], dtype="Float64"),
+        [Decimal("1.5"), Decimal("2.5"), None, Decimal("4")],
+        ["1", " 2.0 ", "-3e2", "4"],
+        np.array([1, 2, 3, 4], dtype=np.uint8),
+        pd.to_timedelta([1, 2, 3, 4], unit="D"),
+    ],
+    ids=str,
+)
+def test_all_sorts_of_numbers_are_numbers(values):
+    frame = pd.DataFrame({"a": values})
+    assert kind_of(frame["a"]) == "number"
+    plain = [np.nan if is_missing(v) else v / pd.Timedelta(days=1) if hasattr(v, "days") else float(v) for v in values]
+    expected = Columns.learn(pd.DataFrame({"a": plain}))
+    np.testing.assert_array_equal(Columns.learn(frame).encode(frame), expected.encode(pd.DataFrame({"a": plain})))
+
+
+def test_what_a_cell_means():
+    assert [number(c) for c in ("1,234", "1_000", "12%", "x", None, object(), 1j)] == pytest.approx(
+        [math.nan] * 7, nan_ok=True
+    )
+    assert [word(c) for c in ("007", 7, 7.0, " 7 ", "7.0", np.int8(7))] == ["7"] * 6
+    assert [word(c) for c in (True, "TRUE", "true", np.bool(True))] == ["True"] * 4
+    assert [word(c) for c in (None, np.nan, pd.NA, pd.NaT, "", " NA ", "null")] == [None] * 7
+    assert word("0.10") == word(0.1) == "0.1"
+    long = "x" * 10**6
+    assert len(word(long)) < 101
+    assert word(long) != word(long + "y")
+
+
+def test_dates_mean_the_same_in_every_form():
+    texts = ["2024-03-31", "2024/03/31", "2024-03-31T00:00", "2024-03-31 02:00:00+02:00", "2024-03-31T00:00:00Z"]
+    others = [datetime.date(2024, 3, 31), datetime.datetime(2024, 3, 31), np.datetime64("2024-03-31")]
+    assert {day(cell) for cell in [*texts, *others, pd.Timestamp("2024-03-31"), "20240331T000000"]} == {19813.0}
+    assert day("2024-03") == day("2024-03-01")
+    assert all(math.isnan(day(cell)) for cell in ("03/04/2024", "2024", "20240331", "soon", None, pd.NaT, 19813.0))
+
+
+def test_dates_become_days_and_cycles():
+    text = pd.DataFrame({"d": pd.date_range("2020-01-01", periods=ROWS, freq="25D").strftime("%Y-%m-%d")})
+    columns = Columns.learn(text)
+    assert columns.notes == ("Read as dates and used as days: 'd' (2020-01-01 to 2024-01-15).",)
+    stamps = pd.to_datetime(text["d"])
+    expected = columns.encode(text)
+    for form in (stamps, stamps.dt.tz_localize("UTC").dt.tz_convert("Asia/Tokyo"), stamps.astype(object)):
+        np.testing.assert_array_equal(columns.encode(form.to_frame()), expected)
+    found = features(columns, text)
+    days = np.arange(ROWS) * 25.0 + day("2020-01-01")
+    assert found["d"] == pytest.approx((days - days.mean()) / days.std(), rel=1e-5)
+    assert found["d (sin of year)"] == pytest.approx(np.sin(2 * np.pi * days / PERIODS["year"]), abs=1e-6)
+    assert found["d (cos of week)"] == pytest.approx(np.cos(2 * np.pi * days / 7.0), abs=1e-6)
+    assert "d (sin of day)" not in found
+
+
+def test_a_cycle_needs_to_be_seen_twice():
+    hours = pd.DataFrame({"d": pd.date_range("2020-01-01", periods=ROWS, freq="h")})
+    assert Columns.learn(hours).feature_names == ("d", "d (sin of day)", "d (cos of day)")
+
+
+def test_categories_are_one_hot_with_rare_ones_together():
+    train = pd.DataFrame({"c": ["red"] * 5 + ["blue"] * 3 + ["mauve", "taupe"] + [None] * 2})
+    columns = Columns.learn(train)
+    assert columns.feature_names == ("c=red", "c=blue", "c (other)", "c (missing)")
+    np.testing.assert_array_equal(columns.encode(train).argmax(axis=1), [0] * 5 + [1] * 3 + [2] * 2 + [3] * 2)
+    assert columns.encode(train).sum(axis=1).tolist() == [1.0] * 12
+    with pytest.warns(UserWarning, match=r"did not have count as other: 'c' \(3 rows, such as 'pink', 'cyan'\)"):
+        found = columns.encode(pd.DataFrame({"c": ["pink", "cyan", "pink", "taupe"]}))
+    assert found.argmax(axis=1).tolist() == [2] * 4
+
+
+def test_at_most_thirty_categories_have_a_feature():
+    train = pd.DataFrame({"c": [f"c{i:02d}" for i in range(40) for _ in range(3)] + ["c39"]})
+    columns = Columns.learn(train)
+    assert columns.feature_names == ("c=c39", *(f"c=c{i:02d}" for i in range(29)), "c (other)")
+
+
+def test_without_others_in_training_a_new_category_sets_no_feature():
+    columns = Columns.learn(pd.DataFrame({"c": ["a", "b"] * 6}))
+    with pytest.warns(UserWarning, match="training did not have"):
+        assert columns.encode(pd.DataFrame({"c": ["z", None]})).tolist() == [[0.0, 0.0]] * 2
+
+
+def test_numbers_are_categories_where_pandas_says_so():
+    frame = pd.DataFrame({"c": pd.Categorical([3, 1, 3, 1, 2, 2])})
+    columns = Columns.learn(frame)
+    assert columns.feature_names == ("c=1", "c=2", "c=3")
+    np.testing.assert_array_equal(columns.encode(frame.astype(float)), columns.encode(frame))
+
+
+def test_columns_that_say_nothing_are_left_out_and_not_needed():
+    n = 20
+    frame = pd.DataFrame(
+        {
+            "x": np.arange(n),
+            "empty": [None] * n,
+            "nan": np.nan,
+            "same": 3,
+            "word": "a",
+            "id": [f"k{i}" for i in range(n)],
+            "price": [f"1,{i}00" for i in range(n)],
+        }
+    )
+    columns = Columns.learn(frame)
+    assert columns.feature_names == ("x",)
+    said = " ".join(columns.notes)
+    for expected in ("no value is given: 'empty', 'nan'", "the same: 'same', 'word'", "'id'", "decimal point"):
+        assert expected in said
+    np.testing.assert_array_equal(columns.encode(frame[["x"]]), columns.encode(frame))
+    kinds = {row.name: row.treatment.partition(",")[0] for row in columns.summary()}
+    assert kinds == dict.fromkeys(frame.columns, "left out") | {"x": "scaled"}
+
+
+def test_nothing_left_is_an_error():
+    with pytest.raises(InputError, match="no column of the table can be used: Left out, because all values"):
+        Columns.learn(pd.DataFrame({"a": [1, 1, 1]}))
+    for empty in (pd.DataFrame(), pd.DataFrame({"a": []})):
+        with pytest.raises(InputError, match="needs rows and columns"):
+            Columns.learn(empty)
+
+
+def test_the_summary_tells_what_was_found():
+    rows = {row.name: row for row in Columns.learn(mixed_frame()).summary()}
+    assert list(rows) == list(mixed_frame().columns)
+    assert rows["whole"].content == "0 to 8"
+    assert (rows["whole"].kind, rows["whole"].distinct, rows["whole"].missing) == ("number", 9, 0.0)
+    assert rows["rare"].missing == pytest.approx(26 / 60)
+    assert rows["rare"].content == "Rome 76%, town 0 3%, town 1 3% and 6 more"
+    assert rows["rare"].treatment == "one-hot: 1 category and other and missing"
+    assert rows["date"].content == "2019-03-01 to 2021-11-28"
+    assert rows["stamp"].treatment == "days scaled, time of day and week"
+    assert rows["dirty"].missing == pytest.approx(2 / 60)
+    json.dumps([row.config() for row in rows.values()])
+
+
+def test_a_saved_description_encodes_identically():
+    frame = mixed_frame()
+    columns = Columns.learn(frame)
+    again = Columns.from_config(json.loads(json.dumps(columns.config(), allow_nan=False)))
+    np.testing.assert_array_equal(again.encode(frame), columns.encode(frame))
+    assert again.feature_names == columns.feature_names
+    assert again.notes == columns.notes
+    assert again.summary() == columns.summary()
+    assert again.config() == columns.config()
+
+
+@pytest.mark.parametrize("damage", [{"scaling": None}, {"summaries": [{"nonsense": 1}]}, {"names": 3}])
+def test_a_damaged_description_is_refused(damage):
+    config = Columns.learn(mixed_frame()).config()
+    with pytest.raises(LoadError, match="damaged"):
+        Columns.from_config(config | damage)
+    with pytest.raises(LoadError, match="damaged"):
+        Columns.from_config({})
+
+
+def test_columns_in_another_order_and_more_of_them():
+    frame = pd.DataFrame(good_columns())
+    columns = Columns.learn(frame)
+    np.testing.assert_array_equal(columns.encode(frame[frame.columns[::-1]]), columns.encode(frame))
+    with pytest.warns(UserWarning, match=r"^Ignored, because training had no such column: 'new', 'newer'\.$"):
+        found = columns.encode(frame.assign(new=1, newer=2))
+    np.testing.assert_array_equal(found, columns.encode(frame))
+
+
+def test_a_missing_column_is_named_with_the_nearest_new_one():
+    frame = pd.DataFrame({"Price": [1.0, 2.0, 3.0], "rooms": [1, 2, 3]})
+    columns = Columns.learn(frame)
+    with pytest.raises(InputError, match=r"the column 'Price' is missing, which training had: did you mean ' price'\?"):
+        columns.encode(frame.rename(columns={"Price": " price"}))
+    with pytest.raises(InputError, match="the columns 'Price', 'rooms' are missing, which training had: add"):
+        columns.encode(pd.DataFrame({"q": [1]}))
+
+
+def test_numbers_that_turned_into_text_are_refused_where_they_are_many():
+    train = pd.DataFrame({"a": np.arange(20.0)})
+    columns = Columns.learn(train)
+    with pytest.raises(InputError, match=r"'a' held numbers in training, but 12 of its 20 cells.*'word'"):
+        columns.encode(pd.DataFrame({"a": ["word"] * 12 + ["1"] * 8}))
+    with pytest.warns(UserWarning, match=r"no numbers count as missing: 'a' \(1 row, such as 'word'\)"):
+        assert columns.encode(pd.DataFrame({"a": ["word"]})).shape == (1, 1)
+
+
+def test_dates_that_turned_into_text_are_refused():
+    columns = Columns.learn(pd.DataFrame({"d": pd.date_range("2024-01-01", periods=20)}))
+    with pytest.raises(InputError, match="'d' held dates in training"):
+        columns.encode(pd.DataFrame({"d": ["31.12.2024"] * 20}))
+
+
+def test_arrays_are_known_by_position():
+    x = np.random.default_rng(0).normal(size=(20, 3))
+    columns = Columns.learn(x)
+    assert columns.feature_names == ("x0", "x1", "x2")
+    np.testing.assert_array_equal(columns.encode(x.tolist()), columns.encode(x))
+    named = Columns.learn(pd.DataFrame(x, columns=list("abc")))
+    np.testing.assert_array_equal(named.encode(x), columns.encode(x))
+    with pytest.raises(InputError, match="X has 2 features, but Regressor is expecting 3 features as input"):
+        as_frame(x[:, :2], columns.names, "Regressor")
+    with pytest.raises(TypeError, match=r"[Ss]parse"):
+        columns.encode(sparse.csr_array(x))
+
+
+def test_names_must_differ():
+    with pytest.raises(InputError, match=r"column names must differ.*'a'"):
+        Columns.learn(pd.DataFrame([[1, 2], [3, 4]], columns=["a", "a"]))
+    with pytest.raises(InputError, match=r"column names must differ.*'1'"):
+        Columns.learn(pd.DataFrame([[1, 2], [3, 4]], columns=["1", 1]))
+
+
+def test_complex_numbers_are_refused():
+    with pytest.raises(InputError, match="'a' holds complex numbers"):
+        Columns.learn(pd.DataFrame({"a": [1j, 2j]}))
+
+
+def test_no_rows_are_no_rows():
+    columns = Columns.learn(mixed_frame())
+    assert columns.encode(mixed_frame().iloc[:0]).shape == (0, len(columns.feature_names))
+
+
+def test_wide_tables():
+    x = np.random.default_rng(0).normal(size=(50, 10_000))
+    x[3, ::10] = np.nan
+    columns = Columns.learn(x)
+    assert columns.encode(x).shape == (50, 11_000)
+    assert len(columns.notes) == 2
+    assert all(len(note) < 300 for note in columns.notes)
+
+
+NUMBERS = st.one_of(
+    st.none(), st.integers(-(10**20), 10**20), st.floats(), st.sampled_from([1, 2.5, "3", " 4e-3", "?", True])
+)
+WORDS = st.sampled_from(["a", "b", "c", " a", "1", 1, 1.0, "01", True, "true", None, "NA", "é", "d" * 200])
+DATES = st.one_of(st.none(), st.datetimes(), st.dates().map(str), st.sampled_from(["2024-03", "soon", "2020/05/06"]))
+
+
+@st.composite
+def tables(draw: st.DrawFn) -> pd.DataFrame:
+    """Some columns of mixed objects."""
+    n = draw(st.integers(2, 12))
+    kinds = draw(st.lists(st.sampled_from([NUMBERS, WORDS, DATES]), min_size=1, max_size=4))
+    cells = {f"c{j}": draw(st.lists(kind, min_size=n, max_size=n)) for j, kind in enumerate(kinds)}
+    return pd.DataFrame({name: pd.Series(column, dtype=object) for name, column in cells.items()})
+
+
+def learnt(table: pd.DataFrame) -> Columns:
+    try:
+        return Columns.learn(table)
+    except InputError:
+        assume(False)
+        raise
+
+
+@settings(max_examples=150)
+@given(table=tables(), data=st.data())
+def test_a_row_is_encoded_alike_in_any_company(table, data):
+    columns = learnt(table)
+    together = columns.encode(table)  # a warning would be an error: nothing here is new
+    assert np.isfinite(together).all()
+    assert together.dtype == np.float32
+    order = data.draw(st.permutations(range(len(table))))
+    np.testing.assert_array_equal(columns.encode(table.iloc[order]), together[order])
+    np.testing.assert_array_equal(columns.encode(table[table.columns[::-1]]), together)
+    for i in range(len(table)):
+        row = table.iloc[[i]]
+        np.testing.assert_array_equal(columns.encode(row), together[[i]])
+        np.testing.assert_array_equal(columns.encode(row.infer_objects()), together[[i]])
+
+
+@settings(max_examples=80)
+@given(table=tables(), data=st.data())
+def test_what_is_learnt_does_not_depend_on_the_order_of_rows(table, data):
+    order = data.draw(st.permutations(range(len(table))))
+    first, second = learnt(table).config(), learnt(table.iloc[order]).config()
+    del first["notes"], second["notes"]  # their examples are the first that were met
+    assert first == second
+
+
+@settings(max_examples=80)
+@given(table=tables())
+def test_what_is_learnt_survives_json(table):
+    columns = learnt(table)
+    again = Columns.from_config(json.loads(json.dumps(columns.config(), allow_nan=False)))
+    np.testing.assert_array_equal(again.encode(table), columns.encode(table))
+
+
+def _rows_alone(frame: pd.DataFrame) -> Iterator[pd.DataFrame]:
+    """Each row as a frame with the dtypes that its own cells suggest."""
+    for i in range(len(frame)):
+        yield pd.DataFrame({name: [frame[name].iloc[i]] for name in frame})
+
+
+def test_a_realistic_table_row_by_row():
+    frame = mixed_frame()
+    columns = Columns.learn(frame)
+    alone = np.vstack([columns.encode(row) for row in _rows_alone(frame)])
+    np.testing.assert_array_equal(alone, columns.encode(frame))

@@ -1,0 +1,190 @@
+"""Files to tables: what is accepted comes out whole, what is not is refused with a sentence that helps."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from credo.errors import InputError
+from credo.tabular.cells import words
+from credo.tabular.columns import Columns
+from credo.tabular.reading import FEWEST_ROWS, read_chunks, read_table
+from credo.tabular.targets import ClassTarget, RegressionTarget
+from tabular.hostile import CORPUS, NOTED, REFUSED, SILENT, TARGET, Case, good_columns, to_csv
+
+
+def notes_on(case: Case, path: Path) -> list[str]:
+    """Everything that is said while a file becomes targets and features."""
+    table = read_table(path, target=TARGET, min_rows=FEWEST_ROWS)
+    target = (RegressionTarget if case.task == "regression" else ClassTarget).learn(table[TARGET])
+    columns = Columns.learn(table.drop(columns=TARGET))
+    return [*target.notes, *columns.notes]
+
+
+def named(cases: tuple[Case, ...]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("case", cases, ids=lambda case: case.name)
+
+
+@named(REFUSED)
+def test_refused_in_one_sentence(case, tmp_path):
+    with pytest.raises(InputError) as caught:
+        notes_on(case, case.write(tmp_path))
+    sentence = str(caught.value)
+    assert "\n" not in sentence
+    for expected in case.words:
+        assert expected.casefold() in sentence.casefold()
+
+
+@named(NOTED)
+def test_accepted_with_a_note(case, tmp_path):
+    said = " ".join(notes_on(case, case.write(tmp_path)))
+    for expected in case.words:
+        assert expected.casefold() in said.casefold()
+
+
+@named(SILENT)
+def test_accepted_in_silence(case, tmp_path):
+    path = case.write(tmp_path)
+    assert notes_on(case, path) == []
+    table, good = read_table(path), good_columns()
+    assert len(table) == len(good["x"])
+    assert table["x"].tolist() == good["x"]
+    assert table["colour"].tolist() == good["colour"]
+
+
+def test_every_case_has_a_name_of_its_own():
+    assert len({case.name for case in CORPUS}) == len(CORPUS)
+
+
+def test_names_and_quoted_cells_come_out_as_they_are(tmp_path):
+    path = tmp_path / "odd.csv"
+    path.write_text('größe, spaced ,"new\nline",,"say ""hi"""\n1,2,"a\nb",3,"c,d"\n', encoding="utf-8")
+    table = read_table(path)
+    assert list(table.columns) == ["größe", " spaced ", "new\nline", "Unnamed: 3", 'say "hi"']
+    assert table.iloc[0].tolist() == [1, 2, "a\nb", 3, "c,d"]
+
+
+def test_the_limit_of_the_csv_module_is_left_as_it_was(tmp_path):
+    before = csv.field_size_limit()
+    path = tmp_path / "huge.csv"
+    path.write_text(f"a,b\n1,{'x' * (before + 1)}\n")
+    assert len(read_table(path)["b"][0]) == before + 1
+    assert csv.field_size_limit() == before
+
+
+@pytest.mark.parametrize("rows", [1, 7, 1000])
+def test_pieces_are_the_table(tmp_path, rows):
+    path = tmp_path / "t.csv.gz"
+    path.write_bytes(gzip.compress(to_csv(good_columns())))
+    pieces = list(read_chunks(path, rows))
+    assert {len(piece) for piece in pieces[:-1]} <= {rows}
+    pd.testing.assert_frame_equal(pd.concat(pieces), read_table(path))
+
+
+def test_a_bad_last_line_is_found_before_the_first_piece(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_bytes(to_csv(good_columns()) + b"1,2\n")
+    with pytest.raises(InputError, match="line 42"):
+        read_chunks(path, 5)
+
+
+def test_stray_carriage_returns_lose_no_row(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_bytes(b"a,b\n1,2\n\r,\t\n3,4\n")
+    with pytest.raises(InputError, match="line ending"):
+        read_table(path)
+    with pytest.raises(InputError, match="line ending"):
+        list(read_chunks(path))
+
+
+def test_one_row_is_enough_to_predict(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("a,b\n1,2\n")
+    assert read_table(path).shape == (1, 2)
+    with pytest.raises(InputError, match="rows must be 1 or more, got 0"):
+        read_chunks(path, 0)
+
+
+def test_paths_that_are_no_file(tmp_path):
+    with pytest.raises(InputError, match="is a folder"):
+        read_table(tmp_path)
+    with pytest.raises(InputError, match="does not exist"):
+        read_table(str(tmp_path / "nowhere.csv"))
+
+
+def test_a_target_that_is_not_there(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("Price,rooms,year\n1,2,3\n")
+    with pytest.raises(InputError, match=r"t\.csv has no column 'price': did you mean 'Price'\?"):
+        read_table(path, target="price")
+    with pytest.raises(InputError, match="choose from 'Price', 'rooms', 'year'"):
+        read_table(path, target="q")
+
+
+TEXTS = [
+    "",
+    "NA",
+    "nan",
+    "True",
+    "TRUE",
+    "false",
+    "a",
+    " a ",
+    "é",
+    "0x1",
+    "1_000",
+    "1,5",
+    "2024-01-05",
+    'q"q',
+    "two\nlines",
+]
+DIGITS = ["1", "007", "1.0", "-0", "2.50", "1e3", "1e999", "inf", "١٢", "9223372036854775808", "18446744073709551616"]
+CELLS = st.sampled_from([*TEXTS, *DIGITS])
+
+
+@settings(max_examples=60)
+@given(rows=st.lists(st.tuples(CELLS, CELLS), min_size=1, max_size=8))
+def test_a_cell_means_the_same_in_any_piece(rows):
+    """pandas gives a piece the dtypes of its own rows: "007" is 7 alone and text beside an "a"."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "t.csv"
+        path.write_bytes(to_csv({"a": [a for a, _ in rows], "b": [b for _, b in rows]}))
+        whole, pieces = read_table(path), list(read_chunks(path, 1))
+    for j, name in enumerate("ab"):
+        as_written = words(pd.Series([row[j] for row in rows], dtype=object))
+        assert words(whole[name]) == as_written
+        assert [words(piece[name])[0] for piece in pieces] == as_written
+
+
+def test_parquet_without_pyarrow_says_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+    path = tmp_path / "t.parquet"
+    path.write_bytes(b"PAR1 and so on")
+    with pytest.raises(InputError, match="pip install pyarrow"):
+        read_table(path)
+
+
+def test_parquet_is_read_whole_and_in_pieces(tmp_path):
+    pytest.importorskip("pyarrow")
+    frame = pd.DataFrame(good_columns()).assign(gaps=[None, *range(39)])
+    frame.index = pd.Index([f"row {i}" for i in range(len(frame))])
+    path = tmp_path / "t.parquet"
+    frame.to_parquet(path)
+    table = read_table(path, target=TARGET, min_rows=FEWEST_ROWS)
+    pd.testing.assert_frame_equal(table, frame.reset_index(drop=True), check_dtype=False)
+    columns = Columns.learn(table)
+    pieces = np.vstack([columns.encode(piece) for piece in read_chunks(path, 7)])
+    np.testing.assert_array_equal(pieces, columns.encode(table))
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(InputError, match="damaged Parquet"):
+        read_table(path)

@@ -1,0 +1,208 @@
+"""Targets: checked, standardised or numbered, and back as they were given."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from credo.errors import InputError, LoadError
+from credo.tabular.targets import ClassTarget, RegressionTarget, guess_task, known_rows
+
+
+@pytest.mark.parametrize(
+    ("y", "task"),
+    [
+        (["a", "b", "c"], "classification"),
+        ([True, False], "classification"),
+        (pd.Series([True, None, False]), "classification"),
+        (pd.Series([1.5, 2.5, 3.5]).astype("category"), "classification"),
+        ([0, 1] * 5, "classification"),
+        ([0.0, 1.0, np.nan] * 5, "classification"),
+        (["0", "1"] * 5, "classification"),
+        (np.arange(50) % 10, "classification"),
+        (["1", "2", "three"] * 3, "classification"),
+        ([0, 1] * 4, "regression"),
+        (np.arange(60) % 11, "regression"),
+        ([0.5, 1.5] * 50, "regression"),
+        (np.arange(1000), "regression"),
+        (["1.5", "2.25", "7"], "regression"),
+        ([4, 4, 4, 4, 4, 4], "regression"),
+        (pd.array([1, 5, None, 9], dtype="Int64"), "regression"),
+    ],
+    ids=str,
+)
+def test_the_task_is_guessed(y, task):
+    assert guess_task(y) == task
+
+
+def test_quantities_are_standardised_and_back():
+    y = pd.Series([3.0, 5.0, 10.0], name="price")
+    target = RegressionTarget.learn(y)
+    assert (target.name, target.mean, target.notes) == ("price", 6.0, ())
+    assert target.scale == pytest.approx(np.std([3.0, 5.0, 10.0]))
+    z = target.standardise(y)
+    assert z.dtype == np.float32
+    np.testing.assert_allclose(target.unstandardise(z), y, rtol=1e-6)
+    assert torch.equal(target.unstandardise(torch.zeros(2, 3)), torch.full((2, 3), 6.0))
+
+
+@given(st.lists(st.floats(-1e100, 1e100), min_size=2, max_size=20))
+def test_any_quantities_have_mean_zero_and_scale_one(y):
+    target = RegressionTarget.learn(y)
+    z = target.standardise(y).astype(np.float64)
+    assert np.isfinite(z).all()
+    assert target.scale > 0.0
+    if max(y) - min(y) > 1e-3 * max(map(abs, y)):  # else y itself has few digits of its differences
+        # Float32 rounds z, at most √20 in size, by 2⁻²⁴ of it; so do mean and mean square.
+        rounding = 20**0.5 * 2.0**-23
+        assert z.mean() == pytest.approx(0.0, abs=rounding)
+        assert (z**2).mean() == pytest.approx(1.0, abs=10 * rounding)
+
+
+@pytest.mark.parametrize("y", [["1", "2.5", "-3e1"], [Decimal("1"), Decimal("2.5"), Decimal("-30")], [1, 2.5, -30]])
+def test_all_sorts_of_numbers_are_quantities(y):
+    assert RegressionTarget.learn(y) == RegressionTarget.learn([1.0, 2.5, -30.0])
+
+
+def test_rows_without_a_target_are_left_out_with_a_note():
+    y = pd.Series([1.0, None, 3.0, np.nan], name="y")
+    target = RegressionTarget.learn(y)
+    assert (target.mean, target.scale) == (2.0, 1.0)
+    assert target.notes == ("Left out, because the target is missing: 2 of 4 rows.",)
+    assert known_rows(y).tolist() == [True, False, True, False]
+    assert target.standardise(y[known_rows(y)]).tolist() == [-1.0, 1.0]
+    with pytest.raises(InputError, match="such as 'nan'"):
+        target.standardise(y)
+
+
+def test_a_constant_target_is_learnt():
+    target = RegressionTarget.learn([0.1] * 7)
+    assert (target.mean, target.scale) == (0.1, 1.0)
+    assert target.notes == ("The target is 0.1 in every row: so will every prediction be.",)
+    assert target.standardise([0.1, 1.1]).tolist() == [0.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("y", "match"),
+    [
+        ([1.0, np.inf], r"infinite.*1 row.*row 1, counted from 0"),
+        ([1.0, 1e200], r"beyond 1e\+100"),
+        ([np.nan, np.nan], "missing in every row"),
+        ([], "missing in every row"),
+        (["low", "high"], r"must hold numbers for regression, but 2 of its 2 values are none.*Classifier"),
+        (["1", "2", "x"], "1 of its 3 values"),
+        (["1,5", "2,5"], "decimal point"),
+        ([[1.0, 2.0]], r"one value a row, got shape \[1, 2\]"),
+        (pd.DataFrame({"a": [1], "b": [2]}), "one value a row"),
+        (pd.date_range("2024", periods=3), "must hold numbers"),
+    ],
+    ids=str,
+)
+def test_what_is_no_quantity_is_refused(y, match):
+    with pytest.raises(InputError, match=match):
+        RegressionTarget.learn(y)
+
+
+LABELS = {
+    "int64": [3, 1, 2, 1, 2, 3],
+    "int32": np.array([3, 1, 1, 3], dtype=np.int32),
+    "float64": [1.0, 2.0, 1.0, 2.0],
+    "bool": [True, False, True, False],
+    "<U6": ["cat", "monkey", "cat", "monkey"],
+}
+
+
+@pytest.mark.parametrize(("dtype", "y"), LABELS.items(), ids=LABELS)
+def test_labels_come_back_as_they_were_given(dtype, y):
+    target = ClassTarget.learn(y)
+    again = ClassTarget.from_config(json.loads(json.dumps(target.config())))
+    for t in (target, again):
+        np.testing.assert_array_equal(t.classes, np.unique(y))
+        assert t.classes.dtype == dtype
+        assert t.encode(y).dtype == np.int64
+        np.testing.assert_array_equal(t.encode(y), np.unique(y, return_inverse=True)[1])
+        decoded = t.decode(t.encode(y))
+        assert decoded.dtype == dtype
+        np.testing.assert_array_equal(decoded, y)
+
+
+@pytest.mark.parametrize(
+    ("y", "classes"),
+    [
+        (pd.Series([1, 2, 2, 1]).astype("category"), [1, 2]),
+        (pd.Series(list("abab")).astype("category"), ["a", "b"]),
+        (pd.array([1, 2, None, 2, 1], dtype="Int64"), [1, 2]),
+        (pd.Series([1.0, 2.0, None, 2.0, 1.0]), [1, 2]),
+        (pd.Series([True, None, False, True, False]), [False, True]),
+        (pd.Series(["a", None, "b", "a", "b"]), ["a", "b"]),
+        (np.array(["a", "b", "a", "b"], dtype=object), ["a", "b"]),
+    ],
+    ids=str,
+)
+def test_labels_of_pandas(y, classes):
+    target = ClassTarget.learn(y)
+    assert target.classes.tolist() == classes
+    assert [type(c) for c in target.classes.tolist()] == [type(c) for c in classes]
+    assert bool(target.notes) == (not known_rows(y).all())
+    known = pd.Series(y)[known_rows(y)]
+    assert target.decode(target.encode(known)).tolist() == known.tolist()
+
+
+def test_a_label_is_known_however_it_is_written():
+    assert ClassTarget.learn([1, 2] * 3).encode(["1", 2.0, " 1.0"]).tolist() == [0, 1, 0]
+    assert ClassTarget.learn([True, False] * 3).encode(["TRUE", 0, "False"]).tolist() == [1, 0, 0]
+    assert ClassTarget.learn(["007", "x"] * 3).encode([7, "x", "007"]).tolist() == [0, 1, 0]
+    assert ClassTarget.learn(["007", "7"] * 3).encode([7, "007", "7"]).tolist() == [1, 0, 1]
+    assert ClassTarget.learn(["NA", "EU"] * 3).encode(["NA", "EU"]).tolist() == [1, 0]
+
+
+def test_unknown_labels_are_refused():
+    target = ClassTarget.learn(pd.Series(["red", "green"] * 3, name="colour"))
+    with pytest.raises(InputError, match=r"target 'colour' holds 'pink' in row 1.*none of the 2.*'green', 'red'"):
+        target.encode(["red", "pink"])
+    with pytest.raises(InputError, match="row 0"):
+        target.encode([None, "red"])
+
+
+@pytest.mark.parametrize(
+    ("y", "match"),
+    [
+        (["a"] * 5, "holds one class only, 'a'"),
+        ([None, None], "missing in every row"),
+        (range(20), r"20 classes in 20 rows.*regression"),
+        ([f"id{i}" for i in range(20)], "choose another column"),
+        ([0.5, 1.5, 0.5, 1.5], r"Unknown label type: .*continuous"),
+        ([1.0, np.inf, 1.0, 2.0], "Unknown label type"),
+        (pd.Series(["a", 1, "a", 1]), "different types"),
+        (pd.date_range("2024", periods=3).repeat(5), r"Unknown label type: .*Timestamp"),
+    ],
+    ids=str,
+)
+def test_what_are_no_classes_is_refused(y, match):
+    with pytest.raises(InputError, match=match):
+        ClassTarget.learn(y)
+
+
+def test_two_classes_are_never_too_many():
+    assert ClassTarget.learn(["a", "b"]).classes.tolist() == ["a", "b"]
+
+
+def test_a_class_with_one_row_is_noted():
+    assert ClassTarget.learn(list("aabbbc")).notes == ("The target has classes with a single row: 'c'.",)
+
+
+def test_descriptions_survive_json_and_damage_is_named():
+    target = RegressionTarget.learn(pd.Series([1.0, 2.5, None, 1 / 3], name="y"))
+    assert RegressionTarget.from_config(json.loads(json.dumps(target.config()))) == target
+    for kind in (RegressionTarget, ClassTarget):
+        with pytest.raises(LoadError, match="target is damaged"):
+            kind.from_config({"name": "y"})
+    with pytest.raises(LoadError, match="target is damaged"):
+        ClassTarget.from_config({"name": "y", "classes": ["a"], "dtype": "nonsense", "notes": []})
