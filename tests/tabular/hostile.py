@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
+import pandas as pd
 
 ROWS = 40
+MIXED_ROWS = 60
 TARGET = "y"
 
 Outcome = Literal["refused", "noted", "silent"]
@@ -51,6 +53,26 @@ def good_columns(rows: int = ROWS) -> dict[str, list[object]]:
     colour = [("red", "green", "blue")[i % 3] for i in range(rows)]
     y = x + 0.3 * z + np.array([0.0, 1.0, 2.0])[np.arange(rows) % 3]
     return {"x": x.tolist(), "z": z.tolist(), "colour": colour, TARGET: y.tolist()}
+
+
+def mixed_frame() -> pd.DataFrame:
+    """Every kind of column, with gaps, tails, rare words and text among numbers."""
+    rng = np.random.default_rng(3)
+    numbers = rng.normal(size=MIXED_ROWS)
+    return pd.DataFrame(
+        {
+            "plain": numbers,
+            "whole": rng.integers(0, 9, MIXED_ROWS),
+            "flag": rng.integers(0, 2, MIXED_ROWS).astype(bool),
+            "gaps": np.where(numbers > 1.0, np.nan, numbers),
+            "tail": np.exp(3.0 * numbers),
+            "dirty": pd.Series([str(v) for v in numbers[:-2]] + ["?", "unknown"], dtype=object),
+            "word": rng.choice(["red", "green", "blue", "1"], MIXED_ROWS),
+            "rare": [f"town {i}" if i < 8 else "Rome" if i % 2 else None for i in range(MIXED_ROWS)],
+            "date": pd.date_range("2019-03-01", periods=MIXED_ROWS, freq="17D").strftime("%Y-%m-%d"),
+            "stamp": pd.date_range("2024-01-01", periods=MIXED_ROWS, freq="7h"),
+        }
+    )
 
 
 def to_csv(table: Table, delimiter: str = ",") -> bytes:

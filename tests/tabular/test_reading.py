@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import os
 import sys
 import tempfile
 from pathlib import Path
@@ -119,6 +120,8 @@ def test_paths_that_are_no_file(tmp_path):
         read_table(tmp_path)
     with pytest.raises(InputError, match="does not exist"):
         read_table(str(tmp_path / "nowhere.csv"))
+    with pytest.raises(InputError, match="a pipe or a device"):
+        read_table(os.devnull)
 
 
 def test_a_target_that_is_not_there(tmp_path):

@@ -98,8 +98,8 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         self.target_ = self._learn_target(y)
         frame, y = _with_target(frame, y)
         self.columns_ = Columns.learn(frame)
-        for note in (*self.columns_.notes, *self.target_.notes):
-            warnings.warn(note, UserWarning, stacklevel=2)
+        if self.notes_:
+            warnings.warn(" ".join(self.notes_), UserWarning, stacklevel=2)
         features, targets = self.columns_.encode(frame), self._encode_target(y)
         training, held_out = self._split(len(targets), targets, calibrator)
         plan = recipes.Plan.make(len(training), self.epochs, self.batch_size, self.lr, recipe.effort)
@@ -158,7 +158,6 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
     @property
     def notes_(self) -> list[str]:
         """Sentences about what was left out, converted and imputed."""
-        check_is_fitted(self)
         return [*self.columns_.notes, *self.target_.notes]
 
     @property

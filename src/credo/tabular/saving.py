@@ -53,7 +53,8 @@ def restore(section: object, model: Method) -> TableEstimator:
     try:
         if not isinstance(section, Mapping):
             raise LoadError("it must be a JSON object")
-        estimator = known[section["class"]](**section["parameters"])
+        parameters = section["parameters"]
+        estimator = known[section["class"]](**(parameters | {"hidden": tuple(parameters["hidden"])}))
         estimator.columns_ = Columns.from_config(section["columns"])
         estimator.target_ = estimator.restore_target(section["target"])
         calibrator = section["calibrator"]

@@ -16,9 +16,9 @@ NORMAL_IQR = 1.349
 """The interquartile range of a standard normal distribution."""
 
 LONG_TAIL = 3.0
-"""A column is long-tailed if its standard deviation is this many times what its interquartile range suggests."""
+"""How many times larger than its bulk, and how many standard deviations out, a column is that counts as long-tailed."""
 
-FAR = 10.0
+FAR = 3.0
 """Beyond this many standard deviations, features grow with the logarithm only."""
 
 _HUGE = 1e100  # squares and differences of such numbers are still finite
@@ -29,11 +29,11 @@ class Scaling:
     """Columns of numbers as features, all at once.
 
     A value v becomes u = (v − median) / width, where the width is the interquartile range over 1.349, the standard
-    deviation of a normal distribution with these quartiles. Where the standard deviation of u exceeds 3, the column
-    is long-tailed, and asinh(u), which is linear near 0 and logarithmic far out, takes the place of u. The feature is
-    z = (u − mean) / std, and sign(z)·(10 + log(1 + |z| − 10)) beyond |z| = 10: no value can blow up a network, yet a
-    larger value is a larger feature. A missing value becomes the median, and in columns that had gaps in training a
-    second feature, 0 or 1, says so.
+    deviation of a normal distribution with these quartiles. Where the standard deviation of u exceeds 3 and some u is
+    more than 3 of those from the mean, the column is long-tailed, and asinh(u), which is linear near 0 and logarithmic
+    far out, takes the place of u. The feature is z = (u − mean) / std, and sign(z)·(3 + log(1 + |z| − 3)) beyond
+    |z| = 3: no value can blow up a network, yet a larger value is a larger feature. A missing value becomes the
+    median, and in columns that had gaps in training a second feature, 0 or 1, says so.
 
     All of it is learnt from sorted columns, so that the order of the rows does not matter, not even by rounding.
 
@@ -65,7 +65,9 @@ class Scaling:
         lower, median, upper = np.nanquantile(ordered, [0.25, 0.5, 0.75], axis=0).reshape(3, len(names))
         width = _positive_width(ordered, median, (upper - lower) / NORMAL_IQR)
         u = _relative(ordered, median, width)
-        long_tailed = np.nanstd(u, axis=0) > LONG_TAIL
+        spread = np.nanstd(u, axis=0)
+        farthest = np.fmax.reduce(np.abs(u - np.nanmean(u, axis=0)), axis=0)
+        long_tailed = (spread > LONG_TAIL) & (farthest > LONG_TAIL * spread)
         u[:, long_tailed] = np.arcsinh(u[:, long_tailed])
         std = np.nanstd(u, axis=0)
         return cls(

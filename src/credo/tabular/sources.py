@@ -66,6 +66,8 @@ def open_source(path: Path) -> Source:
             raise InputError(f"{path} is a folder: give one CSV or Parquet file")
         if not path.exists():
             raise InputError(f"{path} does not exist: check the spelling and the folder you are in")
+        if not path.is_file():
+            raise InputError(f"{path} is a pipe or a device, which can be read only once: save it to a file first")
         with path.open("rb") as stream:
             start = stream.read(len(_PARQUET))
         return ParquetSource(path) if start == _PARQUET else CsvSource(path)
@@ -220,7 +222,9 @@ class ParquetSource(Source):
 
     def read(self) -> pd.DataFrame:
         """All rows."""
-        return pd.concat(self.pieces(self.n_rows), ignore_index=True)
+        with self._open(self._path) as file:
+            frame: pd.DataFrame = file.read().to_pandas()
+        return frame.reset_index(drop=True)
 
     def pieces(self, rows: int) -> Iterator[pd.DataFrame]:
         """All rows, at most ``rows`` at a time."""

@@ -1,0 +1,284 @@
+"""The estimators against scikit-learn's contract, known answers, and what a user does to them."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.base import clone
+from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import credo
+from credo import metrics
+from credo.errors import InputError, LoadError, UnsupportedError
+from credo.tabular import recipes
+
+METHODS = recipes.names()
+QUICK = {"epochs": 20, "samples": 20, "random_state": 0}
+
+
+@parametrize_with_checks([credo.Regressor(epochs=60, samples=20), credo.Classifier(epochs=60, samples=20)])
+@pytest.mark.filterwarnings("ignore")  # the checks warn by themselves, and of notes on their odd tables
+def test_scikit_learn_contract(estimator, check):
+    check(estimator)
+
+
+def people(rows: int = 200, seed: int = 0) -> tuple[pd.DataFrame, pd.Series]:
+    """Numbers, words, gaps, a constant and a wide scale, and a target that depends on two of them."""
+    rng = np.random.default_rng(seed)
+    frame = pd.DataFrame(
+        {
+            "age": rng.integers(18, 80, rows).astype(float),
+            "town": rng.choice(["Aa", "Bb", "Cc"], rows),
+            "wealth": rng.lognormal(10.0, 3.0, rows),
+            "planet": "earth",
+        }
+    )
+    y = 0.05 * frame["age"] + 2.0 * (frame["town"] == "Bb") + rng.normal(0.0, 0.2, rows)
+    frame.loc[::17, "age"] = np.nan
+    return frame, y.rename("height")
+
+
+@pytest.fixture(scope="module")
+def fitted() -> credo.Regressor:
+    frame, y = people()
+    with pytest.warns(UserWarning, match="planet"):
+        return credo.Regressor(epochs=200, random_state=0).fit(frame, y)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_learns_a_table_of_numbers_words_and_gaps(method):
+    frame, y = people(300)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        model = credo.Regressor(method, epochs=150, random_state=0).fit(frame[:250], y[:250])
+    p = model.predict_dist(frame[250:])
+    truth = torch.tensor(y[250:].to_numpy())
+    # the target's std is 1.3 and the noise 0.2
+    assert metrics.rmse(p, truth) < 0.5
+    assert metrics.coverage(p, truth) > 0.7
+    assert model.score(frame[250:], y[250:]) > 0.8
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_classifies(method):
+    x, y = load_iris(return_X_y=True)
+    names = np.array(["setosa", "versicolor", "virginica"])[y]
+    model = credo.Classifier(method, epochs=3000, random_state=0).fit(x[::2], names[::2])
+    assert model.score(x[1::2], names[1::2]) > 0.9
+    probabilities = model.predict_proba(x[1::2])
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1.0, rtol=1e-12)
+    assert list(model.classes_) == ["setosa", "versicolor", "virginica"]
+    np.testing.assert_array_equal(model.classes_[probabilities.argmax(axis=1)], model.predict(x[1::2]))
+
+
+def test_predictions_are_in_the_targets_own_units(fitted):
+    frame, y = people()
+    kelvin = 1e6 + 1e3 * y
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        scaled = credo.Regressor(epochs=200, random_state=0).fit(frame, kelvin)
+    plain, other = fitted.predict_dist(frame), scaled.predict_dist(frame)
+    # targets are standardised to float32, which differs in the seventh digit of their own size
+    np.testing.assert_allclose(other.mean, 1e6 + 1e3 * plain.mean, rtol=0.0, atol=5.0)
+    np.testing.assert_allclose(other.std, 1e3 * plain.std, rtol=0.02)
+    np.testing.assert_allclose(other.variance, other.epistemic + other.aleatoric, rtol=1e-12)
+
+
+def test_mean_and_std_come_as_scikit_learn_has_them(fitted):
+    frame, _ = people(30, seed=1)
+    mean, std = fitted.predict(frame, return_std=True)
+    p = fitted.predict_dist(frame)
+    np.testing.assert_array_equal(mean, fitted.predict(frame))
+    np.testing.assert_array_equal(mean, p.mean)
+    np.testing.assert_array_equal(std, p.std)
+    assert mean.shape == std.shape == (30,)
+
+
+@settings(max_examples=15)
+@given(order=st.permutations(range(25)), size=st.integers(1, 25))
+def test_a_prediction_depends_on_its_row_alone(fitted, order, size):
+    frame, _ = people(25, seed=2)
+    everything = fitted.predict_dist(frame)
+    rows = list(order)[:size]
+    some = fitted.predict_dist(frame.iloc[rows])
+    np.testing.assert_allclose(some.mean, everything.mean[rows], rtol=1e-10)
+    np.testing.assert_allclose(some.interval(0.9).upper, everything.interval(0.9).upper[rows], rtol=1e-9)
+
+
+@settings(max_examples=15)
+@given(levels=st.tuples(st.floats(0.02, 0.98), st.floats(0.02, 0.98)))
+def test_intervals_are_nested_in_their_level(fitted, levels):
+    frame, _ = people(20, seed=3)
+    p = fitted.predict_dist(frame)
+    inner, outer = p.interval(min(levels)), p.interval(max(levels))
+    assert bool((outer.lower <= inner.lower + 1e-9).all())
+    assert bool((inner.upper <= outer.upper + 1e-9).all())
+
+
+def test_columns_go_by_name_and_unknown_ones_are_spoken_of(fitted):
+    frame, _ = people(20, seed=4)
+    expected = fitted.predict(frame)
+    np.testing.assert_array_equal(fitted.predict(frame[frame.columns[::-1]]), expected)
+    with pytest.warns(UserWarning, match="shoe"):
+        np.testing.assert_array_equal(fitted.predict(frame.assign(shoe=42.0)), expected)
+    with pytest.raises(InputError, match="'age'.*did you mean 'Age'"):
+        fitted.predict(frame.rename(columns={"age": "Age"}))
+    with pytest.warns(UserWarning, match="Atlantis"):
+        fitted.predict(frame.assign(town="Atlantis"))
+
+
+def test_streams_like_one_table(fitted):
+    frame, _ = people(40, seed=5)
+    pieces = list(fitted.stream([frame[:7], frame[7:]]))
+    np.testing.assert_allclose(torch.cat([p.mean for p in pieces]), fitted.predict(frame), rtol=1e-10)
+
+
+def test_the_same_seed_gives_the_same_model_and_leaves_the_random_state():
+    x, y = load_diabetes(return_X_y=True)
+    before = torch.get_rng_state()
+    first, second = (credo.Regressor(**QUICK).fit(x[:60], y[:60]).predict(x[60:80]) for _ in range(2))
+    np.testing.assert_array_equal(first, second)
+    assert torch.equal(before, torch.get_rng_state())
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_saved_and_pickled_estimators_predict_the_same(tmp_path, method):
+    frame, y = people(80)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        model = credo.Regressor(method, **QUICK).fit(frame, y)
+    model.save(tmp_path / "run")
+    for copy in (credo.load(tmp_path / "run"), pickle.loads(pickle.dumps(model))):
+        assert isinstance(copy, credo.Regressor)
+        np.testing.assert_array_equal(copy.predict(frame), model.predict(frame))
+        assert copy.get_params() == model.get_params()
+        assert copy.notes_ == model.notes_
+        with pytest.raises(InputError, match="town"):
+            copy.predict(frame.drop(columns="town"))
+
+
+def test_saved_classifiers_keep_their_labels_and_calibration(tmp_path):
+    x, y = load_breast_cancer(return_X_y=True)
+    model = credo.Classifier(calibrate="temperature", **QUICK).fit(x, y == 1)
+    model.save(tmp_path / "run")
+    copy = credo.load(tmp_path / "run")
+    np.testing.assert_array_equal(copy.predict_proba(x), model.predict_proba(x))
+    assert copy.predict(x).dtype == bool
+    assert copy.calibrator_.temperature == model.calibrator_.temperature != 1.0
+
+
+def test_a_damaged_card_is_one_sentence(tmp_path):
+    x, y = load_diabetes(return_X_y=True)
+    credo.Regressor(**QUICK).fit(x[:40], y[:40]).save(tmp_path / "run")
+    card = json.loads((tmp_path / "run" / "card.json").read_text())
+    for damage in ({"class": "Exploit"}, {"columns": {}}, {"seed": "x"}, {"target": None}, {"parameters": {"oops": 1}}):
+        (tmp_path / "run" / "card.json").write_text(json.dumps(card | {"estimator": card["estimator"] | damage}))
+        with pytest.raises(LoadError):
+            credo.load(tmp_path / "run")
+
+
+@pytest.mark.parametrize("calibrate", ["variance", "quantile", "conformal"])
+def test_regression_is_calibrated_on_rows_held_out_of_training(calibrate):
+    x, y = load_diabetes(return_X_y=True)
+    model = credo.Regressor("map", calibrate=calibrate, calibration_fraction=0.3, **QUICK).fit(x[:350], y[:350])
+    assert model.model_.n_data == pytest.approx(0.9 * 0.7 * 350, abs=1)
+    p, truth = model.predict_dist(x[350:]), torch.tensor(y[350:])
+    # of 92 rows an interval that is right covers 95 % ± 2.3 %, and the calibration set is as small
+    assert 0.85 < metrics.coverage(p, truth) <= 1.0
+
+
+def test_later_rows_sharpen_the_posterior_and_old_rows_are_remembered():
+    """On a straight line, a second half of the data must halve the epistemic variance or so, where the first half was."""
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-1.0, 1.0, (400, 1))
+    y = 2.0 * x[:, 0] + rng.normal(0.0, 0.5, 400)
+    settings = {"hidden": (), "epochs": 200, "random_state": 0}
+    first = credo.Regressor(**settings).fit(x[:200], y[:200])
+    both = clone(first).partial_fit(x[:200], y[:200]).partial_fit(x[200:], y[200:])
+    everything = credo.Regressor(**settings).fit(x, y)
+    before, after, exact = (m.predict_dist(x) for m in (first, both, everything))
+    ratio = (after.epistemic.mean() / before.epistemic.mean()).item()
+    # exactly 1/2 for a known noise; the noise itself is learned here, and 100 draws know a variance to 14 %
+    assert 0.3 < ratio < 0.8
+    np.testing.assert_allclose(after.mean, exact.mean, atol=0.15)
+
+
+def test_partial_fit_is_offered_where_there_is_a_posterior_to_carry_over():
+    assert hasattr(credo.Regressor("bbb"), "partial_fit")
+    assert not hasattr(credo.Regressor("map"), "partial_fit")
+    with pytest.raises(AttributeError) as raised:
+        credo.Regressor("map").partial_fit
+    assert isinstance(raised.value.__cause__, UnsupportedError)
+
+
+def test_classes_that_come_later_can_be_announced():
+    x, y = load_iris(return_X_y=True)
+    model = credo.Classifier(epochs=400, random_state=0)
+    model.partial_fit(x[:60], y[:60], classes=[0, 1, 2]).partial_fit(x[60:], y[60:])
+    assert model.predict_proba(x).shape == (150, 3)
+    assert model.score(x, y) > 0.6
+
+
+def test_works_inside_scikit_learns_tools():
+    x, y = load_diabetes(return_X_y=True)
+    x, y = x[:120], y[:120]
+    quick = credo.Regressor(**QUICK)
+    assert len(cross_val_score(make_pipeline(StandardScaler(), quick), x, y, cv=2)) == 2
+    search = GridSearchCV(quick, {"hidden": [(5,), (20,)]}, cv=2).fit(x, y)
+    assert search.best_estimator_.predict(x).shape == (120,)
+    assert clone(quick).get_params() == quick.get_params()
+
+
+def test_a_new_method_is_known_by_registration_alone():
+    recipe = recipes.Recipe("wide_map", "MAP, wide prior", lambda task: credo.MAP(task.network(), task.likelihood))
+    recipes.register(recipe)
+    try:
+        x, y = load_diabetes(return_X_y=True)
+        assert credo.Regressor("wide_map", **QUICK).fit(x[:50], y[:50]).predict(x[:3]).shape == (3,)
+    finally:
+        recipes._RECIPES.pop("wide_map")
+
+
+def test_rows_without_a_target_are_left_out_of_a_data_frame():
+    frame, y = people(60)
+    y.iloc[:10] = np.nan
+    with pytest.warns(UserWarning, match="10 of 60 rows"):
+        model = credo.Regressor("map", **QUICK).fit(frame, y)
+    assert np.isfinite(model.predict(frame)).all()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"method": "bb"}, "bbb"),
+        ({"calibrate": "temperature"}, "variance"),
+        ({"calibrate": "variance", "calibration_fraction": 0.0}, "calibration_fraction"),
+        ({"calibrate": "quantile", "calibration_fraction": 0.1}, "add rows"),
+    ],
+)
+def test_wrong_arguments_get_a_sentence(arguments, words):
+    x, y = load_diabetes(return_X_y=True)
+    with pytest.raises(InputError, match=words):
+        credo.Regressor(**(QUICK | arguments)).fit(x[:60], y[:60])
+
+
+def test_wrong_targets_get_a_sentence():
+    frame, y = people(40)
+    with pytest.raises(InputError, match="Classifier"):
+        credo.Regressor(**QUICK).fit(frame, frame["town"])
+    with pytest.raises(InputError, match="Regressor"):
+        credo.Classifier(**QUICK).fit(frame, y)
+    with pytest.raises(InputError, match="one class"):
+        credo.Classifier(**QUICK).fit(frame, frame["planet"])
