@@ -42,7 +42,43 @@ def step_and_predict() -> str:
     return "\n".join([*lines, "", f"{machines}."])
 
 
-TABLES: dict[str, Callable[[], str]] = {"step_and_predict": step_and_predict}
+def uci() -> str:
+    """Log likelihood, error and coverage on the UCI tables beside the published values."""
+    found = result("uci_bbb")
+    lines = [
+        "| table | splits | log likelihood | MC dropout, published | best of ensembles and tuned dropout | RMSE "
+        "| MC dropout, published | 95 % intervals cover |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for row in sorted(found["rows"], key=lambda row: row["set"].lower()):
+        digits = 5 if row["rmse"] < 0.01 else 3
+        cells = [
+            row["set"],
+            str(row["splits"]),
+            f"{row['log_likelihood']:.2f} ± {row['log_likelihood_se']:.2f}",
+            f"{row['published_log_likelihood']:.2f}",
+            f"{row['harder_log_likelihood']:.2f}",
+            f"{row['rmse']:.{digits}f} ± {row['rmse_se']:.{digits}f}",
+            f"{row['published_rmse']:.2f}",
+            f"{row['coverage']:.1%}",
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join([*lines, "", f"`{found['command']}`, {found['date']}, {found['hardware']}."])
+
+
+def uci_short() -> str:
+    """The log likelihood on the UCI tables, one line a quantity."""
+    rows = sorted(result("uci_bbb")["rows"], key=lambda row: row["set"].lower())
+    lines = {
+        "test log likelihood": [f"{row['log_likelihood']:.2f}" for row in rows],
+        "MC dropout, published": [f"{row['published_log_likelihood']:.2f}" for row in rows],
+        "95 % intervals cover": [f"{row['coverage']:.1%}" for row in rows],
+    }
+    head = f"| | {' | '.join(row['set'].split('-')[0] for row in rows)} |\n|---|{'---|' * len(rows)}"
+    return "\n".join([head, *(f"| {name} | {' | '.join(cells)} |" for name, cells in lines.items())])
+
+
+TABLES: dict[str, Callable[[], str]] = {"step_and_predict": step_and_predict, "uci": uci, "uci_short": uci_short}
 
 
 def filled(text: str) -> str:

@@ -130,17 +130,20 @@ def main() -> int:
     parser.add_argument("--inside", action="store_true", help="score held-out parts of the training folds")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--out", type=Path, help="where the result goes; by default benchmarks/results")
+    parser.add_argument("--resume", action="store_true", help="keep the splits that the result holds, run the others")
     arguments = parser.parse_args()
     out = arguments.out or RESULTS / f"uci_{arguments.method}.json"
+    scores = [Score(**raw) for raw in json.loads(out.read_text("utf-8"))["raw"]] if arguments.resume else []
+    known = {(score.set, score.split) for score in scores}
     pool = ProcessPoolExecutor(arguments.workers, mp_context=multiprocessing.get_context("spawn"))
     pending: dict[Future[Score], None] = {
         pool.submit(run_split, name, split, arguments.method, arguments.inside, arguments.options): None
         for name, split in jobs(arguments.sets, arguments.splits)
+        if (name, split) not in known
     }
-    scores: list[Score] = []
     for done in as_completed(pending):
         scores.append(done.result())
-        print(f"{len(scores)}/{len(pending)} {scores[-1]}", flush=True)
+        print(f"{len(scores)}/{len(known) + len(pending)} {scores[-1]}", flush=True)
         out.write_text(json.dumps(report(arguments, scores), indent=2) + "\n", encoding="utf-8")
     return 0
 

@@ -48,6 +48,7 @@ METHODS: dict[str, Row] = {
     "bbb-flipout": Row(bbb(estimator="flipout", samples=2)),
     "bbb-scale-mixture": Row(bbb(prior=credo.ScaleMixture())),
     "bbb-weight-scale-mixture": Row(bbb(prior=credo.ScaleMixture(), estimator="weight")),
+    "bbb-adaptive-prior": Row(bbb(prior=credo.AdaptiveNormal())),
     "bbb-laplace-prior": Row(bbb(prior=credo.LaplacePrior(0.0, 0.5))),
     "bbb-sampled-kl": Row(bbb(kl="sampled", temperature=2.0)),
     "bbb-priors-by-name": Row(bbb(prior={"0.*": credo.Normal(0.0, 0.3), "*": credo.ScaleMixture()})),

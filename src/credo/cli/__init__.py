@@ -2,16 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from credo._version import __version__
+from credo.cli._console import endings
+from credo.cli.compare import compare
 from credo.cli.demo import demo
-from credo.errors import CredoError
+from credo.cli.evaluate import evaluate
+from credo.cli.fit import fit
+from credo.cli.predict import predict
+from credo.cli.report import report
+from credo.cli.reproduce import reproduce
+
+
+class _Commands(TyperGroup):
+    """The commands, all of which end alike."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command that was asked for."""
+        with endings():
+            return super().invoke(ctx)
+
 
 app = typer.Typer(
     name="credo",
+    cls=_Commands,
     help="Bayesian deep learning for PyTorch: a posterior for any network, and error bars you can bet on.",
     no_args_is_help=True,
     add_completion=False,
@@ -34,13 +52,11 @@ def _options(
     """Options that go before any command."""
 
 
-app.command()(demo)
+for command in (fit, predict, evaluate, compare, report, reproduce, demo):
+    app.command()(command)
 
 
 def main() -> None:
-    """Run the command line; an error raised on purpose becomes one sentence and exit code 1."""
-    try:
+    """Run the command line."""
+    with endings():
         app()
-    except CredoError as error:
-        typer.echo(f"credo: {error}", err=True)
-        raise SystemExit(1) from error

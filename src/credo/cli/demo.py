@@ -1,90 +1,38 @@
-"""``credo demo``: the library in one minute."""
+"""``credo demo``: the main job on two tables."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-if TYPE_CHECKING:
-    from rich.table import Table
-
-    from credo.experiments.demo import Demo
+from credo.cli import _options as options
+from credo.cli._console import Screen, score_table
 
 
 def demo(
-    out: Annotated[Path, typer.Option(help="Folder for the pictures; made where it does not exist.")] = Path("demo"),
-    seed: Annotated[int, typer.Option(help="Fixes the data, the training and the draws.")] = 0,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Write the pictures and print nothing.")] = False,
+    out: Annotated[Path, typer.Option(help="Folder for the models and reports; made where it does not exist.")] = Path(
+        "demo"
+    ),
+    epochs: options.Epochs = None,
+    seed: options.Seed = 0,
+    quiet: options.Quiet = False,
+    as_json: options.AsJson = False,
 ) -> None:
-    """Train a few Bayesian networks on a curve and on digits, and show what they know and what they do not."""
-    from rich.console import Console
+    """Learn two tables that come with scikit-learn, and report how far the predictions can be trusted.
 
+    Example: credo demo --out demo
+    """
     from credo.experiments.demo import run_demo
+    from credo.tabular.wording import counted
 
-    console = Console(quiet=quiet)
-    with console.status("starting") as status:
-        result = run_demo(out, seed=seed, report=status.update)
-    console.print(curve_table(result), digits_table(result), sep="\n\n")
-    console.print()
-    for figure in result.figures:
-        console.print(f"wrote [bold]{figure}[/bold]", soft_wrap=True)
-    console.print(f"{result.seconds:.0f} s in all")
-
-
-def curve_table(result: Demo) -> Table:
-    """How each method did on the curve."""
-    table = _table(
-        "A noisy sine with a gap in the data",
-        f"All uncertainties are standard deviations; the noise is {result.noise}. "
-        "“Covers” is the share of new observations inside the 95 % interval.",
-        ["log\nlik.", "covers", "covers\nin gap", "aleatoric", "epistemic", "epistemic\nin gap", "fit, s"],
-    )
-    for row in result.curve:
-        table.add_row(
-            row.method,
-            f"{row.log_likelihood:.2f}",
-            f"{row.coverage:.1%}",
-            f"{row.coverage_in_gap:.1%}",
-            f"{row.aleatoric:.3f}",
-            f"{row.epistemic_on_data:.3f}",
-            f"{row.epistemic_in_gap:.3f}",
-            f"{row.seconds:.1f}",
-        )
-    return table
-
-
-def digits_table(result: Demo) -> Table:
-    """How each method did on the digits."""
-    table = _table(
-        "Digits, the same digits turned, and letters",
-        f"H is the mean entropy in nats, {result.most_entropy:.2f} at most. "
-        "AUROC is how well it tells letters from digits.",
-        ["acc.", "NLL", "acc.\nturned", "NLL\nturned", "H", "H\nturned", "H\nletters", "AUROC", "fit, s"],
-    )
-    for row in result.digits:
-        table.add_row(
-            row.method,
-            f"{row.accuracy:.1%}",
-            f"{row.nll:.3f}",
-            f"{row.rotated_accuracy:.1%}",
-            f"{row.rotated_nll:.2f}",
-            f"{row.entropy:.2f}",
-            f"{row.rotated_entropy:.2f}",
-            f"{row.foreign_entropy:.2f}",
-            f"{row.auroc:.3f}",
-            f"{row.seconds:.1f}",
-        )
-    return table
-
-
-def _table(title: str, caption: str, headings: list[str]) -> Table:
-    from rich import box
-    from rich.table import Table
-
-    table = Table(title=title, caption=caption, box=box.SIMPLE_HEAD, padding=0, title_style="bold", caption_style="dim")
-    table.add_column("method", no_wrap=True)
-    for heading in headings:
-        table.add_column(heading, justify="right", no_wrap=True)
-    return table
+    screen = Screen(quiet=quiet, as_json=as_json)
+    with screen.listening(), screen.doing("starting") as status:
+        jobs = run_demo(out, seed=seed, epochs=epochs, report=status)
+    for job in jobs:
+        rows = counted(job.run.record["held_out_rows"], "row")
+        screen.show(score_table(f"\n{job.title}: {rows} that were held out", job.run.scores))
+    for job in jobs:
+        screen.say(f"Report: {job.report}")
+    screen.finish({"jobs": [{"report": str(job.report), **job.run.record} for job in jobs]})

@@ -1,72 +1,85 @@
-"""The library in one minute: a curve with a gap, and digits beside images that are none.
-
-The curve asks whether the epistemic uncertainty opens where there are no data, and whether the aleatoric one finds
-the noise. The digits ask whether a classifier is less sure of a rotated digit and of a letter than of a plain digit.
-"""
+"""The main job in a minute: two tables that come with scikit-learn, from rows to a report."""
 
 from __future__ import annotations
 
-import math
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from credo import plots
 from credo.errors import InputError
-from credo.experiments import demo_curve, demo_digits
-from credo.experiments.recipe import one_thread
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from credo.tabular.runs import Run
 
 
 @dataclass(frozen=True)
-class Demo:
-    """What the demo found.
+class Job:
+    """A table that was learned.
 
     Attributes:
-        curve: one row a method.
-        digits: one row a method.
-        figures: the pictures that it wrote.
-        noise: the true standard deviation of the curve's noise.
-        most_entropy: the entropy of knowing nothing about ten classes, in nats.
-        seconds: how long everything took.
+        title: what it is about.
+        run: the model, the rows it has not seen, and what it is worth on them.
+        folder: where both and the report lie.
     """
 
-    curve: list[demo_curve.CurveRow]
-    digits: list[demo_digits.DigitsRow]
-    figures: list[Path]
-    noise: float
-    most_entropy: float
-    seconds: float
+    title: str
+    run: Run
+    folder: Path
+
+    @property
+    def report(self) -> Path:
+        """The page to open."""
+        from credo.tabular.runs import REPORT
+
+        return self.folder / REPORT
 
 
 def run_demo(
     out: Path | str = "demo",
     *,
     seed: int = 0,
-    effort: float = 1.0,
-    samples: int = 200,
+    epochs: int | None = None,
     report: Callable[[str], None] = lambda _: None,
-) -> Demo:
-    """Train, measure, and write three pictures.
+) -> list[Job]:
+    """Learn the diabetes table (a number) and the digits (a class), and write a run folder with a report for each.
 
     Args:
-        out: folder for the pictures; made where it does not exist.
-        seed: fixes the data, the training and the draws.
-        effort: multiplies the number of epochs; below 1 for a quick look.
-        samples: posterior draws per prediction.
+        out: folder for the run folders; made where it does not exist.
+        seed: decides everything that is random.
+        epochs: passes over each table; by default by its size.
         report: told in a few words what is being done.
     """
-    start = time.perf_counter()
+    from credo.tabular.runs import FILES, PROOF, fit_run
+    from credo.tabular.writing import check_folder
+
     out = Path(out)
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"out must be a folder that can be written to, got {out}: {error.strerror}") from error
-    with plots.paper(), one_thread():
-        curve = demo_curve.run(seed, effort, samples, report)
-        digits = demo_digits.run(seed, effort, samples, report)
-        written = []
-        for name, figure in {"curve": curve.figure, **digits.figures}.items():
-            written.append(out / f"{name}.png")
-            figure.savefig(written[-1])
-    return Demo(curve.rows, digits.rows, written, demo_curve.NOISE, math.log(10), time.perf_counter() - start)
+    tables = _tables()
+    for name in tables:
+        check_folder(out / name, FILES, PROOF)
+    jobs = []
+    for name, (title, frame, target) in tables.items():
+        report(f"learning {name}")
+        run = fit_run(frame, target, epochs=epochs, seed=seed, source=f"{name}, from scikit-learn")
+        report(f"drawing the report on {name}")
+        run.save(out / name)
+        jobs.append(Job(title, run, out / name))
+    return jobs
+
+
+def _tables() -> dict[str, tuple[str, pd.DataFrame, str]]:
+    """Title, table and target, by name."""
+    from sklearn.datasets import load_diabetes, load_digits
+
+    diabetes = load_diabetes(as_frame=True, scaled=False).frame.rename(columns={"target": "progression"})
+    digits = load_digits(as_frame=True).frame.rename(columns={"target": "digit"})
+    return {
+        "diabetes": ("How far diabetes goes in a year, from ten measurements", diabetes, "progression"),
+        "digits": ("Which digit it is, from 64 pixels", digits, "digit"),
+    }

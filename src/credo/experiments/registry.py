@@ -5,12 +5,13 @@ from __future__ import annotations
 import importlib
 import math
 import pkgutil
-import statistics
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING, Literal, get_args
+
+import torch
 
 from credo.errors import InputError, unknown_name
 
@@ -68,12 +69,14 @@ class Row:
     @property
     def mean(self) -> float:
         """The mean over repetitions."""
-        return statistics.fmean(self.values)
+        return torch.tensor(self.values, dtype=torch.float64).mean().item()
 
     @property
     def standard_error(self) -> float | None:
         """The standard error s/√n of the mean; ``None`` for one repetition, whose spread is not known."""
-        return statistics.stdev(self.values) / math.sqrt(len(self.values)) if len(self.values) > 1 else None
+        if len(self.values) == 1:
+            return None
+        return torch.tensor(self.values, dtype=torch.float64).std().item() / math.sqrt(len(self.values))
 
     @property
     def ours(self) -> str:

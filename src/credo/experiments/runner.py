@@ -18,12 +18,12 @@ import torch
 from credo._files import check_replaceable, to_json, write_folder
 from credo.errors import InputError, unknown_name
 from credo.experiments.registry import EFFORTS, Effort, Experiment, Result, Row, Setting, get
-from credo.seeding import check_seed
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 TABLES = ("table.md", "table.json", "table.csv")
+LARGEST_SEED = 2**32 - 1  # scikit-learn's
 
 
 @dataclass(frozen=True)
@@ -72,9 +72,8 @@ def run(
     chosen = name if isinstance(name, Experiment) else get(name)
     if effort not in EFFORTS:
         raise unknown_name("effort", effort, EFFORTS)
-    if isinstance(seeds, bool) or not isinstance(seeds, int) or seeds < 1:
-        raise InputError(f"seeds must be a whole number of 1 or more, got {seeds!r}")
-    check_seed(seed)
+    _check_whole("seeds", seeds, 1, LARGEST_SEED)
+    _check_whole("seed", seed, 0, LARGEST_SEED - seeds + 1)
     check_device(device)
     folder = _prepared(Path(out) / chosen.name, chosen)
 
@@ -118,7 +117,13 @@ def hardware(device: str | None) -> str:
     where = torch.device(device or "cpu")
     if where.type == "cuda":
         return f"{torch.cuda.get_device_name(where)}, torch {torch.__version__}"
-    return f"{platform.machine()}, {torch.get_num_threads()} threads, torch {torch.__version__}"
+    threads = torch.get_num_threads()
+    return f"{platform.machine()}, {threads} thread{'s' if threads > 1 else ''}, torch {torch.__version__}"
+
+
+def _check_whole(name: str, value: object, least: int, most: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise InputError(f"{name} must be a whole number from {least} to {most}, got {value!r}")
 
 
 def _counted(report: Callable[[str], None], k: int, seeds: int) -> Callable[[str], None]:

@@ -98,8 +98,8 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         self.target_ = self._learn_target(y)
         frame, y = _with_target(frame, y)
         self.columns_ = Columns.learn(frame)
-        if self.notes_:
-            warnings.warn(" ".join(self.notes_), UserWarning, stacklevel=2)
+        for note in self.notes_:
+            warnings.warn(note, UserWarning, stacklevel=2)
         features, targets = self.columns_.encode(frame), self._encode_target(y)
         training, held_out = self._split(len(targets), targets, calibrator)
         plan = recipes.Plan.make(len(training), self.epochs, self.batch_size, self.lr, recipe.effort)

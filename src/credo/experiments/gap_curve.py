@@ -1,61 +1,37 @@
-"""The demo's regression: a noisy sine with a gap in its inputs, by three methods side by side."""
+"""A noisy sine with a gap in its inputs, by three methods side by side: the picture of the README.
+
+What it shows. The epistemic uncertainty should open where there are no data, and the aleatoric one should find the
+noise, whose standard deviation is 0.1. No paper gives numbers for this curve.
+
+What is run. Bayes by Backprop, MC dropout and a deep ensemble learn 100 points. The table has the log likelihood and
+the coverage of 95 % intervals for new observations where there were data, both parts of the uncertainty, and the
+coverage inside the gap. The settings were chosen by looking at these measures: an illustration, not a comparison.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 import credo
-from credo import plots
+from credo import metrics, plots
 from credo.architectures import MLP
 from credo.datasets import Curve, sine_with_gap
-from credo.experiments.recipe import Recipe
+from credo.experiments.recipe import Recipe, one_thread
+from credo.experiments.registry import Effort, Result, Row, Setting, experiment
 from credo.plots.style import MUTED, TRUTH
+from credo.seeding import derive
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
     from credo.predictive import Predictive
 
 NOISE = 0.1
-
-
-@dataclass(frozen=True)
-class CurveRow:
-    """One method on the curve.
-
-    Attributes:
-        method: its name.
-        log_likelihood: mean log density of new observations where there were data, in nats.
-        coverage: share of those observations inside the 95 % interval.
-        aleatoric: standard deviation of the noise that it found.
-        epistemic_on_data: root mean square epistemic standard deviation where there were data.
-        epistemic_in_gap: the same inside the gap.
-        coverage_in_gap: share of new observations from inside the gap that its 95 % interval holds.
-        seconds: training time.
-    """
-
-    method: str
-    log_likelihood: float
-    coverage: float
-    aleatoric: float
-    epistemic_on_data: float
-    epistemic_in_gap: float
-    coverage_in_gap: float
-    seconds: float
-
-
-@dataclass(frozen=True)
-class CurveResult:
-    """The rows of the table, and the figure."""
-
-    rows: list[CurveRow]
-    figure: Figure
+SHARE_OF_EPOCHS: dict[Effort, float] = {"full": 1.0, "quick": 1.0, "smoke": 0.01}
+DRAWS: dict[Effort, int] = {"full": 1000, "quick": 200, "smoke": 20}
 
 
 def recipes() -> list[Recipe]:
@@ -100,40 +76,47 @@ def recipes() -> list[Recipe]:
     ]
 
 
-def run(seed: int, effort: float, samples: int, report: Callable[[str], None]) -> CurveResult:
+@experiment(
+    title="A noisy sine with a gap in the data, by three methods",
+    reference="an illustration of this library",
+    figures=["curve"],
+)
+def run(setting: Setting) -> Result:
     """Train every recipe, measure it on new observations, and draw its bands."""
     from matplotlib.figure import Figure
 
+    seed = setting.seed
     curve = sine_with_gap(noise=NOISE, seed=seed)
-    fresh = sine_with_gap(n=1000, noise=NOISE, seed=seed + 1)
-    hidden_x, hidden_y = _observations_in_gap(curve, 1000, seed + 2)
+    fresh = sine_with_gap(n=1000, noise=NOISE, seed=derive(seed, 1))
+    hidden_x, hidden_y = _observations_in_gap(curve, 1000, derive(seed, 2))
     chosen = recipes()
-    figure = Figure(figsize=(9.6, 3.4), layout="constrained")
+    figure = Figure(figsize=(3.3 * len(chosen), 3.2), layout="constrained")
     panels = figure.subplots(1, len(chosen), sharex=True, sharey=True)
-    rows = []
-    for recipe, ax in zip(chosen, panels, strict=True):
-        report(f"curve: {recipe.name}")
-        trained = recipe.train(curve.x, curve.y, seed=seed, effort=effort)
-        on_data, in_gap, on_grid = (
-            trained.method.predict(x, samples=samples, seed=seed) for x in (fresh.x, hidden_x, curve.x_grid)
-        )
-        rows.append(
-            CurveRow(
-                method=recipe.name,
-                log_likelihood=on_data.log_prob(fresh.y).mean().item(),
-                coverage=_coverage(on_data, fresh.y),
-                aleatoric=on_data.aleatoric.mean().sqrt().item(),
-                epistemic_on_data=on_data.epistemic.mean().sqrt().item(),
-                epistemic_in_gap=in_gap.epistemic.mean().sqrt().item(),
-                coverage_in_gap=_coverage(in_gap, hidden_y),
-                seconds=trained.seconds,
+    rows: list[Row] = []
+    with one_thread():
+        for recipe, ax in zip(chosen, panels, strict=True):
+            setting.report(recipe.name)
+            method = recipe.train(
+                curve.x, curve.y, seed=seed, effort=SHARE_OF_EPOCHS[setting.effort], device=setting.device
+            ).method
+            on_data, in_gap, on_grid = (
+                method.predict(x, samples=DRAWS[setting.effort], seed=seed).cpu()
+                for x in (fresh.x, hidden_x, curve.x_grid)
             )
-        )
-        _panel(ax, recipe.name, curve, on_grid)
+            measured = {
+                "log likelihood on the data, nats": -metrics.nll(on_data, fresh.y),
+                "95 % intervals cover, on the data": metrics.coverage(on_data, fresh.y),
+                "95 % intervals cover, in the gap": metrics.coverage(in_gap, hidden_y),
+                "aleatoric std": on_data.aleatoric.mean().sqrt().item(),
+                "epistemic std on the data": on_data.epistemic.mean().sqrt().item(),
+                "epistemic std in the gap": in_gap.epistemic.mean().sqrt().item(),
+            }
+            rows += [Row(f"{recipe.name}: {quantity}", (value,)) for quantity, value in measured.items()]
+            _panel(ax, recipe.name, curve, on_grid)
     panels[0].set(ylabel="y", ylim=(-2.1, 2.1), xlim=(float(curve.x_grid[0]), float(curve.x_grid[-1])))
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
-    return CurveResult(rows, figure)
+    return Result(tuple(rows), {"curve": figure})
 
 
 def _observations_in_gap(curve: Curve, n: int, seed: int) -> tuple[Tensor, Tensor]:
@@ -141,11 +124,6 @@ def _observations_in_gap(curve: Curve, n: int, seed: int) -> tuple[Tensor, Tenso
     low, high = curve.gap or (0.0, 0.0)
     x = torch.linspace(low, high, n)[:, None]
     return x, curve.function(x) + curve.noise(x) * torch.randn(n, 1, generator=torch.Generator().manual_seed(seed))
-
-
-def _coverage(predictive: Predictive, y: Tensor, level: float = 0.95) -> float:
-    lower, upper = predictive.interval(level)
-    return ((y >= lower) & (y <= upper)).float().mean().item()
 
 
 def _panel(ax: Axes, name: str, curve: Curve, on_grid: Predictive) -> None:

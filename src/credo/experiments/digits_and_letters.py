@@ -1,21 +1,28 @@
-"""The demo's classification: 8×8 digits, the same digits rotated, and letters, by four methods."""
+"""8×8 digits, the same digits turned by 30°, and letters, by four methods.
+
+What it shows. A classifier that knows what it does not know is less sure of a turned digit, and least of a letter, than
+of a plain digit. No paper gives numbers for these images.
+
+What is run. MAP, Bayes by Backprop, MC dropout and a deep ensemble with the same network learn 1,347 digits. The table
+has accuracy and NLL on plain and turned digits, the mean entropy on all three kinds of images, and how well the entropy
+tells letters from digits. The settings were chosen by looking at these measures: an illustration, not a comparison.
+"""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
 import credo
-from credo import plots
+from credo import metrics, plots
 from credo.architectures import MLP
 from credo.datasets import letters, load_digits, rotate
-from credo.experiments.recipe import Recipe
+from credo.experiments.recipe import Recipe, one_thread
+from credo.experiments.registry import Effort, Result, Row, Setting, experiment
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,44 +31,9 @@ if TYPE_CHECKING:
     from credo.predictive import Predictive
 
 ROTATION = 30.0
+SHARE_OF_EPOCHS: dict[Effort, float] = {"full": 1.0, "quick": 1.0, "smoke": 0.02}
+DRAWS: dict[Effort, int] = {"full": 200, "quick": 200, "smoke": 10}
 ANGLES = torch.linspace(0.0, 180.0, 37)
-
-
-@dataclass(frozen=True)
-class DigitsRow:
-    """One method on the digits; entropies are means, in nats.
-
-    Attributes:
-        method: its name.
-        accuracy: share of test digits named rightly.
-        nll: mean negative log probability of the test digits' classes, in nats.
-        rotated_accuracy: accuracy on the test digits turned by 30°.
-        rotated_nll: their negative log probability.
-        entropy: of the prediction for test digits.
-        rotated_entropy: for the turned ones.
-        foreign_entropy: for letters.
-        auroc: probability that a letter has more entropy than a test digit.
-        seconds: training time.
-    """
-
-    method: str
-    accuracy: float
-    nll: float
-    rotated_accuracy: float
-    rotated_nll: float
-    entropy: float
-    rotated_entropy: float
-    foreign_entropy: float
-    auroc: float
-    seconds: float
-
-
-@dataclass(frozen=True)
-class DigitsResult:
-    """The rows of the table, and the figures by name."""
-
-    rows: list[DigitsRow]
-    figures: dict[str, Figure]
 
 
 def network(dropout: float | None = None) -> nn.Module:
@@ -105,23 +77,38 @@ def recipes() -> list[Recipe]:
     ]
 
 
-def run(seed: int, effort: float, samples: int, report: Callable[[str], None]) -> DigitsResult:
+@experiment(
+    title="Digits, the same digits turned, and letters, by four methods",
+    reference="an illustration of this library",
+    figures=["rotated", "entropy"],
+)
+def run(setting: Setting) -> Result:
     """Train every recipe, measure it on three kinds of images, and draw what it believes."""
+    seed = setting.seed
     data, foreign = load_digits(seed=seed), letters(450, seed=seed)
     rotated = rotate(data.x_test, ROTATION)
     # Half a turn makes a 9 of a 6: in between a classifier should not be sure.
     six = data.x_test[data.y_test == 6][:1]
     turning = rotate(six.expand(len(ANGLES), -1, -1, -1), ANGLES)
-    rows, entropies, turns = [], {}, {}
-    for recipe in recipes():
-        report(f"digits: {recipe.name}")
-        trained = recipe.train(data.x_train, data.y_train, seed=seed, effort=effort)
-        plain, turned, strange, turns[recipe.name] = (
-            trained.method.predict(x, samples=samples, seed=seed) for x in (data.x_test, rotated, foreign, turning)
-        )
-        rows.append(_measure(recipe.name, trained.seconds, data.y_test, plain, turned, strange))
-        entropies[recipe.name] = {"test digits": plain.entropy, "letters": strange.entropy}
-    return DigitsResult(rows, {"rotated": _turn_figure(turning, turns), "entropy": _entropy_figure(entropies)})
+    rows: list[Row] = []
+    entropies, turns = {}, {}
+    with one_thread():
+        for recipe in recipes():
+            setting.report(recipe.name)
+            method = recipe.train(
+                data.x_train,
+                data.y_train,
+                seed=seed,
+                effort=SHARE_OF_EPOCHS[setting.effort],
+                device=setting.device,
+            ).method
+            plain, turned, strange, turns[recipe.name] = (
+                method.predict(x, samples=DRAWS[setting.effort], seed=seed).cpu()
+                for x in (data.x_test, rotated, foreign, turning)
+            )
+            rows += _measure(recipe.name, data.y_test, plain, turned, strange)
+            entropies[recipe.name] = {"test digits": plain.entropy, "letters": strange.entropy}
+    return Result(tuple(rows), {"rotated": _turn_figure(turning, turns), "entropy": _entropy_figure(entropies)})
 
 
 def _turn_figure(images: Tensor, turns: dict[str, Predictive]) -> Figure:
@@ -159,25 +146,15 @@ def _legend(figure: Figure, prefix: str = "") -> None:
     figure.legend(handles, [prefix + label for label in labels], loc="outside lower center", ncols=len(labels))
 
 
-def _measure(
-    name: str, seconds: float, y: Tensor, plain: Predictive, turned: Predictive, strange: Predictive
-) -> DigitsRow:
-    from sklearn.metrics import roc_auc_score
-
-    is_foreign = torch.cat([torch.zeros(len(plain.entropy)), torch.ones(len(strange.entropy))])
-    return DigitsRow(
-        method=name,
-        accuracy=_accuracy(plain, y),
-        nll=-plain.log_prob(y).mean().item(),
-        rotated_accuracy=_accuracy(turned, y),
-        rotated_nll=-turned.log_prob(y).mean().item(),
-        entropy=plain.entropy.mean().item(),
-        rotated_entropy=turned.entropy.mean().item(),
-        foreign_entropy=strange.entropy.mean().item(),
-        auroc=float(roc_auc_score(is_foreign.numpy(), torch.cat([plain.entropy, strange.entropy]).numpy())),
-        seconds=seconds,
-    )
-
-
-def _accuracy(predictive: Predictive, y: Tensor) -> float:
-    return (predictive.mean.argmax(-1) == y).float().mean().item()
+def _measure(name: str, y: Tensor, plain: Predictive, turned: Predictive, strange: Predictive) -> list[Row]:
+    measured = {
+        "accuracy": metrics.accuracy(plain, y),
+        "NLL, nats": metrics.nll(plain, y),
+        "accuracy, turned": metrics.accuracy(turned, y),
+        "NLL, turned, nats": metrics.nll(turned, y),
+        "mean entropy, nats": plain.entropy.mean().item(),
+        "mean entropy, turned": turned.entropy.mean().item(),
+        "mean entropy, letters": strange.entropy.mean().item(),
+        "AUROC of the entropy, letters against digits": metrics.auroc(plain.entropy, strange.entropy),
+    }
+    return [Row(f"{name}: {quantity}", (value,)) for quantity, value in measured.items()]

@@ -1,0 +1,90 @@
+"""``credo reproduce``: published tables and figures, run again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from credo.cli import _options as options
+from credo.cli._console import Screen
+from credo.errors import InputError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from credo.experiments import Experiment, Reproduction
+    from credo.experiments.registry import Effort
+
+
+def reproduce(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="An experiment; “list” shows which there are.")],
+    quick: Annotated[bool, typer.Option("--quick", help="About a minute on two cores.")] = False,
+    smoke: Annotated[bool, typer.Option("--smoke", help="A few seconds, on data that come with credo.")] = False,
+    seeds: Annotated[int, typer.Option(min=1, help="How many seeds; with several the table says how they vary.")] = 1,
+    out: Annotated[Path, typer.Option(help="Folder for results; NAME becomes a folder in it.")] = Path("reproductions"),
+    seed: options.Seed = 0,
+    device: options.Device = None,
+    quiet: options.Quiet = False,
+    as_json: options.AsJson = False,
+) -> None:
+    """Run a published table or figure again, and set our numbers beside the paper's.
+
+    Example: credo reproduce bbb-regression --quick --seeds 3
+    """
+    from credo import experiments
+
+    screen = Screen(quiet=quiet, as_json=as_json)
+    if name == "list":
+        known = [experiments.get(each) for each in experiments.names()]
+        screen.show(experiment_table(known))
+        screen.finish({"experiments": [{"name": e.name, "title": e.title, "reference": e.reference} for e in known]})
+        return
+    with options.usage_errors():
+        experiment = experiments.get(name)
+        effort = _effort(quick, smoke)
+    with screen.listening(), screen.doing("starting") as report:
+        found = experiments.run(experiment, effort, seeds, out, seed=seed, device=device, report=report)
+    screen.show(result_table(found))
+    for row in found.result.rows:
+        if row.note:
+            screen.say(f"{row.quantity}: {row.note}")
+    for path in found.files:
+        screen.say(f"wrote {path}")
+    screen.say(f"{found.record['seconds']:.0f} s in all")
+    screen.finish(found.record)
+
+
+def experiment_table(known: list[Experiment]) -> Table:
+    """What can be reproduced."""
+    table = _table("", "Run one with credo reproduce NAME; try --quick first.")
+    for heading in ("name", "what", "reference"):
+        table.add_column(heading, no_wrap=heading == "name")
+    for experiment in known:
+        table.add_row(experiment.name, experiment.title, experiment.reference)
+    return table
+
+
+def result_table(found: Reproduction) -> Table:
+    """The paper's numbers and ours."""
+    table = _table(found.experiment.title, found.experiment.reference)
+    table.add_column("quantity")
+    table.add_column("published", justify="right", no_wrap=True)
+    table.add_column("ours", justify="right", no_wrap=True)
+    for row in found.result.rows:
+        table.add_row(row.quantity, "–" if row.published is None else f"{row.published:g}", row.ours)
+    return table
+
+
+def _table(title: str, caption: str) -> Table:
+    from rich import box
+    from rich.table import Table
+
+    return Table(title=title, caption=caption, box=box.SIMPLE_HEAD, title_style="bold", caption_style="dim")
+
+
+def _effort(quick: bool, smoke: bool) -> Effort:
+    if quick and smoke:
+        raise InputError("--quick and --smoke exclude each other: choose one")
+    return "smoke" if smoke else "quick" if quick else "full"

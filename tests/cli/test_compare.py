@@ -1,0 +1,72 @@
+"""``credo compare``: a table of methods, a verdict and a folder."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from cli.tables import PAGE, table
+from credo.tabular import recipes
+from tabular.hostile import TARGET
+
+QUICK = ("--target", TARGET, "--epochs", 2, "--folds", 2)
+
+
+def test_methods_stand_in_one_table_with_a_verdict(call, data, tmp_path, quick_report):
+    result = call("compare", data, *QUICK, "--methods", "map,bbb")
+    assert result.exit_code == 0, result.output
+    for words in ("★", "MAP, one network", "Bayes by Backprop", "behind by", "standard error of the paired"):
+        assert words in result.stdout
+    assert "MC dropout" not in result.stdout
+    assert "Report: compare/report.html" in result.stdout
+    assert (tmp_path / "compare" / "report.html").read_text() == PAGE
+    written = json.loads((tmp_path / "compare" / "compare.json").read_text())
+    assert [entry["name"] for entry in written["results"]] == ["map", "bbb"]
+    assert (written["rows"], written["folds"], written["task"]) == (60, 2, "regression")
+    assert written["verdict"] in result.stdout.replace("\n", "")
+
+
+def test_all_methods_are_compared_unless_some_are_named(call, tmp_path, quick_report):
+    table(60, "classification").assign(constant=7).to_csv("data.csv", index=False)
+    result = call("compare", "data.csv", *QUICK, "--json", "--drop", "x", "--out", "here")
+    assert result.exit_code == 0, result.output
+    printed = json.loads(result.stdout)
+    assert [entry["name"] for entry in printed["results"]] == recipes.names()
+    assert printed["notes"] == ["Left out, because all values are the same: 'constant'."]
+    assert printed["best"] in [entry["name"] for entry in printed["results"]]
+    assert len(printed["gaps"]) == len(recipes.names()) - 1
+    written = json.loads((tmp_path / "here" / "compare.json").read_text())
+    assert {key: printed[key] for key in written} == written
+
+
+def test_quiet_prints_nothing(call, data, tmp_path, quick_report):
+    result = call("compare", data, *QUICK, "--methods", "map", "--quiet")
+    assert (result.exit_code, result.output) == (0, "")
+    assert (tmp_path / "compare" / "compare.json").exists()
+
+
+def test_a_comparison_is_replaced_and_nothing_else(call, data, tmp_path, quick_report):
+    for _ in range(2):
+        assert call("compare", data, *QUICK, "--methods", "map", "--quiet").exit_code == 0
+    (tmp_path / "compare" / "notes.txt").write_text("mine")
+    result = call("compare", data, *QUICK, "--methods", "map")
+    assert result.exit_code == 1
+    assert "holds other things (notes.txt)" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "words"),
+    [
+        (["--methods", "bbb,ensembel"], 2, "did you mean 'ensemble'"),
+        (["--folds", "1"], 2, "--folds"),
+        (["--folds", "40"], 1, "folds must be between 2 and 30"),
+        (["--task", "classification"], 1, "is continuous"),
+        (["--drop", "w"], 1, "unknown column to drop 'w'"),
+    ],
+)
+def test_what_is_wrong_is_said(call, data, tmp_path, options, code, words):
+    result = call("compare", data, "--target", TARGET, *options)
+    assert result.exit_code == code
+    assert words in result.stderr
+    assert not (tmp_path / "compare").exists()

@@ -1,0 +1,205 @@
+"""``credo fit``: what it says, what it leaves, and how it refuses."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pandas as pd
+import pytest
+
+import credo
+from cli.tables import PAGE, table
+from credo.tabular import runs as library
+from tabular.hostile import CORPUS, TARGET
+
+
+def test_it_leaves_a_run_and_says_what_comes_next(call, data, tmp_path, quick_report):
+    result = call("fit", data, "--target", TARGET, "--epochs", 2, "--out", "my run")
+    assert result.exit_code == 0, result.output
+    for words in (
+        "60 rows, 4 columns",
+        "Bayes by Backprop for regression, because 'y' holds numbers, 60 different values in 60 rows",
+        "trained on 48 rows",
+        "On 12 rows that were held out",
+        "coverage (95 %)",
+        "Report: my run/report.html",
+        "credo predict 'my run' new.csv",
+    ):
+        assert words in result.stdout
+    assert sorted(path.name for path in (tmp_path / "my run").iterdir()) == sorted(library.FILES)
+    assert (tmp_path / "my run" / "report.html").read_text() == PAGE
+    assert isinstance(credo.load(tmp_path / "my run"), credo.Regressor)
+
+
+def test_classes_are_seen_from_the_target(call, tmp_path, quick_report):
+    table(task="classification").to_csv("data.csv", index=False)
+    result = call("fit", "data.csv", "--target", TARGET, "--method", "map", "--epochs", 2)
+    assert result.exit_code == 0, result.output
+    assert "for classification, because 'y' holds text, 3 different values in 60 rows" in result.stdout
+    assert "accuracy" in result.stdout
+    assert isinstance(credo.load(tmp_path / "run"), credo.Classifier)
+
+
+def test_json_is_all_there_is_on_stdout(call, data, tmp_path, quick_report):
+    frame = table().assign(constant=7)
+    frame.to_csv(data, index=False)
+    result = call("fit", data, "--target", TARGET, "--epochs", 2, "--json")
+    assert result.exit_code == 0, result.output
+    printed = json.loads(result.stdout)
+    assert printed["notes"] == ["Left out, because all values are the same: 'constant'."]
+    assert "note: Left out" in result.stderr
+    written = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert {key: printed[key] for key in written} == written
+    assert (written["source"], written["target"], written["task"]) == ("data.csv", TARGET, "regression")
+    assert (written["trained_rows"], written["held_out_rows"], written["seed"]) == (48, 12, 0)
+    assert [score["name"] for score in written["scores"]][:3] == ["nll", "rmse", "crps"]
+    assert printed["report"] == "run/report.html"
+
+
+def test_quiet_prints_nothing(call, data, tmp_path, quick_report):
+    result = call("fit", data, "--target", TARGET, "--epochs", 2, "--quiet")
+    assert (result.exit_code, result.output) == (0, "")
+    assert (tmp_path / "run" / "run.json").exists()
+
+
+def test_without_held_out_rows_there_are_no_scores_and_the_report_says_so(call, data, tmp_path):
+    result = call("fit", data, "--target", TARGET, "--epochs", 2, "--holdout", 0)
+    assert result.exit_code == 0, result.output
+    assert "trained on 60 rows" in result.stdout
+    assert "no rows were held out" in result.stdout
+    assert "trained on every row" in (tmp_path / "run" / "report.html").read_text()
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["scores"] == []
+    again = call("report", "run")
+    assert again.exit_code == 1
+    assert "no rows were held out" in again.stderr
+
+
+def test_the_seed_decides_everything(call, data, tmp_path, quick_report):
+    for out, seed in (("a", 1), ("b", 1), ("c", 2)):
+        assert call("fit", data, "--target", TARGET, "--epochs", 2, "--seed", seed, "--out", out).exit_code == 0
+    a, b, c = ((tmp_path / out / "model.safetensors").read_bytes() for out in "abc")
+    assert a == b
+    assert a != c
+
+
+def test_columns_can_be_dropped(call, data, tmp_path, quick_report):
+    result = call("fit", data, "--target", TARGET, "--drop", "x", "--drop", "colour", "--epochs", 2)
+    assert result.exit_code == 0, result.output
+    assert credo.load(tmp_path / "run").columns_.names == ("z",)
+    assert list(pd.read_csv(tmp_path / "run" / "holdout.csv").columns) == ["z", TARGET]
+
+
+@pytest.mark.parametrize("calibrate", ["variance", "conformal"])
+def test_error_bars_can_be_calibrated(call, tmp_path, quick_report, calibrate):
+    table(120).to_csv("data.csv", index=False)
+    result = call("fit", "data.csv", "--target", TARGET, "--epochs", 2, "--calibrate", calibrate)
+    assert result.exit_code == 0, result.output
+    assert credo.load(tmp_path / "run").calibrator_ is not None
+
+
+def test_a_run_is_replaced_and_nothing_else(call, data, tmp_path, quick_report):
+    command = ("fit", data, "--target", TARGET, "--epochs", 1)
+    assert call(*command).exit_code == 0
+    assert call(*command, "--holdout", 0).exit_code == 0
+    assert "trained on every row" in (tmp_path / "run" / "report.html").read_text()
+    (tmp_path / "run" / "notes.txt").write_text("mine")
+    (tmp_path / "papers").mkdir()
+    (tmp_path / "papers" / "report.html").write_text("mine")
+    for out in ("run", "papers", "data.csv"):
+        result = call(*command, "--out", out)
+        assert result.exit_code == 1
+        assert "holds other things" in result.stderr
+    assert (tmp_path / "papers" / "report.html").read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--method", "bb"], "did you mean 'bbb'"),
+        (["--task", "regresion"], "did you mean 'regression'"),
+        (["--calibrate", "quantiles"], "did you mean 'quantile'"),
+        (["--holdout", "1"], "from 0 to below 1"),
+        (["--holdout", "-0.1"], "from 0 to below 1"),
+        (["--epochs", "0"], "--epochs"),
+        (["--seed", "-1"], "--seed"),
+        (["--device", "toaster"], "device must be one that torch can use here"),
+        (["--out"], "requires an argument"),
+    ],
+)
+def test_a_wrong_option_is_a_usage_error(call, data, tmp_path, options, words):
+    result = call("fit", data, "--target", TARGET, *options)
+    assert result.exit_code == 2
+    assert words in result.stderr
+    assert result.stdout == ""
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["nowhere.csv", "--target", "y"], "nowhere.csv does not exist"),
+        (["data.csv", "--target", "Y "], "did you mean 'y'?"),
+        (["data.csv", "--target", "y", "--drop", "X"], "choose from x, z, colour, y"),
+        (["data.csv", "--target", "y", "--drop", "y"], "not dropped"),
+        (["data.csv", "--target", "y", "--holdout", "0.95"], "leaves 3 to learn from"),
+        (["data.csv", "--target", "y", "--calibrate", "temperature"], "unknown calibrate 'temperature'"),
+        (["data.csv", "--target", "y", "--calibrate", "conformal"], "needs 19 at least"),
+        (["data.csv", "--target", "y", "--out", "data.csv/run"], "cannot be"),
+    ],
+)
+def test_what_is_wrong_with_the_data_is_one_sentence(call, data, tmp_path, words, sentence):
+    result = call("fit", *words)
+    assert result.exit_code == 1
+    assert sentence in result.stderr
+    assert result.stderr.startswith("credo: ")
+    assert result.stderr.count("\n") == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["data.csv"]
+
+
+QUICK = [case for case in CORPUS if case.name != "ten thousand columns"]  # seconds, and no other way than the others
+
+
+@pytest.mark.parametrize("case", QUICK, ids=lambda case: case.name)
+def test_files_as_people_have_them(call, tmp_path, case):
+    path = case.write(tmp_path)
+    options = ["--task", case.task, "--holdout", 0, "--epochs", 1, "--method", "map"]
+    result = call("fit", path, "--target", TARGET, *options)
+    if case.outcome == "refused":
+        assert result.exit_code == 1
+        assert result.stderr.startswith("credo: ")
+        assert result.stderr.count("\n") == 1
+        assert all(word.lower() in result.stderr.lower() for word in case.words)
+        assert list(tmp_path.iterdir()) == [path]
+        return
+    assert result.exit_code == 0, result.output
+    assert all(line.startswith("note: ") for line in result.stderr.splitlines())
+    assert bool(result.stderr) == (case.outcome == "noted")
+    assert all(word.lower() in result.stderr.lower() for word in case.words)
+
+
+def test_an_interrupt_ends_in_silence_and_leaves_nothing(call, data, tmp_path, monkeypatch):
+    def interrupted(*args, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(credo.Regressor, "fit", interrupted)
+    result = call("fit", data, "--target", TARGET)
+    assert result.exit_code == 130
+    assert result.stderr == ""
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["data.csv"]
+
+
+def test_as_a_process(data, tmp_path):
+    """Streams and exit codes as a shell sees them."""
+
+    def credo_(*words):
+        command = [sys.executable, "-c", "from credo.cli import main; main()", *words]
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    done = credo_("fit", "data.csv", "--target", TARGET, "--epochs", "1", "--holdout", "0", "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["run"] == "run"
+    refused = credo_("fit", "data.csv", "--target", "price", "--out", "other")
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert refused.stderr == "credo: data.csv has no column 'price': choose from 'x', 'z', 'colour', 'y'.\n"

@@ -1,0 +1,43 @@
+"""What all commands have in common."""
+
+from __future__ import annotations
+
+import pytest
+
+from credo.errors import InputError
+from credo.tabular import recipes
+
+COMMANDS = ("fit", "predict", "evaluate", "compare", "report", "reproduce")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_has_an_example_and_the_shared_options(call, command):
+    result = call(command, "--help")
+    assert result.exit_code == 0
+    for words in (f"Example: credo {command} ", "--json", "--quiet"):
+        assert words in result.stdout
+
+
+@pytest.mark.parametrize("command", ["fit", "compare"])
+def test_help_names_every_method(call, command):
+    shown = call(command, "--help").stdout
+    assert all(name in shown for name in recipes.names())
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_without_its_arguments_is_a_usage_error(call, command):
+    result = call(command)
+    assert result.exit_code == 2
+    assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"), [(InputError("x must be y."), 1, "credo: x must be y.\n"), (KeyboardInterrupt(), 130, "")]
+)
+def test_endings_are_the_same_for_all(call, monkeypatch, error, code, said):
+    def fail(path):
+        raise error
+
+    monkeypatch.setattr("credo.tabular.runs.open_run", fail)
+    result = call("report", "run")
+    assert (result.exit_code, result.stdout, result.stderr) == (code, "", said)

@@ -1,0 +1,211 @@
+"""``credo predict``: a row out for every row in, whatever the file, or nothing at all."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import subprocess
+import sys
+
+import pandas as pd
+import pytest
+
+import credo
+from cli.tables import table
+from credo.tabular import predictions
+from tabular.hostile import TARGET
+
+OF_NUMBERS = ["mean", "std", "epistemic", "aleatoric", "lower", "upper"]
+
+
+@pytest.fixture
+def new(runs):
+    """Rows to predict, with their identifiers."""
+    frame = table(25).drop(columns=TARGET).assign(id=[f"n{i}" for i in range(25)])
+    frame.to_csv(runs / "new.csv", index=False)
+    return frame
+
+
+def expected(run, frame, level=0.95):
+    """What the library says."""
+    model = credo.load(run)
+    return predictions.to_frame(model.predict_dist(frame[list(model.columns_.names)]), model.target_, level)
+
+
+def assert_close(written, frame):
+    """Equal to the ten digits that are written."""
+    pd.testing.assert_frame_equal(written, frame, rtol=1e-9, check_dtype=False)
+
+
+@pytest.mark.parametrize("task", ["regression", "classification"])
+def test_the_file_holds_what_the_library_says(call, new, tmp_path, task):
+    result = call("predict", task, "new.csv", "--out", "out.csv")
+    assert result.exit_code == 0, result.output
+    assert result.stdout == "25 predictions: out.csv\n"
+    assert result.stderr == "note: Ignored, because training had no such column: 'id'.\n"
+    written = pd.read_csv(tmp_path / "out.csv")
+    assert_close(written, expected(task, new))
+    names = OF_NUMBERS if task == "regression" else ["class", "p_high", "p_low", "p_middle", *written.columns[4:]]
+    assert list(written.columns) == names
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_without_a_file_the_table_is_stdout(call, new, tmp_path):
+    to_file = call("predict", "regression", "new.csv", "--out", "out.csv")
+    assert to_file.exit_code == 0
+    for options in ([], ["--out", "-"], ["--quiet"]):
+        result = call("predict", "regression", "new.csv", *options)
+        assert result.exit_code == 0
+        assert result.stdout == (tmp_path / "out.csv").read_text()
+
+
+def test_columns_may_be_carried_along(call, new, tmp_path):
+    assert call("predict", "regression", "new.csv", "--out", "a.csv", "--keep", "id", "--keep", "x").exit_code == 0
+    assert call("predict", "regression", "new.csv", "--out", "b.csv", "--keep-all").exit_code == 0
+    a, b = pd.read_csv(tmp_path / "a.csv"), pd.read_csv(tmp_path / "b.csv")
+    assert list(a.columns) == ["id", "x", *OF_NUMBERS]
+    assert list(b.columns) == ["x", "z", "colour", "id", *OF_NUMBERS]
+    pd.testing.assert_frame_equal(a[["id", "x"]], new[["id", "x"]], check_exact=True)
+    pd.testing.assert_frame_equal(a, b[list(a.columns)])
+
+
+def test_bounds_have_the_level_that_is_asked_for(call, new, tmp_path):
+    result = call("predict", "regression", "new.csv", "--out", "out.csv", "--level", 0.5)
+    assert result.exit_code == 0, result.output
+    assert_close(pd.read_csv(tmp_path / "out.csv"), expected("regression", new, 0.5))
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".csv.gz"])
+def test_formats_go_in_and_out(call, new, tmp_path, suffix):
+    pytest.importorskip("pyarrow")
+    new.to_parquet(tmp_path / "new.parquet")
+    with gzip.open(tmp_path / "new.csv.gz", "wt") as stream:
+        new.to_csv(stream, index=False)
+    result = call("predict", "classification", f"new{suffix}", "--out", f"out{suffix}", "--keep", "id")
+    assert result.exit_code == 0, result.output
+    out = tmp_path / f"out{suffix}"
+    written = pd.read_parquet(out) if suffix == ".parquet" else pd.read_csv(out)
+    assert written.pop("id").tolist() == new["id"].tolist()
+    assert_close(written, expected("classification", new))
+
+
+def test_pieces_change_nothing(call, new, tmp_path, monkeypatch):
+    new.assign(colour="mauve").to_csv("new.csv", index=False)
+    whole = call("predict", "regression", "new.csv", "--keep", "id")
+    monkeypatch.setattr(predictions, "_MOST_ROWS", 7)
+    pieces = call("predict", "regression", "new.csv", "--keep", "id")
+    assert pieces.exit_code == 0
+    assert pieces.stdout == whole.stdout
+    ignored, unseen = pieces.stderr.splitlines()
+    assert ignored == "note: Ignored, because training had no such column: 'id'. The same in 3 later pieces of the table."
+    assert "'colour' (7 rows, such as 'mauve'). The same in 3 later pieces" in unseen
+    assert "'colour' (25 rows, such as 'mauve')" in whole.stderr
+
+
+def test_json_describes_the_file(call, new, tmp_path):
+    result = call("predict", "regression", "new.csv", "--out", "out.csv", "--json", "--keep", "id")
+    assert result.exit_code == 0, result.output
+    printed = json.loads(result.stdout)
+    assert printed == {
+        "out": "out.csv",
+        "rows": 25,
+        "columns": ["id", *OF_NUMBERS],
+        "notes": ["Ignored, because training had no such column: 'id'."],
+    }
+    no_room = call("predict", "regression", "new.csv", "--json")
+    assert no_room.exit_code == 2
+    assert "--json needs --out" in no_room.stderr
+
+
+def test_order_of_columns_and_the_target_do_not_matter(call, runs, tmp_path):
+    frame = table(25)
+    frame.to_csv("new.csv", index=False)
+    frame[[TARGET, "colour", "z", "x"]].assign(**{TARGET: "?"}).to_csv("turned.csv", index=False)
+    straight, turned = call("predict", "regression", "new.csv"), call("predict", "regression", "turned.csv")
+    assert straight.exit_code == turned.exit_code == 0
+    assert straight.stdout == turned.stdout
+    assert turned.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda frame: frame.drop(columns="z"), "the column 'z' is missing, which training had"),
+        (lambda frame: frame.rename(columns={"colour": "Color"}), "did you mean 'Color'?"),
+        (lambda frame: frame.assign(x="red"), "held numbers in training"),
+        (lambda frame: frame[:0], "holds a header but no rows"),
+    ],
+    ids=["missing", "renamed", "swapped", "empty"],
+)
+def test_rows_that_do_not_fit_are_refused(call, runs, tmp_path, change, words):
+    change(table(25)).to_csv("new.csv", index=False)
+    (tmp_path / "out.csv").write_text("mine")
+    result = call("predict", "regression", "new.csv", "--out", "out.csv")
+    assert result.exit_code == 1
+    assert words in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert result.stdout == ""
+    assert (tmp_path / "out.csv").read_text() == "mine"
+    assert not list(tmp_path.glob(".*"))
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["nowhere", "new.csv"], "is a folder that credo saved?"),
+        (["new.csv", "new.csv"], "credo"),
+        (["regression", "nowhere.csv"], "nowhere.csv does not exist"),
+        (["regression", "new.csv", "--keep", "nam"], "unknown column to keep 'nam'"),
+        (["regression", "new.csv", "--out", "new.csv"], "is the file that is read"),
+        (["regression", "new.csv", "--out", "regression"], "is a folder"),
+        (["regression", "new.csv", "--out", "new.csv/out.csv"], "cannot be written"),
+    ],
+)
+def test_what_is_wrong_is_one_sentence(call, new, words, sentence):
+    result = call("predict", *words)
+    assert result.exit_code == 1
+    assert sentence.replace("is a folder that", "a folder that") in result.stderr
+    assert result.stderr.splitlines()[-1].startswith("credo: ")
+    assert "Traceback" not in result.stderr
+    assert result.stdout == ""
+
+
+def test_kept_columns_may_not_be_mistaken_for_predictions(call, new, tmp_path):
+    new.rename(columns={"id": "mean"}).to_csv("new.csv", index=False)
+    result = call("predict", "regression", "new.csv", "--keep", "mean")
+    assert result.exit_code == 1
+    assert "mistaken for predictions, 'mean'" in result.stderr
+
+
+def test_an_interrupt_leaves_the_file_as_it_was(call, new, tmp_path, monkeypatch):
+    given = iter([predictions.to_frame])
+
+    def second_time_interrupted(*args):
+        to_frame = next(given, None)
+        if to_frame is None:
+            raise KeyboardInterrupt
+        return to_frame(*args)
+
+    (tmp_path / "out.csv").write_text("mine")
+    monkeypatch.setattr(predictions, "_MOST_ROWS", 7)
+    monkeypatch.setattr(predictions, "to_frame", second_time_interrupted)
+    result = call("predict", "regression", "new.csv", "--out", "out.csv")
+    assert (result.exit_code, result.output) == (130, "")
+    assert (tmp_path / "out.csv").read_text() == "mine"
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_a_reader_that_leaves_is_no_disaster(new, tmp_path):
+    """As in ``credo predict run new.csv | head -1``."""
+    pd.concat([new] * 400).to_csv(tmp_path / "new.csv", index=False)
+    command = [sys.executable, "-c", "from credo.cli import main; main()", "predict", "regression", "new.csv"]
+    with subprocess.Popen(
+        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        first = process.stdout.readline()
+        process.stdout.close()
+        said = process.stderr.read()
+    assert first == ",".join(OF_NUMBERS) + "\n"
+    assert "Traceback" not in said

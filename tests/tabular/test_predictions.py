@@ -1,0 +1,146 @@
+"""Predictions as columns: what they mean, what they are called, and how files of them are made."""
+
+from __future__ import annotations
+
+import math
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from credo.calibration import SplitConformal
+from credo.errors import InputError
+from credo.predictive.categorical import CategoricalComponents
+from credo.predictive.classes import ClassPredictive
+from credo.predictive.gaussian import GaussianComponents
+from credo.predictive.real import RealPredictive
+from credo.tabular import Classifier, Regressor, predictions
+from credo.tabular.predictions import column_names, predict_source, rows_at_once, to_frame, true_values
+from credo.tabular.sources import open_source
+from credo.tabular.targets import ClassTarget, RegressionTarget
+
+QUANTITY = RegressionTarget("price", mean=10.0, scale=2.0)
+
+
+def gaussian(draws=50, rows=7):
+    stream = torch.Generator().manual_seed(0)
+    mean, log_variance = (torch.randn(draws, rows, generator=stream, dtype=torch.float64) for _ in range(2))
+    return RealPredictive(GaussianComponents(mean, log_variance))
+
+
+def categorical(classes=3, draws=50, rows=7):
+    logits = torch.randn(draws, rows, classes, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    return ClassPredictive(CategoricalComponents(logits.log_softmax(-1)))
+
+
+def test_quantities_have_standard_deviations_that_add_up_in_squares():
+    p = gaussian()
+    frame = to_frame(p, QUANTITY, level=0.8)
+    assert list(frame.columns) == column_names(QUANTITY) == ["mean", "std", "epistemic", "aleatoric", "lower", "upper"]
+    np.testing.assert_allclose(frame["mean"], p.mean)
+    np.testing.assert_allclose(frame["std"], p.std)
+    np.testing.assert_allclose(frame["std"] ** 2, frame["epistemic"] ** 2 + frame["aleatoric"] ** 2)
+    np.testing.assert_allclose(p.cdf(torch.tensor(frame["upper"])) - p.cdf(torch.tensor(frame["lower"])), 0.8)
+
+
+def test_calibrated_intervals_are_the_ones_shown():
+    p = SplitConformal(scores=[3.0] * 40)(gaussian())
+    frame = to_frame(p, QUANTITY)
+    np.testing.assert_allclose(frame["upper"] - frame["mean"], 3.0 * frame["std"])
+
+
+@pytest.mark.parametrize(
+    ("labels", "names"),
+    [
+        (np.array(["a b", "p_c", "é"]), ["p_a b", "p_p_c", "p_é"]),
+        (np.array([1, 2, 30]), ["p_1", "p_2", "p_30"]),
+        (np.array([1.0, 2.0, 30.0]), ["p_1", "p_2", "p_30"]),
+    ],
+)
+def test_classes_have_probabilities_by_their_names(labels, names):
+    p = categorical()
+    target = ClassTarget("kind", labels)
+    frame = to_frame(p, target)
+    assert list(frame.columns) == column_names(target) == ["class", *names, "entropy", "mutual_information"]
+    assert frame["class"].tolist() == labels[p.mean.argmax(-1)].tolist()
+    np.testing.assert_allclose(frame[names].sum(axis=1), 1.0)
+    np.testing.assert_allclose(frame["entropy"], p.entropy)
+    np.testing.assert_allclose(frame["mutual_information"], p.mutual_information)
+    assert (frame["mutual_information"] <= math.log(3)).all()
+
+
+def test_true_values_are_in_the_terms_of_the_prediction():
+    y = pd.Series(["12", "8.5"], name="price")
+    # z is stored in float32: 2⁻²⁴ of it, in the units of the target.
+    np.testing.assert_allclose(true_values(QUANTITY, y), [12.0, 8.5], atol=2.0 * 2.0**-24)
+    assert true_values(ClassTarget("kind", np.array([3, 5])), pd.Series([5.0, 3.0])).tolist() == [1, 0]
+
+
+@pytest.fixture(scope="module")
+def model():
+    stream = np.random.default_rng(0)
+    frame = pd.DataFrame({"x": stream.normal(size=40), "kind": ["a", "b"] * 20})
+    return Regressor("map", epochs=1, random_state=0).fit(frame, pd.Series(stream.normal(size=40), name="y"))
+
+
+@pytest.fixture
+def source(tmp_path):
+    """Ten rows, whose kinds training did not have, but for the last."""
+    kinds = ["c", "c", "d", "d", "d", "e", "e", "e", "e", "a"]
+    frame = pd.DataFrame({"id": range(10), "x": np.linspace(-1.0, 1.0, 10), "kind": kinds, "y": 0.0})
+    frame.to_csv(tmp_path / "new.csv", index=False)
+    return open_source(tmp_path / "new.csv")
+
+
+def test_a_file_is_predicted_piece_by_piece(model, source, monkeypatch):
+    monkeypatch.setattr(predictions, "_MOST_ROWS", 3)
+    with pytest.warns(UserWarning) as caught:
+        pieces = list(predict_source(model, source, keep=["id"]))
+    assert [len(piece) for piece in pieces] == [3, 3, 3, 1]
+    frame = pd.concat(pieces, ignore_index=True)
+    assert frame.pop("id").tolist() == list(range(10))
+    with pytest.warns(UserWarning):
+        whole = to_frame(model.predict_dist(source.read()), model.target_)
+    pd.testing.assert_frame_equal(frame, whole, rtol=1e-12)
+    said = [str(warning.message) for warning in caught]
+    assert len(said) == 2
+    assert said[0].endswith("no such column: 'id'. The same in 3 later pieces of the table.")
+    assert said[1].endswith("'kind' (3 rows, such as 'c', 'd'). The same in 2 later pieces of the table.")
+
+
+def test_a_file_in_one_piece_is_noted_as_it_is(model, source):
+    with pytest.warns(UserWarning) as caught:
+        list(predict_source(model, source))
+    assert [str(w.message).endswith("table.") for w in caught] == [False, False]
+
+
+def test_warnings_of_others_are_not_swallowed(model, source, monkeypatch):
+    def encode(self, frame):
+        warnings.warn("soon gone", DeprecationWarning, stacklevel=2)
+
+    monkeypatch.setattr("credo.tabular.columns.Columns.encode", encode)
+    with pytest.raises(DeprecationWarning, match="soon gone"):
+        list(predict_source(model, source))
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"keep": ["ID"]}, "unknown column to keep 'ID'"),
+        ({"level": 1.0}, "level must lie between 0 and 1"),
+    ],
+)
+def test_what_cannot_be_done_is_said_at_once(model, source, options, words):
+    with pytest.raises(InputError, match=words):
+        predict_source(model, source, **options)
+
+
+def test_many_classes_make_small_pieces(model):
+    assert rows_at_once(model) == predictions._MOST_ROWS
+    many = Classifier(samples=100)
+    many.target_ = ClassTarget("y", np.arange(1000))
+    assert rows_at_once(many) == 2**22 // 100_000
+    many.target_ = ClassTarget("y", np.arange(10**6))
+    assert rows_at_once(many) == 1
