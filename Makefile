@@ -19,6 +19,7 @@ demo: setup
 	$(BIN)/credo demo --out demo
 
 test: setup
+	scripts/setup-browser
 	$(BIN)/python -m pytest -n $(WORKERS)
 
 slow: setup

@@ -52,7 +52,7 @@ __all__ = [
     "load",
 ]
 
-_ON_DEMAND = ("calibration", "experiments", "metrics", "plots", "tabular", "testing")
+_ON_DEMAND = ("calibration", "experiments", "metrics", "plots", "report", "tabular", "testing")
 _FROM_TABULAR = ("Classifier", "Regressor")
 
 

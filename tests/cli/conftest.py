@@ -13,6 +13,7 @@ from credo import cli
 from credo.tabular.runs import fit_run
 from tabular.hostile import TARGET
 
+
 @pytest.fixture
 def call(monkeypatch, tmp_path):
     """Calls a command in an empty folder."""

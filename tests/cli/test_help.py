@@ -32,7 +32,8 @@ def test_a_command_without_its_arguments_is_a_usage_error(call, command):
 
 
 @pytest.mark.parametrize(
-    ("error", "code", "said"), [(InputError("x must be y."), 1, "credo: x must be y.\n"), (KeyboardInterrupt(), 130, "")]
+    ("error", "code", "said"),
+    [(InputError("x must be y."), 1, "credo: x must be y.\n"), (KeyboardInterrupt(), 130, "")],
 )
 def test_endings_are_the_same_for_all(call, monkeypatch, error, code, said):
     def fail(path):

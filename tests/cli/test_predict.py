@@ -97,7 +97,9 @@ def test_pieces_change_nothing(call, new, tmp_path, monkeypatch):
     assert pieces.exit_code == 0
     assert pieces.stdout == whole.stdout
     ignored, unseen = pieces.stderr.splitlines()
-    assert ignored == "note: Ignored, because training had no such column: 'id'. The same in 3 later pieces of the table."
+    assert (
+        ignored == "note: Ignored, because training had no such column: 'id'. The same in 3 later pieces of the table."
+    )
     assert "'colour' (7 rows, such as 'mauve'). The same in 3 later pieces" in unseen
     assert "'colour' (25 rows, such as 'mauve')" in whole.stderr
 
@@ -199,9 +201,7 @@ def test_a_reader_that_leaves_is_no_disaster(new, tmp_path):
     """As in ``credo predict run new.csv | head -1``."""
     pd.concat([new] * 400).to_csv(tmp_path / "new.csv", index=False)
     command = [sys.executable, "-c", "from credo.cli import main; main()", "predict", "regression", "new.csv"]
-    with subprocess.Popen(
-        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         first = process.stdout.readline()

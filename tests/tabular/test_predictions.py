@@ -96,12 +96,12 @@ def source(tmp_path):
 
 def test_a_file_is_predicted_piece_by_piece(model, source, monkeypatch):
     monkeypatch.setattr(predictions, "_MOST_ROWS", 3)
-    with pytest.warns(UserWarning) as caught:
+    with pytest.warns(UserWarning, match="The same in") as caught:
         pieces = list(predict_source(model, source, keep=["id"]))
     assert [len(piece) for piece in pieces] == [3, 3, 3, 1]
     frame = pd.concat(pieces, ignore_index=True)
     assert frame.pop("id").tolist() == list(range(10))
-    with pytest.warns(UserWarning):
+    with pytest.warns(UserWarning, match="Ignored|count as other"):
         whole = to_frame(model.predict_dist(source.read()), model.target_)
     pd.testing.assert_frame_equal(frame, whole, rtol=1e-12)
     said = [str(warning.message) for warning in caught]
@@ -111,9 +111,9 @@ def test_a_file_is_predicted_piece_by_piece(model, source, monkeypatch):
 
 
 def test_a_file_in_one_piece_is_noted_as_it_is(model, source):
-    with pytest.warns(UserWarning) as caught:
+    with pytest.warns(UserWarning, match="such column|such as") as caught:
         list(predict_source(model, source))
-    assert [str(w.message).endswith("table.") for w in caught] == [False, False]
+    assert not any("The same in" in str(warning.message) for warning in caught)
 
 
 def test_warnings_of_others_are_not_swallowed(model, source, monkeypatch):

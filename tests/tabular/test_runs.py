@@ -12,7 +12,19 @@ import torch
 import credo
 from credo.errors import InputError, LoadError
 from credo.tabular.predictions import to_frame
-from credo.tabular.runs import FILES, Run, choose_task, evaluate, fit_run, labelled, load_model, open_run, without
+from credo.tabular.runs import (
+    FILES,
+    ROWS_WORTH_THREADS,
+    Run,
+    choose_task,
+    evaluate,
+    few_threads,
+    fit_run,
+    labelled,
+    load_model,
+    open_run,
+    without,
+)
 from tabular.hostile import TARGET, good_columns
 
 
@@ -74,7 +86,7 @@ def test_cells_of_every_kind_mean_the_same_after_the_folder(tmp_path):
         day=pd.date_range("2024-01-01", periods=60, tz="Europe/Berlin"),
         text=['a, "b"', "c\nd", " NA"] * 20,
     )
-    with pytest.warns(UserWarning):
+    with pytest.warns(UserWarning, match="."):
         run = fit_run(given, TARGET, method="map", epochs=1)
     run.save(tmp_path / "run")
     x, back = (labelled(f, TARGET).X for f in (run.holdout, open_run(tmp_path / "run").holdout))
@@ -186,8 +198,23 @@ def test_only_models_of_tables_are_opened(run, tmp_path):
         load_model(tmp_path / "nothing")
     run.model.save(tmp_path / "model")
     assert isinstance(load_model(tmp_path / "model"), credo.Regressor)
-    with pytest.raises(LoadError, match="run.json does not exist"):
+    with pytest.raises(LoadError, match=r"run\.json does not exist"):
         open_run(tmp_path / "model")
+
+
+def test_small_tables_are_learnt_on_one_thread():
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        with few_threads(1000):
+            assert torch.get_num_threads() == 1
+        with few_threads(ROWS_WORTH_THREADS):
+            assert torch.get_num_threads() == 2
+        with pytest.raises(RuntimeError), few_threads(1000):
+            raise RuntimeError
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize("content", [{}, {"scores": []}])

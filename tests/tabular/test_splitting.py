@@ -59,9 +59,7 @@ def test_folds_make_up_all_rows(rows, count, seed):
     assert max(map(len, parts)) - min(map(len, parts)) <= 1
 
 
-@given(
-    sizes=st.lists(st.integers(2, 20), min_size=2, max_size=6), count=st.integers(2, 10), seed=st.integers(0, 100)
-)
+@given(sizes=st.lists(st.integers(2, 20), min_size=2, max_size=6), count=st.integers(2, 10), seed=st.integers(0, 100))
 def test_no_class_lies_in_one_fold_alone(sizes, count, seed):
     classes = np.random.default_rng(seed).permutation(np.repeat(np.arange(len(sizes)), sizes))
     if count > max(sizes):

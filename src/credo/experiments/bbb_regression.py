@@ -25,9 +25,10 @@ import torch
 
 import credo
 from credo import metrics
+from credo._threads import one_thread
 from credo.architectures import MLP
 from credo.datasets import Curve, blundell_curve
-from credo.experiments.recipe import Recipe, one_thread
+from credo.experiments.recipe import Recipe
 from credo.experiments.registry import Effort, Result, Row, Setting, experiment
 from credo.plots.style import ALEATORIC, DATA, EPISTEMIC, MUTED, TRUTH
 from credo.seeding import derive

@@ -19,9 +19,10 @@ from torch import Tensor, nn
 
 import credo
 from credo import metrics, plots
+from credo._threads import one_thread
 from credo.architectures import MLP
 from credo.datasets import letters, load_digits, rotate
-from credo.experiments.recipe import Recipe, one_thread
+from credo.experiments.recipe import Recipe
 from credo.experiments.registry import Effort, Result, Row, Setting, experiment
 
 if TYPE_CHECKING:

@@ -17,9 +17,10 @@ from torch import Tensor
 
 import credo
 from credo import metrics, plots
+from credo._threads import one_thread
 from credo.architectures import MLP
 from credo.datasets import Curve, sine_with_gap
-from credo.experiments.recipe import Recipe, one_thread
+from credo.experiments.recipe import Recipe
 from credo.experiments.registry import Effort, Result, Row, Setting, experiment
 from credo.plots.style import MUTED, TRUTH
 from credo.seeding import derive

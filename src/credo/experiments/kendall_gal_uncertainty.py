@@ -42,10 +42,11 @@ import torch
 from torch import Tensor, nn
 
 import credo
+from credo._threads import one_thread
 from credo.architectures import MLP
 from credo.datasets import available, heteroscedastic_sine, letters, load_digits
 from credo.datasets.files import uci
-from credo.experiments.recipe import Recipe, one_thread
+from credo.experiments.recipe import Recipe
 from credo.experiments.registry import Effort, Result, Row, Setting, experiment
 from credo.plots.style import ALEATORIC, EPISTEMIC
 from credo.seeding import derive

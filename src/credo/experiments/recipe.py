@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,17 +12,6 @@ from torch import Tensor
 
 if TYPE_CHECKING:
     from credo.methods.base import Method
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Run torch on one thread: for small networks threads cost more than they bring, far more on a busy machine."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from credo import calibration
+from credo._threads import one_thread
 from credo.errors import InputError, UnsupportedError, unknown_name
 from credo.likelihoods import Likelihood
 from credo.methods.base import Method, Predictor
@@ -34,6 +35,7 @@ _INITIAL, _SPLIT, _TRAINING, _DRAWS = range(4)
 _FEWEST_TO_STOP_BY = 40  # a tenth of fewer rows says nothing about when to stop
 _SMALLEST_HOLDOUT = 4
 _ROWS_AT_ONCE = 10_000
+_WORTH_THREADS = 2**24  # products in a step, from which on threads gain more than they cost
 
 
 def _can_carry_over(estimator: TableEstimator) -> bool:
@@ -286,16 +288,18 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
                 "monitor": "log_likelihood",
                 "patience": max(plan.epochs // 5, 5),
             }
-        model.fit(
-            (features[rows], targets[rows]),
-            epochs=plan.epochs,
-            batch_size=plan.batch_size,
-            lr=plan.lr,
-            seed=derive(self.seed_, _TRAINING),
-            device=self.device,
-            progress=self.progress,
-            **options,
-        )
+        weights = sum(parameter.numel() for parameter in model.parameters())
+        with one_thread(weights * plan.batch_size < _WORTH_THREADS):
+            model.fit(
+                (features[rows], targets[rows]),
+                epochs=plan.epochs,
+                batch_size=plan.batch_size,
+                lr=plan.lr,
+                seed=derive(self.seed_, _TRAINING),
+                device=self.device,
+                progress=self.progress,
+                **options,
+            )
         # In double precision a row's prediction is the same, to the last digit shown, whatever rows are beside it.
         self.model_ = model.double()
 

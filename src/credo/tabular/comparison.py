@@ -28,7 +28,7 @@ from credo.tabular.classifier import Classifier
 from credo.tabular.columns import Columns
 from credo.tabular.predictions import true_values
 from credo.tabular.regressor import Regressor
-from credo.tabular.runs import score_record
+from credo.tabular.runs import few_threads, score_record
 from credo.tabular.splitting import folds as split
 from credo.tabular.targets import ClassTarget, RegressionTarget, Task, known_rows
 from credo.tabular.wording import listed, quoted
@@ -160,7 +160,7 @@ class Comparison:
                 f"ahead of {' and '.join(rivals)}."
             )
         else:
-            opening = f"{best.title} predicts best, by more than chance would make."
+            opening = f"{best.title} predicts best, beyond what chance explains."
         return (
             f"{opening} Behind it in mean log likelihood, in nats a row: {'; '.join(map(str, gaps))} "
             f"(± standard error of the paired differences over {self.n_rows:,} rows)."
@@ -263,7 +263,7 @@ def _cross_validate(
     for k, part in enumerate(parts):
         progress(f"{title}, fold {k + 1} of {len(parts)}")
         training, test = rows.iloc[np.delete(np.arange(len(rows)), part)], rows.iloc[part]
-        with _notes_said_before():
+        with _notes_said_before(), few_threads(len(rows)):
             estimator.fit(training.drop(columns=target), training[target])
             pieces.append(estimator.predict_dist(test.drop(columns=target)))
     seconds = time.perf_counter() - start
