@@ -6,8 +6,8 @@
 Settings are chosen with ``--inside``, which never reads a test fold; the test folds are for one last run.
 
 References: J. M. Hernández-Lobato, R. P. Adams, "Probabilistic backpropagation for scalable learning of Bayesian neural
-networks", ICML 2015 (tables and splits). Y. Gal, Z. Ghahramani, "Dropout as a Bayesian approximation", ICML 2016, table 1
-(MC dropout).
+networks", ICML 2015 (tables and splits). Y. Gal, Z. Ghahramani, "Dropout as a Bayesian approximation", ICML 2016,
+table 1 (MC dropout).
 """
 
 from __future__ import annotations

@@ -69,6 +69,12 @@ def test_columns_may_be_carried_along(call, new, tmp_path):
     pd.testing.assert_frame_equal(a, b[list(a.columns)])
 
 
+def test_carried_cells_stay_as_they_are_written(call, new, tmp_path):
+    new.assign(id=[f"{k:03d}" for k in range(len(new))]).to_csv(tmp_path / "coded.csv", index=False)
+    assert call("predict", "regression", "coded.csv", "--out", "a.csv", "--keep", "id").exit_code == 0
+    assert (tmp_path / "a.csv").read_text().splitlines()[1].startswith("000,")
+
+
 def test_bounds_have_the_level_that_is_asked_for(call, new, tmp_path):
     result = call("predict", "regression", "new.csv", "--out", "out.csv", "--level", 0.5)
     assert result.exit_code == 0, result.output

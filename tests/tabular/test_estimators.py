@@ -136,7 +136,7 @@ def test_columns_go_by_name_and_unknown_ones_are_spoken_of(fitted):
     np.testing.assert_array_equal(fitted.predict(frame[frame.columns[::-1]]), expected)
     with pytest.warns(UserWarning, match="shoe"):
         np.testing.assert_array_equal(fitted.predict(frame.assign(shoe=42.0)), expected)
-    with pytest.raises(InputError, match="'age'.*did you mean 'Age'"):
+    with pytest.raises(InputError, match=r"'age'.*did you mean 'Age'"):
         fitted.predict(frame.rename(columns={"age": "Age"}))
     with pytest.warns(UserWarning, match="Atlantis"):
         fitted.predict(frame.assign(town="Atlantis"))
@@ -203,7 +203,7 @@ def test_regression_is_calibrated_on_rows_held_out_of_training(calibrate):
 
 
 def test_later_rows_sharpen_the_posterior_and_old_rows_are_remembered():
-    """On a straight line, a second half of the data must halve the epistemic variance or so, where the first half was."""
+    """On a straight line, a second half of the data must halve the epistemic variance or so."""
     rng = np.random.default_rng(0)
     x = rng.uniform(-1.0, 1.0, (400, 1))
     y = 2.0 * x[:, 0] + rng.normal(0.0, 0.5, 400)
@@ -222,7 +222,7 @@ def test_partial_fit_is_offered_where_there_is_a_posterior_to_carry_over():
     assert hasattr(credo.Regressor("bbb"), "partial_fit")
     assert not hasattr(credo.Regressor("map"), "partial_fit")
     with pytest.raises(AttributeError) as raised:
-        credo.Regressor("map").partial_fit
+        _ = credo.Regressor("map").partial_fit
     assert isinstance(raised.value.__cause__, UnsupportedError)
 
 
@@ -232,6 +232,26 @@ def test_classes_that_come_later_can_be_announced():
     model.partial_fit(x[:60], y[:60], classes=[0, 1, 2]).partial_fit(x[60:], y[60:])
     assert model.predict_proba(x).shape == (150, 3)
     assert model.score(x, y) > 0.6
+
+
+def test_small_networks_train_on_one_thread_and_the_number_returns(monkeypatch):
+    seen, fit = [], credo.MAP.fit
+
+    def watched(model, *data, **options):
+        seen.append(torch.get_num_threads())
+        return fit(model, *data, **options)
+
+    monkeypatch.setattr(credo.MAP, "fit", watched)
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        x, y = load_diabetes(return_X_y=True)
+        credo.Regressor("map", **QUICK).fit(x[:40], y[:40])
+        credo.Regressor("map", hidden=(4096, 64), epochs=1, random_state=0).fit(x[:40], y[:40])
+        assert seen == [1, 2]
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_works_inside_scikit_learns_tools():

@@ -14,11 +14,9 @@ from credo.errors import InputError, LoadError
 from credo.tabular.predictions import to_frame
 from credo.tabular.runs import (
     FILES,
-    ROWS_WORTH_THREADS,
     Run,
     choose_task,
     evaluate,
-    few_threads,
     fit_run,
     labelled,
     load_model,
@@ -200,21 +198,6 @@ def test_only_models_of_tables_are_opened(run, tmp_path):
     assert isinstance(load_model(tmp_path / "model"), credo.Regressor)
     with pytest.raises(LoadError, match=r"run\.json does not exist"):
         open_run(tmp_path / "model")
-
-
-def test_small_tables_are_learnt_on_one_thread():
-    before = torch.get_num_threads()
-    try:
-        torch.set_num_threads(2)
-        with few_threads(1000):
-            assert torch.get_num_threads() == 1
-        with few_threads(ROWS_WORTH_THREADS):
-            assert torch.get_num_threads() == 2
-        with pytest.raises(RuntimeError), few_threads(1000):
-            raise RuntimeError
-        assert torch.get_num_threads() == 2
-    finally:
-        torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize("content", [{}, {"scores": []}])

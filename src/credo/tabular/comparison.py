@@ -28,7 +28,7 @@ from credo.tabular.classifier import Classifier
 from credo.tabular.columns import Columns
 from credo.tabular.predictions import true_values
 from credo.tabular.regressor import Regressor
-from credo.tabular.runs import few_threads, score_record
+from credo.tabular.runs import score_record
 from credo.tabular.splitting import folds as split
 from credo.tabular.targets import ClassTarget, RegressionTarget, Task, known_rows
 from credo.tabular.wording import listed, quoted
@@ -263,7 +263,7 @@ def _cross_validate(
     for k, part in enumerate(parts):
         progress(f"{title}, fold {k + 1} of {len(parts)}")
         training, test = rows.iloc[np.delete(np.arange(len(rows)), part)], rows.iloc[part]
-        with _notes_said_before(), few_threads(len(rows)):
+        with _notes_said_before():
             estimator.fit(training.drop(columns=target), training[target])
             pieces.append(estimator.predict_dist(test.drop(columns=target)))
     seconds = time.perf_counter() - start

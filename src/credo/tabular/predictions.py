@@ -85,7 +85,7 @@ def predict_source(
         raise InputError(
             f"kept columns would be mistaken for predictions, {listed(taken)}: rename them, or keep others"
         )
-    return _predict_pieces(model, source.pieces(rows_at_once(model)), level, list(dict.fromkeys(keep)))
+    return _predict_pieces(model, source.pieces(rows_at_once(model), as_text=keep), level, list(dict.fromkeys(keep)))
 
 
 def rows_at_once(model: TableEstimator) -> int:

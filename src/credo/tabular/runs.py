@@ -5,15 +5,13 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import numpy as np
 import pandas as pd
-import torch
 from numpy.typing import NDArray
 
 from credo import io
@@ -38,9 +36,6 @@ FILES = (io.TENSORS, io.CARD, HOLDOUT, RECORD, REPORT)
 
 PROOF = io.CARD
 """The one of them that tells a run from any other folder."""
-
-ROWS_WORTH_THREADS = 200_000
-"""From this many rows on, a batch has more than 500 of them (:meth:`credo.tabular.recipes.Plan.make`)."""
 
 TASKS = ("auto", "regression", "classification")
 
@@ -145,8 +140,7 @@ def fit_run(
         method, epochs=epochs, calibrate=calibrate, device=device, progress=progress, random_state=seed % 2**32
     )
     start = time.perf_counter()
-    with few_threads(len(training)):
-        model.fit(training.drop(columns=target), training[target])
+    model.fit(training.drop(columns=target), training[target])
     seconds = time.perf_counter() - start
     on_holdout = evaluate(model, labelled(held_out, target), seed=seed) if len(held_out) else []
     record = {
@@ -228,21 +222,6 @@ def choose_task(y: pd.Series, task: str = "auto") -> tuple[Task, str]:
     different = counted(known.nunique(), "different value")
     content = f"{_content(known, guess)}, {different} in {counted(len(known), 'row')}"
     return guess, f"because {quoted(y.name)} holds {content}"
-
-
-@contextmanager
-def few_threads(rows: int) -> Iterator[None]:
-    """Train on one thread, unless the table is so large that its batches are.
-
-    A step of a small network is shorter than it takes threads to meet. At best they gain nothing; where other programs
-    want the cores too, threads that wait for one another were measured to make training thirty times slower.
-    """
-    before = torch.get_num_threads()
-    try:
-        torch.set_num_threads(1 if rows < ROWS_WORTH_THREADS else before)
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def score_record(score: Score) -> dict[str, Any]:

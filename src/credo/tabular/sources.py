@@ -55,8 +55,13 @@ class Source(ABC):
         """All rows."""
 
     @abstractmethod
-    def pieces(self, rows: int) -> Iterator[pd.DataFrame]:
-        """All rows, at most ``rows`` at a time."""
+    def pieces(self, rows: int, as_text: Sequence[str] = ()) -> Iterator[pd.DataFrame]:
+        """All rows, at most ``rows`` at a time.
+
+        Args:
+            rows: the most rows of one piece.
+            as_text: columns whose cells, where the file holds text, stay as they are: ``007`` is not 7.
+        """
 
 
 def open_source(path: Path) -> Source:
@@ -98,10 +103,11 @@ class CsvSource(Source):
         self._check_count(len(frame))
         return frame
 
-    def pieces(self, rows: int) -> Iterator[pd.DataFrame]:
+    def pieces(self, rows: int, as_text: Sequence[str] = ()) -> Iterator[pd.DataFrame]:
         """All rows, at most ``rows`` at a time."""
         count = 0
-        with pd.read_csv(self._path, chunksize=rows, **self._options()) as reader:
+        text = dict.fromkeys(as_text, str)
+        with pd.read_csv(self._path, chunksize=rows, dtype=text, **self._options()) as reader:
             for frame in reader:
                 count += len(frame)
                 yield frame
@@ -226,7 +232,7 @@ class ParquetSource(Source):
             frame: pd.DataFrame = file.read().to_pandas()
         return frame.reset_index(drop=True)
 
-    def pieces(self, rows: int) -> Iterator[pd.DataFrame]:
+    def pieces(self, rows: int, as_text: Sequence[str] = ()) -> Iterator[pd.DataFrame]:
         """All rows, at most ``rows`` at a time."""
         with self._open(self._path) as file:
             for batch in file.iter_batches(batch_size=rows):
