@@ -75,6 +75,12 @@ def test_carried_cells_stay_as_they_are_written(call, new, tmp_path):
     assert (tmp_path / "a.csv").read_text().splitlines()[1].startswith("000,")
 
 
+def test_nothing_is_written_into_a_run(call, new, tmp_path):
+    result = call("predict", "regression", "new.csv", "--out", "regression/card.json")
+    assert result.exit_code == 1
+    assert "lies in the folder of the run" in result.stderr
+
+
 def test_bounds_have_the_level_that_is_asked_for(call, new, tmp_path):
     result = call("predict", "regression", "new.csv", "--out", "out.csv", "--level", 0.5)
     assert result.exit_code == 0, result.output

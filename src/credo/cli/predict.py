@@ -47,6 +47,8 @@ def predict(
             source = sources.open_source(data)
         if not to_stdout and out.exists() and out.samefile(data):
             raise InputError(f"{out} is the file that is read: write the predictions to another")
+        if not to_stdout and out.resolve().parent == run.resolve():
+            raise InputError(f"{out} lies in the folder of the run, which holds nothing else: choose another place")
         if device is not None:
             model.model_.to(device)
         kept = list(source.names) if keep_all else list(keep or ())

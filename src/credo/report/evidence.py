@@ -20,7 +20,7 @@ from credo.report.wording import cut
 from credo.tabular.base import TableEstimator
 from credo.tabular.columns import as_frame
 from credo.tabular.predictions import true_values
-from credo.tabular.targets import ClassTarget, known_rows
+from credo.tabular.targets import ClassTarget, RegressionTarget, known_rows
 from credo.tabular.wording import counted
 
 
@@ -50,6 +50,13 @@ class Evidence:
         """The names of the classes; none where the target is a number."""
         target = self.model.target_
         return [cut(label, 40) for label in target.classes] if isinstance(target, ClassTarget) else []
+
+    @property
+    def training_mean(self) -> float:
+        """What a model without columns would predict of a quantity."""
+        target = self.model.target_
+        assert isinstance(target, RegressionTarget)
+        return target.mean
 
     @cached_property
     def left_out(self) -> list[str]:

@@ -17,7 +17,7 @@ def title(evidence: Evidence) -> str:
 def headline(evidence: Evidence) -> str:
     """How good the predictions are, in the target's own unit."""
     forecast, classes = evidence.forecast, evidence.classes
-    return _of_classes(forecast, classes) if classes else _of_numbers(forecast)
+    return _of_classes(forecast, classes) if classes else _of_numbers(forecast, evidence.training_mean)
 
 
 def tiles(evidence: Evidence) -> list[Tile]:
@@ -26,9 +26,9 @@ def tiles(evidence: Evidence) -> list[Tile]:
     return _class_tiles(forecast) if forecast.is_of_classes else _number_tiles(forecast)
 
 
-def _of_numbers(forecast: Forecast) -> str:
+def _of_numbers(forecast: Forecast, training_mean: float) -> str:
     error = forecast.score("rmse").value
-    by_average = float((forecast.y - forecast.y.mean()).square().mean().sqrt())
+    by_average = float((forecast.y - training_mean).square().mean().sqrt())
     return (
         f"Typically off by {number(error, 2)} (RMSE {number(error)}; always predicting the mean would be off by "
         f"{number(by_average)}). {percent(LEVEL)} intervals cover {percent(forecast.score('coverage').value)} of "

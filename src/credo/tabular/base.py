@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
@@ -14,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.model_selection import train_test_split
-from sklearn.utils import Tags, check_consistent_length, check_random_state
+from sklearn.utils import Tags, check_consistent_length, check_random_state, column_or_1d
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -54,12 +56,13 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
     model_: Method
     calibrator_: calibration.Calibrator | None
     seed_: int
+    named_columns_: bool
 
     def __init__(
         self,
         method: str = "bbb",
         *,
-        hidden: Sequence[int] = (50, 50),
+        hidden: Sequence[int] | None = None,
         activation: str = "relu",
         epochs: int | None = None,
         batch_size: int | None = None,
@@ -93,22 +96,27 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
             X: a data frame with columns of any kind, or an array ``[N, D]``; values may be missing.
             y: the targets ``[N]``.
         """
+        with _as_before_on_failure(self):
+            return self._fit(X, y)
+
+    def _fit(self, X: Any, y: Any) -> Self:
         recipe = recipes.get(self.method)
         calibrator = self._new_calibrator()
         frame, y = self._check_training(X, y, reset=True)
+        self.named_columns_ = isinstance(frame, pd.DataFrame)
         self.seed_ = int(check_random_state(self.random_state).randint(2**31))
         self.target_ = self._learn_target(y)
         frame, y = _with_target(frame, y)
         self.columns_ = Columns.learn(frame)
         for note in self.notes_:
-            warnings.warn(note, UserWarning, stacklevel=2)
+            warnings.warn(note, UserWarning, stacklevel=3)
         features, targets = self.columns_.encode(frame), self._encode_target(y)
         training, held_out = self._split(len(targets), targets, calibrator)
         plan = recipes.Plan.make(len(training), self.epochs, self.batch_size, self.lr, recipe.effort)
         task = recipes.Task(
-            features.shape[1], *self._outputs(), tuple(self.hidden), activation=self.activation, plan=plan
+            features.shape[1], *self._outputs(plan), _widths(self.hidden, plan), activation=self.activation, plan=plan
         )
-        with torch.random.fork_rng():
+        with torch.random.fork_rng(devices=[]):
             torch.manual_seed(derive(self.seed_, _INITIAL))
             model = recipe.build(task, **(self.method_options or {}))
         self._train(model, features[training], targets[training], plan, recipe.stops_early)
@@ -130,15 +138,19 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
             y: their targets.
             classes: all classes that may ever come, for a classifier whose first rows do not hold them all.
         """
-        if not hasattr(self, "model_"):
+        with _as_before_on_failure(self):
+            if hasattr(self, "model_"):
+                return self._fit_further(X, y)
             self._announce_classes(classes)
-            return self.fit(X, y)
+            return self._fit(X, y)
+
+    def _fit_further(self, X: Any, y: Any) -> Self:
         carry_over = recipes.get(self.method).carry_over
         assert carry_over is not None
         frame, y = _with_target(*self._check_training(X, y, reset=False))
         features, targets = self.columns_.encode(frame), self._encode_target(y)
         plan = recipes.Plan.make(len(targets), self.epochs, self.batch_size, self.lr)
-        self._train(carry_over(self.model_.float()), features, targets, plan, stops_early=False)
+        self._train(carry_over(copy.deepcopy(self.model_).float()), features, targets, plan, stops_early=False)
         return self
 
     def predict_dist(self, X: Any) -> Predictive:
@@ -147,12 +159,12 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         Its mean, interval, quantiles, epistemic and aleatoric parts are those of :class:`credo.Predictive`; a row's
         prediction does not depend on the rows beside it.
         """
-        check_is_fitted(self)
+        check_is_fitted(self, "model_")
         return self._predict(self.columns_.encode(self._check_new(X)))
 
     def stream(self, tables: Iterable[Any]) -> Iterator[Predictive]:
         """:meth:`predict_dist` of one table after the other, in memory for one: for files larger than memory."""
-        check_is_fitted(self)
+        check_is_fitted(self, "model_")
         predictor = self._predictor()
         for table in tables:
             yield self._predict(self.columns_.encode(self._check_new(table)), predictor)
@@ -165,7 +177,7 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
     @property
     def history_(self) -> list[dict[str, float]]:
         """One entry an epoch of the training."""
-        check_is_fitted(self)
+        check_is_fitted(self, "model_")
         return self.model_.history
 
     def save(self, path: str | Path) -> None:
@@ -193,7 +205,7 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         """Encoded targets as :meth:`predict_dist` speaks of them, ``[N]``."""
 
     @abstractmethod
-    def _outputs(self) -> tuple[int, Likelihood]:
+    def _outputs(self, plan: recipes.Plan) -> tuple[int, Likelihood]:
         """How many numbers the network puts out, and what they mean."""
 
     @abstractmethod
@@ -218,6 +230,8 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         _, y = validate_data(self, X, y, reset=reset, skip_check_array=True)
         if y is None:
             raise InputError(f"{type(self).__name__} requires y to be passed, but the target y is None")
+        y = pd.Series(y) if isinstance(y, list | tuple) else y
+        y = column_or_1d(y, warn=True) if isinstance(y, np.ndarray) else y
         check_consistent_length(X, y)
         if len(X) < 2:
             raise InputError(f"a table to learn from needs 2 rows or more, got n_samples = {len(X)}")
@@ -225,8 +239,7 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
 
     def _check_new(self, X: Any) -> Any:
         """Rows to predict. Columns of a data frame go by name, those of an array by position."""
-        named = hasattr(self, "feature_names_in_")
-        if isinstance(X, pd.DataFrame) and named:
+        if isinstance(X, pd.DataFrame) and self.named_columns_:
             return X
         if isinstance(X, pd.DataFrame):
             warnings.warn(
@@ -268,10 +281,9 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
     ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
         """``rows`` without ``share`` of them, and those; classes in proportion where they are not too rare."""
         labels = targets[rows] if targets.dtype.kind == "i" else None
-        if labels is not None and (
-            np.unique(labels, return_counts=True)[1].min() < 2 or share < len(np.unique(labels))
-        ):
-            labels = None
+        if labels is not None:
+            counts = np.unique(labels, return_counts=True)[1]
+            labels = labels if counts.min() >= 2 and len(counts) <= min(share, len(rows) - share) else None
         seed = derive(self.seed_, _SPLIT) % 2**32
         kept, apart = train_test_split(rows, test_size=share, random_state=seed, stratify=labels)
         return kept, apart
@@ -322,6 +334,26 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         tags.input_tags.string = True
         tags.input_tags.categorical = True
         return tags
+
+
+@contextmanager
+def _as_before_on_failure(estimator: TableEstimator) -> Iterator[None]:
+    """Leave the estimator as it was, fitted or not, where something goes wrong."""
+    before = dict(estimator.__dict__)
+    try:
+        yield
+    except BaseException:
+        estimator.__dict__.clear()
+        estimator.__dict__.update(before)
+        raise
+
+
+def _widths(hidden: object, plan: recipes.Plan) -> tuple[int, ...]:
+    if hidden is None:
+        return recipes.WIDTHS_FOR_FEW_ROWS if plan.has_few_rows else recipes.WIDTHS
+    if not isinstance(hidden, Sequence) or isinstance(hidden, str):
+        raise InputError(f"hidden must be the widths of the hidden layers, such as (50, 50), got {hidden!r}")
+    return tuple(hidden)
 
 
 def _with_target(frame: Any, y: Any) -> tuple[Any, Any]:

@@ -15,6 +15,7 @@ from credo import calibration
 from credo.likelihoods import Categorical, Likelihood
 from credo.predictive import Predictive
 from credo.tabular.base import TableEstimator
+from credo.tabular.recipes import Plan
 from credo.tabular.targets import ClassTarget
 
 
@@ -74,7 +75,7 @@ class Classifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
     def _truth(self, targets: NDArray[Any]) -> Tensor:
         return torch.from_numpy(targets)
 
-    def _outputs(self) -> tuple[int, Likelihood]:
+    def _outputs(self, plan: Plan) -> tuple[int, Likelihood]:
         return len(self.target_.classes), Categorical()
 
     def _in_units(self, predictive: Predictive) -> Predictive:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,11 +13,15 @@ from sklearn.base import RegressorMixin
 from torch import Tensor
 
 from credo import calibration
+from credo.errors import unknown_name
 from credo.likelihoods import Gaussian, Likelihood
 from credo.predictive import Predictive
 from credo.predictive.real import RealPredictive
 from credo.tabular.base import TableEstimator
+from credo.tabular.recipes import Plan
 from credo.tabular.targets import RegressionTarget
+
+NOISES = ("auto", "heteroscedastic", "learned")
 
 
 class Regressor(RegressorMixin, TableEstimator):  # type: ignore[misc]
@@ -32,7 +36,9 @@ class Regressor(RegressorMixin, TableEstimator):  # type: ignore[misc]
     Args:
         method: ``"bbb"`` (Bayes by Backprop), ``"mc_dropout"``, ``"ensemble"`` (five networks) or ``"map"`` (one
             network, no epistemic part).
-        hidden: widths of the hidden layers.
+        noise: ``"heteroscedastic"``, a noise of its own for every row; ``"learned"``, one for all; or ``"auto"``, the
+            former from 200 rows on, because fewer cannot tell how the noise varies.
+        hidden: widths of the hidden layers; by default (50, 50), and (10,) for fewer than 200 rows.
         activation: between them, such as ``"relu"`` or ``"tanh"``.
         epochs: passes over the table; by default by its size (:meth:`credo.tabular.recipes.Plan.make`).
         batch_size: rows a step; by default by the size of the table.
@@ -58,6 +64,41 @@ class Regressor(RegressorMixin, TableEstimator):  # type: ignore[misc]
 
     target_: RegressionTarget
 
+    def __init__(
+        self,
+        method: str = "bbb",
+        *,
+        noise: str = "auto",
+        hidden: Sequence[int] | None = None,
+        activation: str = "relu",
+        epochs: int | None = None,
+        batch_size: int | None = None,
+        lr: float = 0.01,
+        samples: int = 100,
+        calibrate: str | None = None,
+        calibration_fraction: float = 0.2,
+        method_options: Mapping[str, Any] | None = None,
+        device: str | None = None,
+        progress: bool | None = False,
+        random_state: int | np.random.RandomState | None = None,
+    ) -> None:
+        super().__init__(
+            method,
+            hidden=hidden,
+            activation=activation,
+            epochs=epochs,
+            batch_size=batch_size,
+            lr=lr,
+            samples=samples,
+            calibrate=calibrate,
+            calibration_fraction=calibration_fraction,
+            method_options=method_options,
+            device=device,
+            progress=progress,
+            random_state=random_state,
+        )
+        self.noise = noise
+
     def predict(self, X: Any, return_std: bool = False) -> Any:
         """The mean of every row, ``[N]``; with ``return_std=True``, as scikit-learn has it, a pair (mean, std)."""
         predictive = self.predict_dist(X)
@@ -78,8 +119,11 @@ class Regressor(RegressorMixin, TableEstimator):  # type: ignore[misc]
     def _truth(self, targets: NDArray[Any]) -> Tensor:
         return torch.from_numpy(self.target_.unstandardise(targets[:, 0].astype(np.float64)))
 
-    def _outputs(self) -> tuple[int, Likelihood]:
-        return 2, Gaussian(noise="heteroscedastic")
+    def _outputs(self, plan: Plan) -> tuple[int, Likelihood]:
+        if self.noise not in NOISES:
+            raise unknown_name("noise", self.noise, NOISES)
+        varies = not plan.has_few_rows if self.noise == "auto" else self.noise == "heteroscedastic"
+        return (2, Gaussian(noise="heteroscedastic")) if varies else (1, Gaussian(noise="learned"))
 
     def _in_units(self, predictive: Predictive) -> Predictive:
         assert isinstance(predictive, RealPredictive)

@@ -153,12 +153,13 @@ def fit_run(
         "dropped": list(drop),
         "trained_rows": int(known_rows(training[target]).sum()),
         "held_out_rows": len(held_out),
+        "rows_held_out": [int(row) for row in apart],
         "seed": seed,
         "seconds": round(seconds, 2),
         "credo": __version__,
         "scores": [score_record(score) for score in on_holdout],
     }
-    return Run(model, held_out.reset_index(drop=True), record)
+    return Run(model, held_out, record)
 
 
 def open_run(path: str | Path) -> Run:
@@ -166,10 +167,13 @@ def open_run(path: str | Path) -> Run:
     folder = recover(path)
     model = load_model(folder)
     record = read_json(folder / RECORD)
-    if not {"source", "seed", "held_out_rows", "scores"} <= record.keys():
+    if not {"source", "seed", "held_out_rows", "rows_held_out", "scores"} <= record.keys():
         raise LoadError(f"{folder / RECORD} does not describe a run: it lacks some of its entries")
     holdout = read_table(folder / HOLDOUT, target=model.target_.name) if record["held_out_rows"] else pd.DataFrame()
-    return Run(model, holdout, record)
+    rows = record["rows_held_out"]
+    if not isinstance(rows, list) or len(rows) != len(holdout):
+        raise LoadError(f"{folder / HOLDOUT} does not hold the rows that {RECORD} speaks of: it was changed or cut off")
+    return Run(model, holdout.set_axis(rows, axis=0), record)
 
 
 def load_model(path: str | Path) -> TableEstimator:

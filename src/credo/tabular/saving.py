@@ -13,6 +13,7 @@ from credo._files import shortened, to_json
 from credo.calibration import Calibrator
 from credo.errors import LoadError
 from credo.methods.base import Method
+from credo.priors import Normal, to_config
 from credo.tabular.columns import Columns
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ def to_files(estimator: TableEstimator) -> dict[str, bytes]:
 
     check_is_fitted(estimator)
     card = {**io.describe(estimator.model_), SECTION: describe(estimator)}
+    _name_a_prior(card["config"])
     return {io.TENSORS: to_bytes(io.unique_tensors(estimator.model_)), io.CARD: to_json(card)}
 
 
@@ -41,7 +43,7 @@ def describe(estimator: TableEstimator) -> dict[str, Any]:
         "target": estimator.target_.config(),
         "calibrator": None if calibrator is None else calibrator.config(),
         "seed": estimator.seed_,
-        "named": hasattr(estimator, "feature_names_in_"),
+        "named": estimator.named_columns_,
     }
 
 
@@ -54,19 +56,29 @@ def restore(section: object, model: Method) -> TableEstimator:
         if not isinstance(section, Mapping):
             raise LoadError("it must be a JSON object")
         parameters = section["parameters"]
-        estimator = known[section["class"]](**(parameters | {"hidden": tuple(parameters["hidden"])}))
+        hidden = parameters["hidden"]
+        estimator = known[section["class"]](**(parameters | {"hidden": hidden and tuple(hidden)}))
         estimator.columns_ = Columns.from_config(section["columns"])
         estimator.target_ = estimator.restore_target(section["target"])
         calibrator = section["calibrator"]
         estimator.calibrator_ = None if calibrator is None else Calibrator.from_config(calibrator)
         estimator.seed_ = int(section["seed"])
         estimator.n_features_in_ = len(estimator.columns_.names)
-        if section["named"]:
+        estimator.named_columns_ = bool(section["named"])
+        if estimator.named_columns_:
             estimator.feature_names_in_ = np.array(estimator.columns_.names, dtype=object)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise LoadError(f"the card's description of the estimator is damaged: {shortened(repr(error))}") from error
     estimator.model_ = model
     return estimator
+
+
+def _name_a_prior(config: dict[str, Any]) -> None:
+    """Put a standard normal where JSON cannot hold the prior: further rows continue from the posterior, not from it."""
+    if "prior" in config and config["prior"] is None:
+        config["prior"] = to_config(Normal())
+    if isinstance(config.get("member"), dict):
+        _name_a_prior(config["member"])
 
 
 def _is_plain(value: object) -> bool:

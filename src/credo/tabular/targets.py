@@ -129,9 +129,12 @@ class ClassTarget:
         if len(classes) == 1:
             raise InputError(f"{_called(name)} holds one class only, {quoted(classes[0])}: at least two are needed")
         if len(classes) > max(2, len(labels) / 2):
+            advice = hint([str(label) for label in labels]) or (
+                "use regression (credo.Regressor) if it is a quantity, or choose another column"
+            )
             raise InputError(
-                f"{_called(name)} holds {len(classes):,} classes in {len(labels):,} rows, too many to learn from: use "
-                "regression (credo.Regressor) if it is a quantity, or choose another column"
+                f"{_called(name)} holds {len(classes):,} classes in {len(labels):,} rows, too many to learn from: "
+                f"{advice}"
             )
         lonely = [quoted(label) for label in classes[rows == 1]]
         if lonely:
