@@ -161,6 +161,7 @@ def test_classes_without_rows_are_named() -> None:
 def test_where_the_uncertainty_comes_from_is_a_hint() -> None:
     assert "80 %, is epistemic: more rows" in hints_of(cases.numbers(200, epistemic=0.8))
     assert "80 %, is aleatoric: more rows will not help much" in hints_of(cases.numbers(200, epistemic=0.2))
+    assert "50 % is epistemic and 50 % aleatoric: more rows" in hints_of(cases.numbers(200, epistemic=0.5))
     assert "no epistemic part" in hints_of(cases.numbers(200, epistemic=0.0))
     assert "no epistemic part" in hints_of(cases.classes(200))
 

@@ -17,6 +17,9 @@ from credo.report.page import Finding, Verdict
 from credo.report.wording import interval, name, number, percent, rows
 from credo.tabular.wording import counted, listed
 
+MOST = 0.6
+"""A part of the uncertainty that is larger than this is most of it."""
+
 SIGNIFICANCE = 0.01
 """How often each test may warn of predictions without fault."""
 
@@ -187,7 +190,12 @@ def _on_source(forecast: Forecast) -> Iterator[str]:
             "This method has no epistemic part: it does not know what it has not seen, and says nothing about rows "
             "unlike those of training."
         )
-    elif share > 0.5:
+    elif 1.0 - MOST < share < MOST:
+        yield (
+            f"Of the uncertainty, {percent(share)} is epistemic and {percent(1.0 - share)} aleatoric: more rows to "
+            "learn from would help, and so would better columns."
+        )
+    elif share >= MOST:
         yield f"Most of the uncertainty, {percent(share)}, is epistemic: more rows to learn from would help."
     else:
         yield (
