@@ -29,6 +29,7 @@ from credo.posteriors.base import Posterior
 from credo.priors import Prior
 
 TENSORS, CARD = "model.safetensors", "card.json"
+ESTIMATOR = "estimator"  # the section of a card that makes its model one of a table
 _FORMAT, _FORMAT_VERSION = "credo-run", 1
 _LARGEST_UNBACKED_SIZE = 4096
 
@@ -82,11 +83,11 @@ def load(
     put_tensors(model, tensors, str(folder / TENSORS))
     model.restore_training(card.get("training"))
     model.eval()
-    if "estimator" not in card:
+    if ESTIMATOR not in card:
         return model
     from credo.tabular.saving import restore
 
-    return restore(card["estimator"], model)
+    return restore(card[ESTIMATOR], model)
 
 
 def describe(model: Method) -> dict[str, Any]:

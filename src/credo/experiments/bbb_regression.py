@@ -94,7 +94,7 @@ def run(setting: Setting) -> Result:
             setting.report(recipe.name)
             method = recipe.train(
                 curve.x, curve.y, seed=setting.seed, effort=SHARE_OF_EPOCHS[setting.effort], device=setting.device
-            ).method
+            )
             on_grid, on_new = (
                 method.predict(x, samples=DRAWS[setting.effort], seed=setting.seed).cpu() for x in (curve.x_grid, new.x)
             )

@@ -102,7 +102,7 @@ def run(setting: Setting) -> Result:
                 seed=seed,
                 effort=SHARE_OF_EPOCHS[setting.effort],
                 device=setting.device,
-            ).method
+            )
             plain, turned, strange, turns[recipe.name] = (
                 method.predict(x, samples=DRAWS[setting.effort], seed=seed).cpu()
                 for x in (data.x_test, rotated, foreign, turning)

@@ -99,7 +99,7 @@ def run(setting: Setting) -> Result:
             setting.report(recipe.name)
             method = recipe.train(
                 curve.x, curve.y, seed=seed, effort=SHARE_OF_EPOCHS[setting.effort], device=setting.device
-            ).method
+            )
             on_data, in_gap, on_grid = (
                 method.predict(x, samples=DRAWS[setting.effort], seed=seed).cpu()
                 for x in (fresh.x, hidden_x, curve.x_grid)

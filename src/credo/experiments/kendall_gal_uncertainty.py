@@ -218,7 +218,7 @@ def _cells(task: Task, setting: Setting) -> Iterator[Cell]:
                 seed=setting.seed,
                 effort=SHARE_OF_EPOCHS[setting.effort] / share,  # as many steps as with all of the data
                 device=setting.device,
-            ).method
+            )
             for test, x in task.tests.items():
                 p = method.predict(x, samples=DRAWS[setting.effort], seed=setting.seed)
                 yield Cell(recipe.name, fraction, test, p.aleatoric.mean().item(), p.epistemic.mean().item())

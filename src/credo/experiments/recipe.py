@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -12,19 +11,6 @@ from torch import Tensor
 
 if TYPE_CHECKING:
     from credo.methods.base import Method
-
-
-@dataclass(frozen=True)
-class Trained:
-    """A trained method.
-
-    Attributes:
-        method: ready to predict.
-        seconds: how long the training took.
-    """
-
-    method: Method
-    seconds: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +31,7 @@ class Recipe:
     lr: float
     batch_size: int
 
-    def train(self, x: Tensor, y: Tensor, *, seed: int, effort: float = 1.0, device: str | None = None) -> Trained:
+    def train(self, x: Tensor, y: Tensor, *, seed: int, effort: float = 1.0, device: str | None = None) -> Method:
         """Build and train on ``(x, y)``; the caller's random state is left as it was.
 
         Args:
@@ -55,7 +41,6 @@ class Recipe:
             effort: multiplies the number of epochs.
             device: where to train; the trained method predicts there too. The CPU where ``None``.
         """
-        start = time.perf_counter()
         with torch.random.fork_rng():
             torch.manual_seed(seed)
             method = self.build()
@@ -63,4 +48,4 @@ class Recipe:
             method.fit(
                 (x, y), epochs=epochs, lr=self.lr, batch_size=self.batch_size, device=device, seed=seed, progress=False
             )
-        return Trained(method, time.perf_counter() - start)
+        return method

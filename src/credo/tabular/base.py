@@ -15,7 +15,6 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
-from sklearn.model_selection import train_test_split
 from sklearn.utils import Tags, check_consistent_length, check_random_state, column_or_1d
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -29,13 +28,13 @@ from credo.predictive import Predictive
 from credo.seeding import derive
 from credo.tabular import recipes
 from credo.tabular.columns import Columns
+from credo.tabular.splitting import divide
 from credo.tabular.targets import ClassTarget, RegressionTarget, known_rows
 
 _INITIAL, _SPLIT, _TRAINING, _DRAWS = range(4)
 """The random streams of an estimator."""
 
 _FEWEST_TO_STOP_BY = 40  # a tenth of fewer rows says nothing about when to stop
-_SMALLEST_HOLDOUT = 4
 _ROWS_AT_ONCE = 10_000
 _WORTH_THREADS = 2**24  # products in a step, from which on threads gain more than they cost
 
@@ -279,14 +278,9 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
     def _divide(
         self, rows: NDArray[np.intp], targets: NDArray[Any], share: int
     ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """``rows`` without ``share`` of them, and those; classes in proportion where they are not too rare."""
-        labels = targets[rows] if targets.dtype.kind == "i" else None
-        if labels is not None:
-            counts = np.unique(labels, return_counts=True)[1]
-            labels = labels if counts.min() >= 2 and len(counts) <= min(share, len(rows) - share) else None
-        seed = derive(self.seed_, _SPLIT) % 2**32
-        kept, apart = train_test_split(rows, test_size=share, random_state=seed, stratify=labels)
-        return kept, apart
+        """``rows`` without ``share`` of them, and those."""
+        classes = targets if isinstance(self.target_, ClassTarget) else None
+        return divide(rows, share, derive(self.seed_, _SPLIT), classes)
 
     def _train(
         self, model: Method, features: NDArray[Any], targets: NDArray[Any], plan: recipes.Plan, stops_early: bool
@@ -294,7 +288,7 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         options: dict[str, Any] = {}
         rows = np.arange(len(targets))
         if stops_early and len(rows) >= _FEWEST_TO_STOP_BY:
-            rows, watched = self._divide(rows, targets, max(len(rows) // 10, _SMALLEST_HOLDOUT))
+            rows, watched = self._divide(rows, targets, len(rows) // 10)
             options = {
                 "validation": (features[watched], targets[watched]),
                 "monitor": "log_likelihood",

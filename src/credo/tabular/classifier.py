@@ -28,7 +28,8 @@ class Classifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
         p = credo.Classifier().fit(X, y).predict_dist(X_new)
         p.mean, p.entropy, p.epistemic, p.aleatoric
 
-    The arguments are those of :class:`credo.Regressor`, but that ``calibrate`` is ``None`` or ``"temperature"``.
+    The arguments are those of :class:`credo.Regressor` without ``noise``, and ``calibrate`` is ``None`` or
+    ``"temperature"``.
 
     Attributes:
         classes_: the labels, in the order of the columns of ``predict_proba``.

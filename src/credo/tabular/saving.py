@@ -19,15 +19,13 @@ from credo.tabular.columns import Columns
 if TYPE_CHECKING:
     from credo.tabular.base import TableEstimator
 
-SECTION = "estimator"
-
 
 def to_files(estimator: TableEstimator) -> dict[str, bytes]:
     """The files of a fitted estimator, by name."""
     from sklearn.utils.validation import check_is_fitted
 
     check_is_fitted(estimator)
-    card = {**io.describe(estimator.model_), SECTION: describe(estimator)}
+    card = {**io.describe(estimator.model_), io.ESTIMATOR: describe(estimator)}
     _name_a_prior(card["config"])
     return {io.TENSORS: to_bytes(io.unique_tensors(estimator.model_)), io.CARD: to_json(card)}
 

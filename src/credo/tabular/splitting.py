@@ -40,10 +40,23 @@ def hold_out(rows: int, share: float, seed: int, classes: NDArray[np.int64] | No
         order = np.delete(order, first_of_each)
     if count == 0 or count >= len(order):
         return np.sort(order[:count])
-    stratify = None if classes is None else classes[order]
-    if stratify is not None and not _can_be_stratified(stratify, count):
-        stratify = None
-    return np.sort(train_test_split(order, test_size=count, random_state=derive(seed) % 2**32, stratify=stratify)[1])
+    return np.sort(divide(order, count, derive(seed), classes)[1])
+
+
+def divide(rows: Rows, count: int, seed: int, classes: NDArray[np.int64] | None = None) -> tuple[Rows, Rows]:
+    """``rows`` without ``count`` of them chosen at random, and those.
+
+    Args:
+        rows: positions in the table.
+        count: how many to set apart.
+        seed: decides which.
+        classes: the class of every row of the table. They are set apart in proportion where they are frequent enough.
+    """
+    among = None if classes is None else classes[rows]
+    if among is not None and not _can_be_stratified(among, count):
+        among = None
+    kept, apart = train_test_split(rows, test_size=count, random_state=seed % 2**32, stratify=among)
+    return kept, apart
 
 
 def folds(rows: int, count: int, seed: int, classes: NDArray[np.int64] | None = None) -> list[Rows]:
