@@ -52,7 +52,23 @@ __all__ = [
     "load",
 ]
 
-_ON_DEMAND = ("calibration", "experiments", "metrics", "plots", "report", "tabular", "testing")
+_ON_DEMAND = (
+    "calibration",
+    "conjugate",
+    "decomposition",
+    "em",
+    "experiments",
+    "information",
+    "linear",
+    "metrics",
+    "mixture",
+    "plots",
+    "processes",
+    "report",
+    "sequence",
+    "tabular",
+    "testing",
+)
 _FROM_TABULAR = ("Classifier", "Regressor")
 
 

@@ -22,6 +22,10 @@ class DivergenceError(CredoError, ArithmeticError):
     """Training left the finite numbers; the model is back at its last good state."""
 
 
+class BoundError(CredoError, ArithmeticError):
+    """A bound that fell where mathematics says that it cannot: the steps do not belong to one objective."""
+
+
 class LoadError(CredoError, ValueError):
     """A saved run that is damaged, foreign or does not fit the network."""
 

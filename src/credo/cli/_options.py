@@ -67,7 +67,7 @@ def _check_level(level: float) -> None:
 
 
 def _check_device(name: str) -> None:
-    from credo.experiments.runner import check_device
+    from credo._devices import check_device
 
     check_device(name)
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from credo._devices import check_device
 from credo._files import check_replaceable, to_json, write_folder
 from credo.errors import InputError, unknown_name
 from credo.experiments.registry import EFFORTS, Effort, Experiment, Result, Row, Setting, get
@@ -102,14 +103,6 @@ def run(
         }
     write_folder(folder, files)
     return Reproduction(chosen, result, record, folder)
-
-
-def check_device(device: str | None) -> None:
-    """Refuse a device that torch does not know or that is not there."""
-    try:
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        raise InputError(f"device must be one that torch can use here, such as 'cpu', got {device!r}") from error
 
 
 def hardware(device: str | None) -> str:

@@ -6,7 +6,6 @@ import copy
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
@@ -15,11 +14,12 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
-from sklearn.utils import Tags, check_consistent_length, check_random_state, column_or_1d
+from sklearn.utils import Tags, check_consistent_length, column_or_1d
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from credo import calibration
+from credo._estimator import as_before_on_failure, draw_seed
 from credo._threads import one_thread
 from credo.errors import InputError, UnsupportedError, unknown_name
 from credo.likelihoods import Likelihood
@@ -95,7 +95,7 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
             X: a data frame with columns of any kind, or an array ``[N, D]``; values may be missing.
             y: the targets ``[N]``.
         """
-        with _as_before_on_failure(self):
+        with as_before_on_failure(self):
             return self._fit(X, y)
 
     def _fit(self, X: Any, y: Any) -> Self:
@@ -103,7 +103,7 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         calibrator = self._new_calibrator()
         frame, y = self._check_training(X, y, reset=True)
         self.named_columns_ = isinstance(frame, pd.DataFrame)
-        self.seed_ = int(check_random_state(self.random_state).randint(2**31))
+        self.seed_ = draw_seed(self.random_state)
         self.target_ = self._learn_target(y)
         frame, y = _with_target(frame, y)
         self.columns_ = Columns.learn(frame)
@@ -137,7 +137,7 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
             y: their targets.
             classes: all classes that may ever come, for a classifier whose first rows do not hold them all.
         """
-        with _as_before_on_failure(self):
+        with as_before_on_failure(self):
             if hasattr(self, "model_"):
                 return self._fit_further(X, y)
             self._announce_classes(classes)
@@ -328,18 +328,6 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         tags.input_tags.string = True
         tags.input_tags.categorical = True
         return tags
-
-
-@contextmanager
-def _as_before_on_failure(estimator: TableEstimator) -> Iterator[None]:
-    """Leave the estimator as it was, fitted or not, where something goes wrong."""
-    before = dict(estimator.__dict__)
-    try:
-        yield
-    except BaseException:
-        estimator.__dict__.clear()
-        estimator.__dict__.update(before)
-        raise
 
 
 def _widths(hidden: object, plan: recipes.Plan) -> tuple[int, ...]:

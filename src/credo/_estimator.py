@@ -1,0 +1,87 @@
+"""What the classical models have in common as scikit-learn estimators."""
+
+from __future__ import annotations
+
+import warnings
+from abc import ABC
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from credo._devices import check_device
+from credo._rows import Rows, rows_of
+
+if TYPE_CHECKING:
+    from credo.em import EMFit
+
+
+class ClassicalEstimator(BaseEstimator, ABC):  # type: ignore[misc]
+    """An estimator that computes with torch, in float64, on ``device``, and keeps what it learns as numpy arrays.
+
+    What is learned does not depend on where it was computed: attributes with a trailing underscore are arrays and
+    numbers, so that estimators can be pickled, cloned and moved between machines.
+    """
+
+    device: str | None
+
+    def _training_rows(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        targets: Callable[[Any], NDArray[Any]] | None = None,
+        allow_nan: bool = False,
+        least: int = 1,
+        reset: bool = True,
+    ) -> Rows:
+        """The rows to learn from; ``reset=False`` for further ones, which must have the columns of the first."""
+        device = check_device(self.device)
+        return rows_of(self, X, y, reset=reset, device=device, allow_nan=allow_nan, least=least, targets=targets)
+
+    def _new_rows(self, X: Any, *, allow_nan: bool = False) -> Rows:
+        """Rows to predict, for a fitted model."""
+        check_is_fitted(self)
+        return rows_of(self, X, reset=False, device=check_device(self.device), allow_nan=allow_nan)
+
+    def _tensor(self, array: Any) -> torch.Tensor:
+        """A learned attribute as a float64 tensor on the device."""
+        return torch.as_tensor(np.array(array, np.float64), device=check_device(self.device))
+
+    def _record(self, fit: EMFit[Any, Any]) -> None:
+        """Take over how EM went: ``lower_bound_`` (nats, all rows), ``lower_bounds_``, ``n_iter_``, ``converged_``."""
+        self.lower_bound_ = fit.bound
+        self.lower_bounds_ = list(fit.bounds)
+        self.n_iter_ = fit.n_iter
+        self.converged_ = fit.converged
+        if not fit.converged:
+            warnings.warn(
+                f"{type(self).__name__} has not converged after {fit.n_iter} iterations: raise max_iter, or tol if "
+                "this is close enough",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+
+
+def draw_seed(random_state: int | np.random.RandomState | None) -> int:
+    """A seed from scikit-learn's kind of random state."""
+    return int(check_random_state(random_state).randint(2**31))
+
+
+@contextmanager
+def as_before_on_failure(estimator: BaseEstimator) -> Iterator[None]:
+    """Leave the estimator as it was, fitted or not, where something goes wrong."""
+    before = dict(estimator.__dict__)
+    try:
+        yield
+    except BaseException:
+        estimator.__dict__.clear()
+        estimator.__dict__.update(before)
+        raise

@@ -1,0 +1,212 @@
+"""Rows of a table in blocks, as torch tensors on a device, read as often as a model needs and never all at once.
+
+A table is an array or a data frame, which may lie in memory or be mapped from a file, or it comes in chunks:
+
+- a function without arguments that returns an iterable of chunks (read once for each pass over the data),
+- a torch ``DataLoader``,
+- an iterator, for models that need a single pass.
+
+A chunk is an array ``[b, D]``, or a tuple of arrays with the same number of rows, such as (X, y).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_consistent_length, validate_data
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from credo.errors import InputError
+
+CPU_BLOCK = 2**16
+"""Numbers of a block on the CPU: small enough to stay in its cache through a chain of operations."""
+DEVICE_BLOCK = 2**24
+"""Numbers of a block on an accelerator: enough to keep it busy."""
+_FEWEST_ROWS = 256
+_SHARE_OF_DEVICE_MEMORY = 0.25
+
+
+def is_chunked(X: object) -> bool:
+    """Whether ``X`` gives its rows chunk by chunk."""
+    return isinstance(X, DataLoader) or hasattr(X, "__next__") or (callable(X) and not hasattr(X, "__array__"))
+
+
+class Rows:
+    """The rows of a table, with whatever lies beside them (targets), in blocks.
+
+    Args:
+        source: arrays with equally many rows, or chunks of them.
+        device: where the blocks go.
+        check: turns a chunk into arrays, or refuses it; arrays have been checked before.
+    """
+
+    def __init__(
+        self,
+        source: tuple[NDArray[Any], ...] | Callable[[], Iterable[Any]] | Iterable[Any],
+        device: torch.device,
+        check: Callable[[Any], tuple[NDArray[Any], ...]],
+    ) -> None:
+        self._device = device
+        self._check = check
+        self._table: tuple[Any, ...] | None = None
+        self._chunks: Callable[[], Iterable[Any]] | Iterable[Any] | None = None
+        self._count: int | None = None
+        self._spent = False
+        if isinstance(source, tuple):
+            self._table = tuple(_resident(part, device) for part in source)
+            self._count = len(source[0])
+        else:
+            self._chunks = source
+
+    @property
+    def device(self) -> torch.device:
+        """Where the blocks are."""
+        return self._device
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether the rows can be read more than once."""
+        return not hasattr(self._chunks, "__next__")
+
+    @property
+    def count(self) -> int:
+        """N; chunks are read through once to count them, unless that has happened."""
+        if self._count is None:
+            for _ in self.blocks():
+                pass
+        assert self._count is not None
+        return self._count
+
+    def blocks(self, numbers_per_row: int | None = None) -> Iterator[tuple[Tensor, ...]]:
+        """One pass over the rows: tuples of float64 tensors on the device, X ``[b, D]`` first.
+
+        Args:
+            numbers_per_row: how many numbers the caller holds for each row, by which the size of a block is chosen;
+                by default those of X.
+        """
+        if self._table is not None:
+            yield from self._cut(self._table, numbers_per_row)
+            return
+        count = 0
+        for chunk in self._pass():
+            parts = self._check(chunk)
+            count += len(parts[0])
+            yield from self._cut(parts, numbers_per_row)
+        if not count:
+            raise InputError("the chunks hold no rows: there is nothing to learn from")
+        self._count = count
+
+    def map(self, function: Callable[[Tensor], Tensor], numbers_per_row: int | None = None) -> NDArray[Any]:
+        """``function`` of every block of X, joined into one array."""
+        return torch.cat([function(block[0]).cpu() for block in self.blocks(numbers_per_row)]).numpy()
+
+    def sample(self, n: int, seed: int) -> Tensor:
+        """``n`` rows of X without replacement, all of them in order where there are no more, ``[≤ n, D]``."""
+        count, random = self.count, np.random.default_rng(seed)
+        chosen = np.arange(count) if n >= count else np.sort(random.choice(count, n, replace=False))
+        if self._table is not None:
+            return self._tensor(self._table[0][chosen])
+        picked, start = [], 0
+        for block in self.blocks():
+            low, high = np.searchsorted(chosen, (start, start + len(block[0])))
+            picked.append(block[0][torch.from_numpy(chosen[low:high] - start).to(self._device)])
+            start += len(block[0])
+        return torch.cat(picked)
+
+    def _pass(self) -> Iterable[Any]:
+        assert self._chunks is not None
+        if self._spent and not self.repeatable:
+            raise InputError(
+                "an iterator of chunks can be read only once, and this model reads its data several times: pass a "
+                "function that returns a new iterator, such as lambda: read_chunks(path)"
+            )
+        self._spent = True
+        return self._chunks() if callable(self._chunks) else self._chunks
+
+    def _cut(self, parts: tuple[Any, ...], numbers_per_row: int | None) -> Iterator[tuple[Tensor, ...]]:
+        numbers = CPU_BLOCK if self._device.type == "cpu" else DEVICE_BLOCK
+        size = max(numbers // (numbers_per_row or _width(parts[0])), _FEWEST_ROWS)
+        for start in range(0, len(parts[0]), size):
+            yield tuple(self._tensor(part[start : start + size]) for part in parts)
+
+    def _tensor(self, block: NDArray[Any] | Tensor) -> Tensor:
+        """``block`` in float64 on the device; memory is shared where torch can share it."""
+        if isinstance(block, Tensor):
+            return block
+        shares = block.dtype == np.float64 and block.flags.writeable and min(block.strides, default=0) >= 0
+        return torch.from_numpy(block if shares else np.array(block, np.float64)).to(self._device)
+
+
+def rows_of(
+    estimator: BaseEstimator,
+    X: Any,
+    y: Any = None,
+    *,
+    reset: bool,
+    device: torch.device,
+    allow_nan: bool = False,
+    least: int = 1,
+    targets: Callable[[Any], NDArray[Any]] | None = None,
+) -> Rows:
+    """``X`` (and ``y``) as the rows of a scikit-learn estimator, checked as scikit-learn checks them.
+
+    Args:
+        estimator: learns ``n_features_in_`` and the names of the columns where ``reset``.
+        X: an array, a data frame or chunks, see above.
+        y: targets beside an array; chunks bring their own.
+        reset: whether the estimator is being fitted; otherwise the columns must be those it knows.
+        device: where the blocks go.
+        allow_nan: whether values may be missing.
+        least: the least number of rows.
+        targets: checks and encodes targets; ``None`` for a model without any.
+    """
+    finite: bool | str = "allow-nan" if allow_nan else True
+
+    def checked(X: Any, y: Any, reset: bool, least: int) -> tuple[NDArray[Any], ...]:
+        options = {"dtype": "numeric", "ensure_all_finite": finite, "ensure_min_samples": least, "reset": reset}
+        if targets is None:
+            return (validate_data(estimator, X, **options),)
+        # scikit-learn's own words for a missing y, which its checks look for
+        table, y = validate_data(estimator, X, y, y_numeric=False, multi_output=True, **options)
+        encoded = targets(y)
+        check_consistent_length(table, encoded)
+        return table, encoded
+
+    if not is_chunked(X):
+        return Rows(checked(X, y, reset, least), device, lambda chunk: chunk)
+    if y is not None:
+        raise InputError("y must be None where X comes in chunks: let each chunk be a pair (X, y)")
+    fresh = reset
+
+    def of_chunk(chunk: Any) -> tuple[NDArray[Any], ...]:
+        nonlocal fresh
+        first, fresh = fresh, False
+        parts = tuple(_array(part) for part in chunk) if isinstance(chunk, tuple | list) else (_array(chunk),)
+        if targets is not None and len(parts) != 2:
+            raise InputError(f"a chunk must be a pair (X, y), got {len(parts)} part(s)")
+        return checked(parts[0], parts[1] if targets is not None else None, first, 1)
+
+    return Rows(X, device, of_chunk)
+
+
+def _resident(table: NDArray[Any], device: torch.device) -> NDArray[Any] | Tensor:
+    """``table`` on an accelerator in whole, where it easily fits; else as it is, to be moved block by block."""
+    if device.type != "cuda":
+        return table
+    free, _ = torch.cuda.mem_get_info(device)
+    fits = table.size * np.dtype(np.float64).itemsize < _SHARE_OF_DEVICE_MEMORY * free
+    return torch.from_numpy(np.array(table, np.float64)).to(device) if fits else table
+
+
+def _width(table: NDArray[Any] | Tensor) -> int:
+    return max(int(np.prod(table.shape[1:], dtype=int)), 1)
+
+
+def _array(part: Any) -> Any:
+    return part.detach().cpu().numpy() if isinstance(part, Tensor) else part
