@@ -59,14 +59,18 @@ class ClassicalEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         """Take over how EM went: ``lower_bound_`` (nats, all rows), ``lower_bounds_``, ``n_iter_``, ``converged_``."""
         self.lower_bound_ = fit.bound
         self.lower_bounds_ = list(fit.bounds)
-        self.n_iter_ = fit.n_iter
-        self.converged_ = fit.converged
-        if not fit.converged:
+        self._record_steps(fit.n_iter, fit.converged, stacklevel=4)
+
+    def _record_steps(self, n_iter: int, converged: bool, *, stacklevel: int = 3) -> None:
+        """Take over ``n_iter_`` and ``converged_``, and warn the caller of ``fit`` where it has not converged."""
+        self.n_iter_ = n_iter
+        self.converged_ = converged
+        if not converged:
             warnings.warn(
-                f"{type(self).__name__} has not converged after {fit.n_iter} iterations: raise max_iter, or tol if "
+                f"{type(self).__name__} has not converged after {n_iter} iterations: raise max_iter, or tol if "
                 "this is close enough",
                 ConvergenceWarning,
-                stacklevel=3,
+                stacklevel=stacklevel,
             )
 
 

@@ -12,7 +12,9 @@ A chunk is an array ``[b, D]``, or a tuple of arrays with the same number of row
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
+from itertools import chain, islice
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -22,19 +24,29 @@ from sklearn.utils.validation import check_consistent_length, validate_data
 from torch import Tensor
 from torch.utils.data import DataLoader
 
+from credo._threads import one_thread
 from credo.errors import InputError
+
+Result = TypeVar("Result")
 
 CPU_BLOCK = 2**16
 """Numbers of a block on the CPU: small enough to stay in its cache through a chain of operations."""
 DEVICE_BLOCK = 2**24
 """Numbers of a block on an accelerator: enough to keep it busy."""
 _FEWEST_ROWS = 256
+_BLOCKS_PER_THREAD = 8
 _SHARE_OF_DEVICE_MEMORY = 0.25
 
 
 def is_chunked(X: object) -> bool:
     """Whether ``X`` gives its rows chunk by chunk."""
     return isinstance(X, DataLoader) or hasattr(X, "__next__") or (callable(X) and not hasattr(X, "__array__"))
+
+
+def rows_per_block(numbers_per_row: int, device: torch.device) -> int:
+    """How many rows make a block of a good size where the caller holds so many numbers for each."""
+    numbers = CPU_BLOCK if device.type == "cpu" else DEVICE_BLOCK
+    return max(numbers // max(numbers_per_row, 1), _FEWEST_ROWS)
 
 
 class Rows:
@@ -75,6 +87,11 @@ class Rows:
         return not hasattr(self._chunks, "__next__")
 
     @property
+    def is_table(self) -> bool:
+        """Whether every pass meets the same rows in the same order: those of a table; chunks may come shuffled."""
+        return self._table is not None
+
+    @property
     def count(self) -> int:
         """N; chunks are read through once to count them, unless that has happened."""
         if self._count is None:
@@ -104,7 +121,22 @@ class Rows:
 
     def map(self, function: Callable[[Tensor], Tensor], numbers_per_row: int | None = None) -> NDArray[Any]:
         """``function`` of every block of X, joined into one array."""
-        return torch.cat([function(block[0]).cpu() for block in self.blocks(numbers_per_row)]).numpy()
+        return torch.cat(list(self._each(lambda x, *_: function(x).cpu(), numbers_per_row))).numpy()
+
+    def total(
+        self, function: Callable[..., tuple[Tensor, ...]], numbers_per_row: int | None = None
+    ) -> tuple[Tensor, ...]:
+        """The sums over all blocks of what ``function`` makes of the parts of one: sufficient statistics."""
+        blocks = self._each(function, numbers_per_row)
+        sums = next(blocks)
+        for parts in blocks:
+            sums = tuple(a + b for a, b in zip(sums, parts, strict=True))
+        return sums
+
+    def beside(self, column: Tensor) -> Rows:
+        """The rows of a table with ``column [N]`` as a further part, whose blocks are views that may be written to."""
+        assert self._table is not None
+        return Rows((*self._table, column), self._device, self._check)
 
     def sample(self, n: int, seed: int) -> Tensor:
         """``n`` rows of X without replacement, all of them in order where there are no more, ``[≤ n, D]``."""
@@ -119,6 +151,23 @@ class Rows:
             start += len(block[0])
         return torch.cat(picked)
 
+    def _each(self, function: Callable[..., Result], numbers_per_row: int | None) -> Iterator[Result]:
+        """``function`` of the parts of every block, in the order of the blocks.
+
+        On the CPU each of torch's threads works on a block of its own. They need not meet after every operation, which
+        takes longer than the operation on a block of this size, and much longer where other programs want the cores.
+        """
+        threads = torch.get_num_threads() if self._device.type == "cpu" else 1
+        blocks = self.blocks(numbers_per_row)
+        group = list(islice(blocks, threads * _BLOCKS_PER_THREAD))
+        if threads == 1 or len(group) == 1:
+            yield from (function(*block) for block in chain(group, blocks))
+            return
+        with one_thread(), ThreadPoolExecutor(threads) as pool:
+            while group:
+                yield from pool.map(lambda block: function(*block), group)
+                group = list(islice(blocks, threads * _BLOCKS_PER_THREAD))
+
     def _pass(self) -> Iterable[Any]:
         assert self._chunks is not None
         if self._spent and not self.repeatable:
@@ -130,8 +179,7 @@ class Rows:
         return self._chunks() if callable(self._chunks) else self._chunks
 
     def _cut(self, parts: tuple[Any, ...], numbers_per_row: int | None) -> Iterator[tuple[Tensor, ...]]:
-        numbers = CPU_BLOCK if self._device.type == "cpu" else DEVICE_BLOCK
-        size = max(numbers // (numbers_per_row or _width(parts[0])), _FEWEST_ROWS)
+        size = rows_per_block(numbers_per_row or _width(parts[0]), self._device)
         for start in range(0, len(parts[0]), size):
             yield tuple(self._tensor(part[start : start + size]) for part in parts)
 
@@ -195,9 +243,9 @@ def rows_of(
     return Rows(X, device, of_chunk)
 
 
-def _resident(table: NDArray[Any], device: torch.device) -> NDArray[Any] | Tensor:
+def _resident(table: NDArray[Any] | Tensor, device: torch.device) -> NDArray[Any] | Tensor:
     """``table`` on an accelerator in whole, where it easily fits; else as it is, to be moved block by block."""
-    if device.type != "cuda":
+    if device.type != "cuda" or isinstance(table, Tensor):
         return table
     free, _ = torch.cuda.mem_get_info(device)
     fits = table.size * np.dtype(np.float64).itemsize < _SHARE_OF_DEVICE_MEMORY * free

@@ -55,6 +55,8 @@ class GaussianBelief:
     @property
     def quadratic(self) -> Tensor:
         """mᵀΛm, ``[...]``."""
+        if self.cholesky.ndim == 2:
+            return (self.mean @ self.cholesky).square().sum(-1)
         return (self.cholesky.mT @ self.mean.unsqueeze(-1)).squeeze(-1).square().sum(-1)
 
     @property
@@ -101,6 +103,9 @@ def condition(prior: GaussianBelief, gain: Tensor, shift: Tensor) -> GaussianBel
     """
     factor = precision_factor(prior.precision + gain)
     information = (prior.precision @ prior.mean.unsqueeze(-1)).squeeze(-1) + shift
+    if factor.ndim == 2:  # one precision for all beliefs: all means in one solve
+        solved = torch.cholesky_solve(information.reshape(-1, information.shape[-1]).mT, factor)
+        return GaussianBelief(solved.mT.reshape(information.shape), factor)
     return GaussianBelief(torch.cholesky_solve(information.unsqueeze(-1), factor).squeeze(-1), factor)
 
 

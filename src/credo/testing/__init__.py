@@ -5,10 +5,11 @@
     def test_my_method():
         check_method(lambda net: MyMethod(net, credo.Gaussian(0.1)))
 
-Every method and posterior of credo passes them.
+Every method and posterior of credo passes them. ``simulation_based_calibration`` checks exact posteriors by simulation.
 """
 
+from credo.testing.calibration import Ranks, simulation_based_calibration
 from credo.testing.method import check_method
 from credo.testing.posterior import check_posterior
 
-__all__ = ["check_method", "check_posterior"]
+__all__ = ["Ranks", "check_method", "check_posterior", "simulation_based_calibration"]

@@ -1,0 +1,39 @@
+"""Bishop's Figures 10.2 and 10.3 say what their descriptions claim."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from scipy.stats import norm
+
+from credo import experiments
+
+BY_CHANCE = norm.isf(5e-5)  # one in 10,000, either way
+
+
+def measured(name: str) -> dict[str, float]:
+    result = experiments.get(name).run(experiments.Setting("smoke"))
+    return {row.quantity: row.mean for row in result.rows}
+
+
+def test_both_divergences_of_a_product_are_the_mutual_information():
+    values = measured("bishop-10-2")
+    information = values["mutual information −½ log(1 − ρ²), nats"]
+    assert values["KL(q ‖ p) of (a), nats"] == pytest.approx(information, abs=1e-10)
+    assert values["KL(p ‖ q) of (b), nats"] == pytest.approx(information, abs=1e-10)
+    assert values["precision of z₁ in (a)"] == pytest.approx(values["Λ₁₁ of p"], rel=1e-10)
+    assert values["largest relative error of the precisions in (a) where they are searched for"] < 1e-5
+    assert abs(values["KL(q ‖ p) of (a) by Monte Carlo, less the closed form, in standard errors"]) < BY_CHANCE
+
+
+def test_each_direction_is_best_at_its_own():
+    values = measured("bishop-10-3")
+    for mode in ("(b)", "(c)"):
+        assert values["(a) KL(p ‖ q), nats"] < values[f"{mode} KL(p ‖ q), nats"]
+        assert values[f"{mode} KL(q ‖ p), nats"] < values["(a) KL(q ‖ p), nats"]
+        searched = values[f"{mode} KL(q ‖ p) as the search has it, nats"]
+        assert searched < math.log(2.0)
+        assert searched < values["KL(q ‖ p) at the minimum that spans both modes, nats"]
+        z = values[f"{mode} KL(q ‖ p) by Monte Carlo, less what the search has, in standard errors"]
+        assert abs(z) < BY_CHANCE
