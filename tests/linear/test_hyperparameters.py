@@ -1,0 +1,336 @@
+"""Precisions by the evidence, by a variational posterior and by automatic relevance determination."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import minimize
+from scipy.special import logsumexp
+from scipy.stats import gamma
+from sklearn.datasets import load_diabetes
+from sklearn.linear_model import ARDRegression, BayesianRidge
+from torch.distributions import MultivariateNormal
+
+from credo.linear import BayesianLinearRegression, GaussianBasis, Polynomial
+from credo.linear._precisions import GammaPrecision, GivenPrecision
+from credo.linear._spectrum import Spectrum
+from credo.linear.evidence import Precisions, maximise_evidence
+from credo.linear.relevance import RelevancePosterior
+
+PRECISE = {"tol": 1e-12, "max_iter": 100_000}
+
+
+def table(rows: int = 80, columns: int = 5, noise: float = 0.5, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(rows, columns)) @ rng.normal(size=(columns, columns)) + 1.0
+    return x, x @ rng.normal(size=columns) + 5.0 + noise * rng.normal(size=rows)
+
+
+def sparse(rows: int = 100, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Ten columns of which the second and the sixth matter."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(rows, 10))
+    return x, 2.0 * x[:, 1] - x[:, 5] + 0.3 * rng.normal(size=rows)
+
+
+def wide() -> tuple[np.ndarray, np.ndarray]:
+    """Twice as many columns as rows, of falling size."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(30, 60)) * np.geomspace(1.0, 0.01, 60)
+    return x, x @ rng.normal(size=60) + 0.5 * rng.normal(size=30)
+
+
+TABLES = {
+    "diabetes": lambda: load_diabetes(return_X_y=True),
+    "plain": table,
+    "noisy": lambda: table(noise=5.0),
+    "wide": wide,
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("intercept", [True, False])
+def test_precisions_are_those_of_bayesian_ridge(name, intercept):
+    x, y = TABLES[name]()
+    theirs = BayesianRidge(fit_intercept=intercept, **PRECISE).fit(x, y)
+    priors = {"weight_prior": (1e-6, 1e-6), "noise_prior": (1e-6, 1e-6)}
+    for model in (
+        BayesianLinearRegression(fit_intercept=intercept).fit(x, y),
+        BayesianLinearRegression(fit_intercept=intercept, **priors).fit(x, y),
+    ):
+        np.testing.assert_allclose(model.weight_precision_, theirs.lambda_, rtol=1e-4)
+        np.testing.assert_allclose(model.noise_precision_, theirs.alpha_, rtol=1e-4)
+        np.testing.assert_allclose(model.predict(x), theirs.predict(x), rtol=1e-4, atol=1e-4 * np.std(y))
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_gradient_of_the_evidence_vanishes(name):
+    x, y = TABLES[name]()
+    model = BayesianLinearRegression(fit_intercept=False).fit(x, y)
+    logs = torch.tensor([model.weight_precision_, model.noise_precision_]).double().log().requires_grad_()
+    phi = torch.from_numpy(x)
+    covariance = torch.eye(len(y), dtype=torch.float64) / logs[1].exp() + phi @ phi.T / logs[0].exp()
+    evidence = MultivariateNormal(torch.zeros(len(y), dtype=torch.float64), covariance).log_prob(torch.from_numpy(y))
+    np.testing.assert_allclose(model.log_evidence_, evidence.item(), rtol=1e-9)
+    (gradient,) = torch.autograd.grad(evidence, logs)
+    # The last step gained about 1e-12 nats, and the curvature in log α and log β is at most N/2; ten such steps remain
+    # at most.
+    assert gradient.abs().max() < 10 * math.sqrt(2 * 1e-12 * len(y) / 2)
+
+
+def test_effective_parameters_count_what_the_data_determine():
+    x, y = sparse(rows=5000)
+    # each of 10 weights lacks α/βλ of 1, about 0.3² / 5000 over the mean square of the weights, 0.5
+    assert 10 - 2e-3 < BayesianLinearRegression().fit(x, y).effective_parameters_ < 10
+    model = BayesianLinearRegression(fit_intercept=False).fit(x[:20], y[:20])
+    hat = model.noise_precision_ * x[:20] @ model.sigma_ @ x[:20].T
+    np.testing.assert_allclose(model.effective_parameters_, np.trace(hat), rtol=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_iteration_finds_the_maximum_that_a_general_optimiser_finds(seed):
+    x, y = table(rows=8 + 4 * seed, columns=6, noise=2.0, seed=seed)
+    model = BayesianLinearRegression(noise_prior=(1.0, 1.0), weight_prior=(1.0, 1.0)).fit(x, y)
+    lower = np.diff(model.lower_bounds_)
+    assert lower.min() > -1e-9 * abs(model.lower_bound_)
+
+    def negative(logs):
+        alpha, beta = np.exp(logs)
+        fixed = BayesianLinearRegression(weight_precision=alpha, noise_precision=beta).fit(x, y)
+        return -(fixed.log_evidence_ + logs.sum() - alpha - beta)  # log Gam(1, 1) of α and β, in their logarithms
+
+    found = minimize(negative, np.log([model.weight_precision_, model.noise_precision_]) + 0.1, tol=1e-12)
+    np.testing.assert_allclose(found.fun, -model.lower_bound_, rtol=1e-8)
+
+
+def test_no_step_of_the_iteration_lowers_the_evidence():
+    """From any start, whatever the rank, the residual and the priors."""
+    rng = np.random.default_rng(0)
+    for _ in range(100):
+        rows, columns = rng.integers(2, 14, size=2)
+        scales = np.where(np.arange(columns) < rows, np.exp(rng.normal(scale=3.0, size=columns)), 0.0)
+        targets = np.where(scales > 0, rng.normal(size=columns) * np.exp(rng.normal(scale=2.0, size=columns)), 0.0)
+        residual = float(rng.exponential()) if rows > columns else 0.0
+        spectrum = Spectrum(int(rows), scales, torch.eye(int(columns)), targets, residual)
+        priors = [GammaPrecision(*np.exp(rng.uniform(-15.0, 1.0, size=2))) for _ in range(2)]
+        start = Precisions(*np.exp(rng.uniform(-8.0, 8.0, size=2)))
+        fit = maximise_evidence(spectrum, *priors, [start], tolerance=1e-12, max_iter=1000)
+        assert np.diff(fit.bounds).min() > -1e-12 * max(abs(b) for b in fit.bounds)
+
+
+@pytest.mark.parametrize("given", ["weight_precision", "noise_precision"])
+def test_a_precision_that_is_given_stays_and_the_other_is_learned(given):
+    x, y = table()
+    for way in ("evidence", "variational"):
+        model = BayesianLinearRegression(hyperparameters=way, **{given: 0.3}).fit(x, y)
+        assert getattr(model, f"{given}_") == 0.3
+    around = [
+        BayesianLinearRegression(**{given: 0.3, other: factor * getattr(model, f"{other}_")}).fit(x, y).log_evidence_
+        for other in {"weight_precision", "noise_precision"} - {given}
+        for factor in (0.99, 1.0, 1.01)
+    ]
+    assert np.argmax(around) == 1
+
+
+def test_units_of_table_and_target_do_not_matter():
+    x, y = table()
+    plain = BayesianLinearRegression().fit(x, y)
+    other = BayesianLinearRegression().fit(1e-6 * x, 1e9 * y)
+    np.testing.assert_allclose(1e-15 * other.coef_, plain.coef_, rtol=1e-6)
+    np.testing.assert_allclose(1e18 * other.noise_precision_, plain.noise_precision_, rtol=1e-6)
+
+
+def test_more_rows_are_learned_from_as_if_all_had_come_at_once():
+    x, y = table()
+    for way in ("evidence", "variational", "ard"):
+        batch = BayesianLinearRegression(hyperparameters=way).fit(x, y)
+        pieces = BayesianLinearRegression(hyperparameters=way)
+        for rows in (slice(0, 2), slice(2, 30), slice(30, 80)):
+            pieces.partial_fit(x[rows], y[rows])
+        np.testing.assert_allclose(pieces.weight_precision_, batch.weight_precision_, rtol=1e-5)
+        np.testing.assert_allclose(pieces.coef_, batch.coef_, rtol=1e-5)
+        np.testing.assert_allclose(pieces.lower_bound_, batch.lower_bound_, rtol=1e-9)
+
+
+def test_variational_bound_rises_and_stays_below_the_exact_evidence():
+    """log p(y) by a sum over a grid of (log α, log β), on which the closed form log p(y | α, β) is exact."""
+    x, y = table(rows=25, columns=3, noise=1.0)
+    priors = {"weight_prior": (2.0, 1.0), "noise_prior": (2.0, 0.5)}
+    spectrum = spectrum_of(x, y)
+    logs = np.linspace(-8.0, 5.0, 261)
+    evidence = np.array([[spectrum.at(*np.exp([a, b])).log_evidence for b in logs] for a in logs])
+    log_prior = [gamma.logpdf(np.exp(logs), a, scale=1 / b) + logs for a, b in priors.values()]
+    weights = 2.0 * math.log(logs[1] - logs[0])
+    exact = logsumexp(evidence + log_prior[0][:, None] + log_prior[1]) + weights
+
+    model = BayesianLinearRegression(hyperparameters="variational", fit_intercept=False, **priors).fit(x, y)
+    assert np.diff(model.lower_bounds_).min() > -1e-9 * abs(model.lower_bound_)
+    assert exact - 0.5 < model.lower_bound_ < exact
+    assert model.log_evidence_ is None
+
+
+def test_variational_posterior_satisfies_its_own_equations():
+    x, y = table(rows=25, columns=3, noise=1.0)
+    (a, b), (c, d) = (2.0, 1.0), (3.0, 0.5)
+    model = BayesianLinearRegression(
+        hyperparameters="variational", weight_prior=(a, b), noise_prior=(c, d), fit_intercept=False, tol=1e-14
+    ).fit(x, y)
+    m, s = model.coef_, model.sigma_
+    alpha = (a + 1.5) / (b + (m @ m + np.trace(s)) / 2)
+    beta = (c + 12.5) / (d + (((y - x @ m) ** 2).sum() + np.trace(x.T @ x @ s)) / 2)
+    np.testing.assert_allclose(model.weight_precision_, alpha, rtol=1e-5)
+    np.testing.assert_allclose(model.noise_precision_, beta, rtol=1e-5)
+    np.testing.assert_allclose(np.linalg.inv(s), alpha * np.eye(3) + beta * x.T @ x, rtol=1e-5)
+
+
+def test_variational_bound_is_the_evidence_where_the_precisions_are_known():
+    x, y = table()
+    known = {"weight_precision": 0.7, "noise_precision": 4.0}
+    bound = BayesianLinearRegression(hyperparameters="variational", **known).fit(x, y).lower_bound_
+    np.testing.assert_allclose(bound, BayesianLinearRegression(**known).fit(x, y).log_evidence_, rtol=1e-12)
+
+
+def test_given_precisions_have_no_prior_to_weigh():
+    assert GivenPrecision(2.0).mode(10.0, 1.0) == 2.0
+    assert GivenPrecision(2.0).log_density(2.0) == 0.0
+    density = gamma.logpdf(0.3, 2.0, scale=1 / 5.0) + math.log(0.3)
+    assert GammaPrecision(2.0, 5.0).log_density(0.3) == pytest.approx(density, rel=1e-12)
+
+
+def test_ard_leaves_out_what_explains_nothing():
+    x, y = sparse(rows=300)
+    model = BayesianLinearRegression(hyperparameters="ard").fit(x, y)
+    assert model.relevant_[[1, 5]].all()
+    plain = BayesianLinearRegression().fit(x, y)
+    assert model.log_evidence_ > plain.log_evidence_
+    out = ~model.relevant_
+    assert out.sum() >= 4  # an irrelevant weight has q² < s with probability 0.68
+    assert (model.coef_[out] == 0.0).all()
+    assert np.isinf(model.weight_precision_[out]).all()
+    assert (model.sigma_[out] == 0.0).all()
+    assert (model.sample(3).coef[:, out] == 0.0).all()
+    np.testing.assert_allclose(model.coef_[[1, 5]], [2.0, -1.0], atol=5 * 0.3 / math.sqrt(300))
+
+
+@pytest.mark.parametrize("name", ["sparse", "diabetes"])
+def test_ard_agrees_with_scikit_learn(name):
+    x, y = sparse() if name == "sparse" else load_diabetes(return_X_y=True)
+    model = BayesianLinearRegression(hyperparameters="ard").fit(x, y)
+    flat = {"alpha_1": 0.0, "alpha_2": 0.0, "lambda_1": 0.0, "lambda_2": 0.0}
+    theirs = ARDRegression(threshold_lambda=1e9, tol=1e-9, max_iter=10_000, **flat).fit(x, y)
+    np.testing.assert_array_equal(model.relevant_, theirs.coef_ != 0.0)
+    np.testing.assert_allclose(model.coef_, theirs.coef_, rtol=1e-4)
+    np.testing.assert_allclose(model.noise_precision_, theirs.alpha_, rtol=1e-6)
+
+
+def test_ard_is_at_a_maximum_over_every_single_weight():
+    x, y = sparse()
+    model = BayesianLinearRegression(hyperparameters="ard", fit_intercept=False).fit(x, y)
+    evidence = direct_evidence(x, y, model.weight_precision_, model.noise_precision_)
+    np.testing.assert_allclose(model.log_evidence_, evidence, rtol=1e-9)
+    for i in range(10):
+        for alpha in (1e-3, 1.0, 1e3, 1e6, math.inf):
+            changed = model.weight_precision_.copy()
+            changed[i] = alpha
+            assert direct_evidence(x, y, changed, model.noise_precision_) < evidence + 2e-6
+
+
+def test_sparsity_and_quality_are_their_definitions():
+    x, y = sparse(rows=30)
+    alpha = np.array([1.0, 2.0, np.inf, 0.5, np.inf, 3.0, np.inf, 1e4, np.inf, 1.0])
+    posterior = RelevancePosterior(spectrum_of(x, y), torch.from_numpy(alpha), 2.0)
+    s, q = posterior.sparsity_and_quality()
+    for i in range(10):
+        others = [j for j in range(10) if j != i and np.isfinite(alpha[j])]
+        covariance = np.eye(30) / 2.0 + x[:, others] / alpha[others] @ x[:, others].T
+        np.testing.assert_allclose(s[i], x[:, i] @ np.linalg.solve(covariance, x[:, i]), rtol=1e-7)
+        np.testing.assert_allclose(q[i], x[:, i] @ np.linalg.solve(covariance, y), rtol=1e-7, atol=1e-9)
+
+
+def test_ard_takes_one_of_two_equal_columns_and_none_of_noise():
+    x, y = sparse()
+    twice = BayesianLinearRegression(hyperparameters="ard").fit(np.hstack([x, x]), y)
+    once = BayesianLinearRegression(hyperparameters="ard").fit(x, y)
+    assert twice.relevant_.sum() == once.relevant_.sum()
+    np.testing.assert_allclose(twice.log_evidence_, once.log_evidence_, rtol=1e-9)
+    constant = BayesianLinearRegression(hyperparameters="ard").fit(np.ones((20, 2)), y[:20])
+    assert not constant.relevant_.any()
+    p = constant.predict_dist(np.ones((3, 2)))
+    np.testing.assert_allclose(p.mean, y[:20].mean(), rtol=1e-12)
+    np.testing.assert_allclose(p.epistemic, constant.intercept_variance_, rtol=1e-9)
+
+
+def test_ard_sees_columns_that_matter_only_together():
+    """x and x³ fit a sine where neither does alone: a search from the empty model alone would stop at one."""
+    rng = np.random.default_rng(0)
+    x = rng.uniform(size=(60, 1))
+    y = np.sin(2 * np.pi * x[:, 0]) + 0.1 * rng.normal(size=60)
+    model = BayesianLinearRegression(Polynomial(3), hyperparameters="ard").fit(x, y)
+    assert model.score(x, y) > 0.95
+
+
+@pytest.mark.parametrize("way", ["evidence", "variational", "ard"])
+def test_degenerate_tables_have_finite_answers(way):
+    x, y = table(rows=20, columns=3)
+    rng = np.random.default_rng(0)
+    cases = {
+        "repeated columns": (np.hstack([x, x]), y),
+        "constant column": (np.hstack([x, np.full((20, 1), 1e8 / 3)]), y),
+        "nothing but constants": (np.ones((20, 2)), y),
+        "constant target": (x, np.full(20, 1 / 3)),
+        "target 0": (x, np.zeros(20)),
+        "exact fit": (x, x @ [1.0, 2.0, 3.0]),
+        "exact fit, repeated columns": (np.hstack([x, x]), x @ [1.0, 2.0, 3.0]),
+        "more columns than rows": (rng.normal(size=(8, 30)), y[:8]),
+        "only noise": (x, rng.normal(size=20)),
+        "two rows": (x[:2], y[:2]),
+    }
+    for name, (features, targets) in cases.items():
+        model = BayesianLinearRegression(hyperparameters=way).fit(features, targets)
+        p = model.predict_dist(features)
+        assert np.isfinite(model.sigma_).all(), name
+        assert bool(p.mean.isfinite().all() & (p.std > 0).all()), name
+        assert math.isfinite(model.lower_bound_), name
+
+
+def test_constant_targets_leave_a_noise_that_is_tiny_but_not_zero():
+    x, _ = table(rows=50)
+    model = BayesianLinearRegression().fit(x, np.full(50, 4.0))
+    np.testing.assert_allclose(model.predict(x), 4.0, rtol=1e-9)
+    # the hyperprior's 2·10⁻¹² observations of a target of size 4 are all that is left
+    bound = 2e-12 * 4.0**2 / 50
+    assert bound / 2 < 1 / model.noise_precision_ < 2 * bound
+
+
+def test_of_two_maxima_of_the_evidence_the_higher_is_taken():
+    """Columns of very different size: shrinking all but the largest is a maximum too, and a poor one."""
+    x, y = table(noise=0.1)
+    sizes = np.array([1e-6, 1.0, 1e3, 1e6, 1e8])
+    model = BayesianLinearRegression().fit(x * sizes, y)
+    assert model.score(x * sizes, y) > 0.99
+
+
+def test_a_basis_is_shrunk_as_far_as_the_noise_calls_for():
+    rng = np.random.default_rng(0)
+    x = rng.uniform(size=(40, 1))
+    truth = np.sin(2 * np.pi * x[:, 0])
+    model = BayesianLinearRegression(GaussianBasis(20)).fit(x, truth + 0.2 * rng.normal(size=40))
+    grid = np.linspace(0.05, 0.95, 50)[:, None]
+    error = model.predict(grid) - np.sin(2 * np.pi * grid[:, 0])
+    assert np.sqrt(np.mean(error**2)) < 0.2
+    # the relative standard error of a noise variance from 40 rows less γ is √(2/(40 − γ))
+    free = 40 - model.effective_parameters_
+    assert abs(1 / model.noise_precision_ / 0.2**2 - 1) < 4 * math.sqrt(2 / free)
+
+
+def spectrum_of(x: np.ndarray, y: np.ndarray) -> Spectrum:
+    model = BayesianLinearRegression(fit_intercept=False, weight_precision=1.0, noise_precision=1.0).fit(x, y)
+    return Spectrum.of(model.moments_.equations(centred=False))
+
+
+def direct_evidence(x: np.ndarray, y: np.ndarray, alpha: np.ndarray, beta: float) -> float:
+    covariance = torch.from_numpy(np.eye(len(y)) / beta + x / alpha @ x.T)
+    return MultivariateNormal(torch.zeros(len(y)).double(), covariance).log_prob(torch.from_numpy(y)).item()
