@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 
 from credo.experiments._sine import NOISE, SineData, at_random, evenly_spaced
 from credo.experiments.registry import Effort, Result, Row, Setting, experiment
-from credo.linear import BayesianLinearRegression, Polynomial
 from credo.plots.style import EPISTEMIC, TRUTH
 
 if TYPE_CHECKING:
@@ -60,6 +59,8 @@ def run(setting: Setting) -> Result:
 
 def _errors(training: SineData, test: SineData) -> NDArray[np.float64]:
     """Root mean squares of training and test error by order and way, ``[10, 2, 2]``."""
+    from credo.linear import BayesianLinearRegression, Polynomial
+
     found = np.empty((len(ORDERS), 2, 2))
     for order in ORDERS:
         basis = Polynomial(order, include_bias=True)

@@ -28,11 +28,12 @@ from numpy.typing import NDArray
 
 from credo.experiments._sine import NOISE, evenly_spaced, truth
 from credo.experiments.registry import Effort, Result, Row, Setting, experiment
-from credo.linear import BayesianLinearRegression, Polynomial
 from credo.plots.style import EPISTEMIC, MUTED, TRUTH
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from credo.linear import BayesianLinearRegression
 
 ORDERS = range(10)
 ALPHA, BETA, POINTS = 5e-3, NOISE**-2, 10
@@ -68,13 +69,20 @@ def run(setting: Setting) -> Result:
 
 
 def _model(order: int) -> BayesianLinearRegression:
+    from credo.linear import BayesianLinearRegression, Polynomial
+
     return BayesianLinearRegression(
-        Polynomial(order, include_bias=True), weight_precision=ALPHA, noise_precision=BETA, fit_intercept=False
+        Polynomial(order, include_bias=True),
+        weight_precision=ALPHA,
+        noise_precision=BETA,
+        fit_intercept=False,
     )
 
 
 def _expectation(order: int, x: NDArray[np.float64]) -> float:
     """E log p(y) over data sets with the inputs ``x``."""
+    from credo.linear import Polynomial
+
     features, curve = Polynomial(order, include_bias=True)(x), truth(x)
     covariance = np.eye(len(x)) / BETA + features @ features.T / ALPHA
     moment = np.outer(curve, curve) + np.eye(len(x)) / BETA

@@ -22,12 +22,13 @@ from numpy.typing import NDArray
 
 from credo.conjugate import GaussianBelief
 from credo.experiments.registry import Result, Row, Setting, experiment
-from credo.linear import BayesianLinearRegression, Polynomial
 from credo.plots.style import DATA, EPISTEMIC, MUTED, TRUTH
 from credo.seeding import derive, generator
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+    from credo.linear import BayesianLinearRegression
 
 WEIGHTS = np.array([-0.3, 0.5])
 NOISE, ALPHA, POINTS = 0.2, 2.0, 20
@@ -70,8 +71,13 @@ def run(setting: Setting) -> Result:
 
 
 def _model() -> BayesianLinearRegression:
+    from credo.linear import BayesianLinearRegression, Polynomial
+
     return BayesianLinearRegression(
-        Polynomial(1, include_bias=True), weight_precision=ALPHA, noise_precision=NOISE**-2, fit_intercept=False
+        Polynomial(1, include_bias=True),
+        weight_precision=ALPHA,
+        noise_precision=NOISE**-2,
+        fit_intercept=False,
     )
 
 

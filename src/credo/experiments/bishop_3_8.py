@@ -21,14 +21,14 @@ import numpy as np
 from credo import plots
 from credo.experiments._sine import NOISE, SineData, at_random, grid, truth
 from credo.experiments.registry import Effort, Result, Row, Setting, experiment
-from credo.linear import BayesianLinearRegression, GaussianBasis
 from credo.plots.style import DATA, TRUTH
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+    from credo.linear import BayesianLinearRegression
+
 ALPHA, BETA = 1.0, NOISE**-2
-BASIS = GaussianBasis(np.linspace(0.0, 1.0, 9).tolist(), include_bias=True)
 STAGES = (1, 2, 4, 25)
 REPEATS: dict[Effort, int] = {"full": 1000, "quick": 200, "smoke": 10}
 ONE_STD = 0.6827
@@ -66,7 +66,10 @@ def run(setting: Setting) -> Result:
 
 def model() -> BayesianLinearRegression:
     """Nine Gaussians and a constant, with known precisions."""
-    return BayesianLinearRegression(BASIS, weight_precision=ALPHA, noise_precision=BETA, fit_intercept=False)
+    from credo.linear import BayesianLinearRegression, GaussianBasis
+
+    basis = GaussianBasis(np.linspace(0.0, 1.0, 9).tolist(), include_bias=True)
+    return BayesianLinearRegression(basis, weight_precision=ALPHA, noise_precision=BETA, fit_intercept=False)
 
 
 def panel(ax: Axes, data: SineData) -> None:
