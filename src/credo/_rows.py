@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from copy import copy
 from itertools import chain, islice
 from typing import Any, TypeVar
 
@@ -111,10 +112,11 @@ class Rows:
             yield from self._cut(self._table, numbers_per_row)
             return
         count = 0
+        # chunks are copied, since whoever reads them may use one buffer for all
         for chunk in self._pass():
             parts = self._check(chunk)
             count += len(parts[0])
-            yield from self._cut(parts, numbers_per_row)
+            yield from self._cut(tuple(np.array(part, np.float64) for part in parts), numbers_per_row)
         if not count:
             raise InputError("the chunks hold no rows: there is nothing to learn from")
         self._count = count
@@ -136,7 +138,9 @@ class Rows:
     def beside(self, column: Tensor) -> Rows:
         """The rows of a table with ``column [N]`` as a further part, whose blocks are views that may be written to."""
         assert self._table is not None
-        return Rows((*self._table, column), self._device, self._check)
+        rows = copy(self)
+        rows._table = (*self._table, column)
+        return rows
 
     def sample(self, n: int, seed: int) -> Tensor:
         """``n`` rows of X without replacement, all of them in order where there are no more, ``[≤ n, D]``."""
@@ -155,13 +159,16 @@ class Rows:
         """``function`` of the parts of every block, in the order of the blocks.
 
         On the CPU each of torch's threads works on a block of its own. They need not meet after every operation, which
-        takes longer than the operation on a block of this size, and much longer where other programs want the cores.
+        takes longer than the operation on a block of this size, and much longer where other programs want the cores. A
+        single block has all threads to itself only where it is larger than others.
         """
         threads = torch.get_num_threads() if self._device.type == "cpu" else 1
         blocks = self.blocks(numbers_per_row)
         group = list(islice(blocks, threads * _BLOCKS_PER_THREAD))
         if threads == 1 or len(group) == 1:
-            yield from (function(*block) for block in chain(group, blocks))
+            numbers = len(group[0][0]) * (numbers_per_row or _width(group[0][0]))
+            with one_thread(threads > 1 and numbers <= CPU_BLOCK):
+                yield from (function(*block) for block in chain(group, blocks))
             return
         with one_thread(), ThreadPoolExecutor(threads) as pool:
             while group:
@@ -234,18 +241,20 @@ def rows_of(
 
     def of_chunk(chunk: Any) -> tuple[NDArray[Any], ...]:
         nonlocal fresh
-        first, fresh = fresh, False
         parts = tuple(_array(part) for part in chunk) if isinstance(chunk, tuple | list) else (_array(chunk),)
         if targets is not None and len(parts) != 2:
             raise InputError(f"a chunk must be a pair (X, y), got {len(parts)} part(s)")
+        if not len(parts[0]):
+            return (np.empty((0, 1)),)
+        first, fresh = fresh, False
         return checked(parts[0], parts[1] if targets is not None else None, first, 1)
 
     return Rows(X, device, of_chunk)
 
 
-def _resident(table: NDArray[Any] | Tensor, device: torch.device) -> NDArray[Any] | Tensor:
+def _resident(table: NDArray[Any], device: torch.device) -> NDArray[Any] | Tensor:
     """``table`` on an accelerator in whole, where it easily fits; else as it is, to be moved block by block."""
-    if device.type != "cuda" or isinstance(table, Tensor):
+    if device.type != "cuda":
         return table
     free, _ = torch.cuda.mem_get_info(device)
     fits = table.size * np.dtype(np.float64).itemsize < _SHARE_OF_DEVICE_MEMORY * free

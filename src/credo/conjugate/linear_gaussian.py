@@ -104,7 +104,7 @@ def condition(prior: GaussianBelief, gain: Tensor, shift: Tensor) -> GaussianBel
     factor = precision_factor(prior.precision + gain)
     information = (prior.precision @ prior.mean.unsqueeze(-1)).squeeze(-1) + shift
     if factor.ndim == 2:  # one precision for all beliefs: all means in one solve
-        solved = torch.cholesky_solve(information.reshape(-1, information.shape[-1]).mT, factor)
+        solved = torch.cholesky_solve(torch.atleast_2d(information).flatten(0, -2).mT, factor)
         return GaussianBelief(solved.mT.reshape(information.shape), factor)
     return GaussianBelief(torch.cholesky_solve(information.unsqueeze(-1), factor).squeeze(-1), factor)
 

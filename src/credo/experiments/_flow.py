@@ -1,0 +1,58 @@
+"""The oil flow data, and a stand-in for them that needs no files: what several experiments project."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from credo.datasets.files import arrays
+from credo.experiments.registry import Setting
+from credo.plots.style import MARKERS, OKABE_ITO
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+# The readings of class 0 are proportional to the phase fractions, in class 2 the horizontal beams are independent.
+CLASSES = ("homogeneous", "annular", "stratified")
+COLOURS = (OKABE_ITO["vermilion"], OKABE_ITO["blue"], OKABE_ITO["green"])
+COLUMNS = 12
+STAND_IN_ROWS = 150
+
+
+@dataclass(frozen=True, eq=False)
+class Flow:
+    """Readings of 12 gamma beams through a pipe, and how oil, water and gas flow in it.
+
+    Attributes:
+        train: ``[N, 12]``.
+        train_class: ``[N]``, an index into ``CLASSES``.
+        test: ``[M, 12]``.
+    """
+
+    train: NDArray[np.float64]
+    train_class: NDArray[np.uint8]
+    test: NDArray[np.float64]
+
+
+def flow(setting: Setting) -> Flow:
+    """The oil flow data; for a smoke run three Gaussian classes, each spread along two directions, in 12 columns."""
+    if setting.effort != "smoke":
+        stored = arrays("small/oil_flow.npz")
+        return Flow(stored["train_X"], stored["train_label"], stored["test_X"])
+    random = np.random.default_rng(setting.seed)
+    centres = random.normal(size=(3, COLUMNS))
+    label = random.integers(3, size=2 * STAND_IN_ROWS)
+    within = random.normal(size=(2, COLUMNS))
+    latent = random.normal(scale=0.3, size=(len(label), 2))
+    x = centres[label] + latent @ within + 0.1 * random.normal(size=(len(label), COLUMNS))
+    return Flow(x[:STAND_IN_ROWS], label[:STAND_IN_ROWS].astype(np.uint8), x[STAND_IN_ROWS:])
+
+
+def scatter_classes(ax: Axes, points: NDArray[np.float64], labels: NDArray[np.uint8], size: float) -> None:
+    """``points [N, 2]``, with a colour and a marker for each class."""
+    for k, (name, colour, marker) in enumerate(zip(CLASSES, COLOURS, MARKERS, strict=False)):
+        x, y = points[labels == k].T
+        ax.scatter(x, y, s=size, c=colour, marker=marker, alpha=0.75, linewidths=0.0, label=name)

@@ -1,0 +1,103 @@
+"""What a mixture hides: 500 points with their components, without them, and with what can be said of them.
+
+What the book shows. Points drawn from three Gaussians: (a) coloured by the component that each came from, the complete
+data; (b) without colours, the incomplete data, which is all one has; (c) with the three colours mixed by the
+responsibilities γ(z_nk), so that a point between two components has a colour between theirs.
+
+What is run. The same with a mixture of three overlapping Gaussians of our own (the book gives no parameters), and a
+fourth picture: the responsibilities of a mixture that EM has fitted to the incomplete data. The table says how much
+the true parameters, and those of EM, know of the components that were hidden.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import linear_sum_assignment
+from scipy.special import entr
+from scipy.stats import multivariate_normal
+
+from credo.experiments._geyser import add_ellipse
+from credo.experiments.registry import Effort, Result, Row, Setting, experiment
+from credo.mixture import GaussianMixture
+from credo.plots.style import MUTED, OKABE_ITO
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+WEIGHTS = np.array([0.5, 0.3, 0.2])
+MEANS = np.array([[0.28, 0.42], [0.52, 0.50], [0.76, 0.60]])
+COVARIANCES = np.array(
+    [[[0.020, 0.012], [0.012, 0.022]], [[0.018, -0.014], [-0.014, 0.020]], [[0.010, 0.008], [0.008, 0.024]]]
+)
+COLOURS = tuple(OKABE_ITO[name] for name in ("vermilion", "green", "blue"))
+POINTS: dict[Effort, int] = {"full": 500, "quick": 500, "smoke": 200}
+
+
+@experiment(
+    title="The hidden components of a mixture, and what can be known of them",
+    reference="C. M. Bishop, Pattern Recognition and Machine Learning, 2006, figure 9.5",
+    figures=["responsibilities"],
+)
+def run(setting: Setting) -> Result:
+    """Draw the points, fit the incomplete data, and colour both."""
+    random = np.random.default_rng(setting.seed)
+    hidden = random.choice(3, POINTS[setting.effort], p=WEIGHTS)
+    noise = random.normal(size=(len(hidden), 2))
+    x = MEANS[hidden] + np.einsum("nij,nj->ni", np.linalg.cholesky(COVARIANCES)[hidden], noise)
+    log_joint = np.stack([multivariate_normal(*each).logpdf(x) for each in zip(MEANS, COVARIANCES, strict=True)], 1)
+    log_joint += np.log(WEIGHTS)
+    log_density = np.logaddexp.reduce(log_joint, axis=1)
+    model = GaussianMixture(3, n_init=5, tol=1e-6, max_iter=5000, random_state=setting.seed).fit(x)
+    order = _nearest_order(model.means_)
+    true, found = np.exp(log_joint - log_density[:, None]), model.predict_proba(x)[:, order]
+
+    rows = []
+    for name, r in (("true parameters", true), ("EM", found)):
+        measured = {
+            "points whose component is the most probable one": (r.argmax(1) == hidden).mean(),
+            "mean probability of the component that it was": r[np.arange(len(x)), hidden].mean(),
+            "entropy of the responsibilities, nats a point": entr(r).sum(1).mean(),
+        }
+        rows += [Row(f"{name}: {quantity}", (float(value),)) for quantity, value in measured.items()]
+    distances = np.linalg.norm(model.means_[order] - MEANS, axis=1)
+    rows += [
+        Row("true parameters: log likelihood, nats a point", (float(log_density.mean()),)),
+        Row("EM: log likelihood, nats a point", (model.score(x),)),
+        Row("EM: largest error of a weight", (float(np.abs(model.weights_[order] - WEIGHTS).max()),)),
+        Row("EM: largest distance of a mean from the true one", (float(distances.max()),)),
+    ]
+    estimate = (model.means_[order], model.covariances_[order])
+    return Result(tuple(rows), {"responsibilities": _figure(x, hidden, true, found, estimate)})
+
+
+def _nearest_order(means: NDArray[np.float64]) -> NDArray[np.intp]:
+    """The components of EM in the order of the true ones."""
+    distances = np.linalg.norm(MEANS[:, None] - means, axis=-1)
+    return np.asarray(linear_sum_assignment(distances)[1])
+
+
+def _figure(
+    x: NDArray[np.float64],
+    hidden: NDArray[np.int64],
+    true: NDArray[np.float64],
+    found: NDArray[np.float64],
+    estimate: tuple[NDArray[np.float64], NDArray[np.float64]],
+) -> Figure:
+    from matplotlib.colors import to_rgb, to_rgba
+    from matplotlib.figure import Figure
+
+    palette = np.array([to_rgb(colour) for colour in COLOURS])
+    figure = Figure(figsize=(10.4, 3.0), layout="constrained")
+    panels = figure.subplots(1, 4, sharex=True, sharey=True)
+    titles = ("(a) complete", "(b) incomplete", "(c) true responsibilities", "(d) responsibilities by EM")
+    colours = (palette[hidden], to_rgba(MUTED), true @ palette, found @ palette)
+    for ax, title, colour in zip(panels, titles, colours, strict=True):
+        ax.scatter(x[:, 0], x[:, 1], s=7.0, c=np.atleast_2d(colour), linewidths=0.0)
+        ax.set(title=title, aspect="equal", xticks=(0.0, 0.5, 1.0), yticks=(0.0, 0.5, 1.0))
+    for ax, gaussians in ((panels[2], (MEANS, COVARIANCES)), (panels[3], estimate)):
+        for mean, covariance, colour in zip(*gaussians, COLOURS, strict=True):
+            add_ellipse(ax, mean, covariance, 2.0, fill=False, edgecolor=colour, linewidth=1.2)
+    return figure

@@ -1,0 +1,152 @@
+"""How many kinds of eruption has Old Faithful? A variational mixture says two, without being told.
+
+What the book shows. Figure 10.7 plots the lower bound against the number of components K, from 100 random starts for
+each: it has a distinct peak at two, unlike the likelihood of EM, which grows with every component.
+
+What is run. First a variational mixture of six components with α₀ = 10⁻³ from many random starts: what survives, and
+where. Then, as in the figure, mixtures with α₀ = 1 and K = 1 … 6, the bound of each start, and beside it the log
+likelihood that EM reaches from the same kind of start (with no standard deviation below 0.03 of that of the data, or
+components would shrink onto single eruptions). All on standardised columns. Components can be exchanged without
+changing a mixture, so that its posterior has K! equal peaks of which the bound sees one; as the book advises for
+comparing numbers of components, log K! is added in a further row. A smoke run uses rows of two Gaussian clusters.
+"""
+
+from __future__ import annotations
+
+import math
+from statistics import fmean
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from credo._threads import one_thread
+from credo.experiments._geyser import LABELS, add_ellipse, eruptions, standardised
+from credo.experiments.registry import Effort, Result, Row, Setting, experiment
+from credo.mixture import GaussianMixture, VariationalGaussianMixture
+from credo.plots.style import MUTED, OKABE_ITO
+from credo.seeding import derive
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+STARTS: dict[Effort, int] = {"full": 100, "quick": 10, "smoke": 2}
+MOST = 6
+LEAST_DEVIATION = 0.03
+COLOURS = (OKABE_ITO["vermilion"], OKABE_ITO["blue"])
+
+
+@experiment(
+    title="The number of clusters of Old Faithful's eruptions, by variational Bayes",
+    reference="C. M. Bishop, Pattern Recognition and Machine Learning, 2006, figure 10.7",
+    figures=["clusters", "bound"],
+)
+def run(setting: Setting) -> Result:
+    """Fit all starts, and say what they agree on."""
+    x = eruptions(setting)
+    z = standardised(x)
+    numbers = range(1, MOST + 1)
+    seeds = [derive(setting.seed, start) % 2**32 for start in range(STARTS[setting.effort])]
+    with one_thread():
+        setting.report("six components, small concentration")
+        six = [_variational(z, MOST, 1e-3, seed) for seed in seeds]
+        bounds, likelihoods = [], []
+        for k in numbers:
+            setting.report(f"{k} of {MOST} components")
+            bounds.append([_variational(z, k, 1.0, seed).lower_bound_ for seed in seeds])
+            likelihoods.append([_maximum_likelihood(z, k, seed).lower_bound_ for seed in seeds])
+    best = max(six, key=lambda model: model.lower_bound_)
+    survivors = _survivors(best, x)
+    highest = 1 + int(np.argmax([max(of_k) for of_k in bounds]))
+    rows = [
+        Row("components left of 6", tuple(float(m.effective_components_) for m in six), 2.0, "section 10.2.1"),
+        Row("number of components with the highest bound", (float(highest),), 2.0, "figure 10.7"),
+    ]
+    for name, (weight, mean, _) in zip(("short", "long"), survivors, strict=False):
+        rows += [
+            Row(f"{name} eruptions: weight", (weight,)),
+            Row(f"{name} eruptions: {LABELS[0]}", (float(mean[0]),)),
+            Row(f"{name} eruptions: {LABELS[1]}", (float(mean[1]),)),
+        ]
+    for k, of_bound, of_likelihood in zip(numbers, bounds, likelihoods, strict=True):
+        rows += [
+            Row(f"K = {k}: lower bound, mean over starts, nats", (fmean(of_bound),)),
+            Row(f"K = {k}: highest lower bound + log K!, nats", (max(of_bound) + math.lgamma(k + 1.0),)),
+            Row(f"K = {k}: log likelihood of EM, mean over starts, nats", (fmean(of_likelihood),)),
+        ]
+    return Result(tuple(rows), {"clusters": _clusters(x, best, survivors), "bound": _bounds(bounds, likelihoods)})
+
+
+def _variational(z: NDArray[np.float64], k: int, concentration: float, seed: int) -> VariationalGaussianMixture:
+    return VariationalGaussianMixture(
+        k,
+        weight_concentration_prior=concentration,
+        init_params="random_from_data",
+        tol=1e-6,
+        max_iter=10_000,
+        random_state=seed,
+    ).fit(z)
+
+
+def _maximum_likelihood(z: NDArray[np.float64], k: int, seed: int) -> GaussianMixture:
+    return GaussianMixture(
+        k,
+        reg_covar=LEAST_DEVIATION**2,
+        init_params="random_from_data",
+        tol=1e-6,
+        max_iter=10_000,
+        random_state=seed,
+    ).fit(z)
+
+
+Survivor = tuple[float, NDArray[np.float64], NDArray[np.float64]]
+
+
+def _survivors(model: VariationalGaussianMixture, x: NDArray[np.float64]) -> list[Survivor]:
+    """Weight, mean and covariance of the components that have rows, in minutes, short eruptions first."""
+    kept = np.flatnonzero(model.weight_concentration_ - model.weight_concentration_prior_ >= 1.0)
+    scale, centre = x.std(0), x.mean(0)
+    found = [
+        (float(model.weights_[k]), centre + scale * model.means_[k], np.outer(scale, scale) * model.covariances_[k])
+        for k in kept
+    ]
+    return sorted(found, key=lambda survivor: float(survivor[1][0]))
+
+
+def _clusters(x: NDArray[np.float64], model: VariationalGaussianMixture, survivors: list[Survivor]) -> Figure:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7.0, 3.1), layout="constrained")
+    left, right = figure.subplots(1, 2, width_ratios=(1.6, 1.0))
+    left.scatter(x[:, 0], x[:, 1], s=9.0, color=MUTED, linewidths=0.0)
+    for (weight, mean, covariance), colour in zip(survivors, COLOURS, strict=False):
+        for deviations in (1.0, 2.0):
+            add_ellipse(left, mean, covariance, deviations, fill=False, edgecolor=colour, linewidth=1.4)
+        box = {"boxstyle": "round,pad=0.2", "facecolor": "white", "linewidth": 0.0, "alpha": 0.85}
+        left.annotate(f"{weight:.0%}", mean, color=colour, ha="center", va="center", weight="bold", bbox=box)
+    left.set(xlabel=LABELS[0], ylabel=LABELS[1], title=f"{len(survivors)} clusters are left")
+    order = np.argsort(-model.weights_)
+    right.bar(range(1, MOST + 1), model.weights_[order], color=OKABE_ITO["blue"], width=0.7)
+    right.set(xlabel="component", ylabel="expected weight", title="of six components", xticks=range(1, MOST + 1))
+    return figure
+
+
+def _bounds(bounds: list[list[float]], likelihoods: list[list[float]]) -> Figure:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7.0, 3.1), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    _starts(left, bounds, OKABE_ITO["blue"], "variational Bayes", "lower bound of the evidence, nats")
+    _starts(right, likelihoods, OKABE_ITO["vermilion"], "EM", "log likelihood, nats")
+    return figure
+
+
+def _starts(ax: Axes, values: list[list[float]], colour: str, title: str, label: str) -> None:
+    """A cross for every start, with a little noise to tell them apart, and a line through the best."""
+    random = np.random.default_rng(0)
+    numbers = range(1, len(values) + 1)
+    for k, of_k in zip(numbers, values, strict=True):
+        ax.plot(k + random.uniform(-0.15, 0.15, len(of_k)), of_k, "+", color=colour, markersize=5.0, alpha=0.6)
+    ax.plot(numbers, [max(of_k) for of_k in values], color=colour, linewidth=1.0)
+    ax.set(xlabel="number of components K", ylabel=label, title=title, xticks=numbers)

@@ -1,0 +1,159 @@
+"""Probabilistic PCA of tables with gaps: every row is judged by what is there, and by nothing else."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from scipy.linalg import subspace_angles
+from scipy.stats import multivariate_normal
+from sklearn.exceptions import ConvergenceWarning
+
+from credo._rows import Rows
+from credo.decomposition import ProbabilisticPCA, _em
+from credo.decomposition.moments import Moments
+from credo.errors import InputError
+from decomposition.tables import planted_table, spread_table, with_gaps
+
+
+def rows_of(table: np.ndarray) -> Rows:
+    return Rows((table,), torch.device("cpu"), lambda chunk: chunk)
+
+
+@pytest.fixture(scope="module")
+def table() -> np.ndarray:
+    return with_gaps(planted_table(300, 6, 2))
+
+
+@pytest.fixture(scope="module")
+def fitted(table) -> ProbabilisticPCA:
+    return ProbabilisticPCA(2, method="em", tol=1e-9, max_iter=5000, random_state=0).fit(table)
+
+
+def test_bound_is_the_density_of_what_is_there(fitted, table):
+    covariance = fitted.get_covariance()
+    expected = []
+    for x in table:
+        there = ~np.isnan(x)
+        density = multivariate_normal(fitted.mean_[there], covariance[np.ix_(there, there)]) if there.any() else None
+        expected.append(density.logpdf(x[there]) if density else 0.0)
+    np.testing.assert_allclose(fitted.score_samples(table), expected, rtol=1e-10, atol=1e-10)
+    assert fitted.log_likelihood_ == pytest.approx(sum(expected), rel=1e-10)
+
+
+def test_likelihood_never_falls_and_ends_at_a_maximum(fitted, table):
+    assert np.diff(fitted.lower_bounds_).min() >= -1e-9 * abs(fitted.lower_bound_)
+    rng = np.random.default_rng(0)
+    for _ in range(20):  # no step in any direction climbs further
+        other = ProbabilisticPCA(2, method="em").fit(table)
+        other.components_ = fitted.components_ + 1e-3 * rng.normal(size=fitted.components_.shape)
+        other.mean_ = fitted.mean_ + 1e-3 * rng.normal(size=6)
+        other.noise_variance_ = fitted.noise_variance_ * np.exp(1e-3 * rng.normal())
+        assert other.score(table) < fitted.score(table)
+
+
+def test_e_step_over_rows_is_that_from_moments_where_nothing_is_missing():
+    table = spread_table(500, 5, offset=10.0)
+    moments = Moments.of(rows_of(table))
+    variances = moments.scatter.diagonal() / moments.count
+    parameters = _em.Parameters.random(3, variances, torch.Generator().manual_seed(0))
+    from_moments = _em.expect_from_moments(moments, parameters)
+    from_rows = _em.expect_from_rows(rows_of(table), moments.mean, parameters)
+    # a row of nothing must not change the sums, and gives every other row a precision of its own
+    empty = np.vstack([table, np.full(5, np.nan)])
+    from_gaps = _em.expect_from_rows(rows_of(empty), moments.mean, parameters)
+    for found in (from_rows, from_gaps):
+        assert found.bound == pytest.approx(from_moments.bound, rel=1e-12)
+        assert found.statistics.values == from_moments.statistics.values
+        for d in range(5):
+            torch.testing.assert_close(found.statistics.second[d], from_moments.statistics.second[0])
+        torch.testing.assert_close(found.statistics.cross, from_moments.statistics.cross)
+    ours, theirs = _em.m_step(from_gaps.statistics), _em.m_step(from_moments.statistics)
+    torch.testing.assert_close(ours.loading, theirs.loading)
+    assert ours.noise == pytest.approx(theirs.noise, rel=1e-10)
+
+
+def test_empty_rows_change_nothing():
+    table = spread_table()
+    padded = np.insert(table, [0, 100, 300], np.nan, axis=0)
+    with pytest.warns(ConvergenceWarning):
+        whole, with_empty = (
+            ProbabilisticPCA(2, method="em", tol=0.0, max_iter=30, random_state=0).fit(t) for t in (table, padded)
+        )
+    np.testing.assert_allclose(with_empty.components_, whole.components_, rtol=1e-8, atol=1e-10)
+    np.testing.assert_allclose(with_empty.mean_, whole.mean_, atol=1e-10)
+    assert with_empty.log_likelihood_ == pytest.approx(whole.log_likelihood_, rel=1e-10)
+    empty = np.full((1, 6), np.nan)
+    np.testing.assert_allclose(with_empty.transform(empty), 0.0)
+    np.testing.assert_allclose(with_empty.impute(empty)[0], with_empty.mean_)
+    assert with_empty.score_samples(empty) == pytest.approx(0.0)
+
+
+def test_finds_the_planted_subspace_through_gaps():
+    complete = planted_table(2000, 8, 2)
+    exact = ProbabilisticPCA(2).fit(complete)
+    found = ProbabilisticPCA(2, method="em", random_state=0).fit(with_gaps(complete, 0.3))
+    # 5600 values for 24 parameters: directions are uncertain by about noise / √N ≈ 0.01
+    assert subspace_angles(found.components_.T, exact.components_.T).max() < 0.05
+    assert found.noise_variance_ == pytest.approx(exact.noise_variance_, rel=0.05)
+
+
+def test_imputation_is_gaussian_conditioning(fitted, table):
+    filled, covariance = fitted.predict_missing(table), fitted.get_covariance()
+    np.testing.assert_array_equal(filled.mean, fitted.impute(table))
+    for i, x in enumerate(table):
+        there, absent = ~np.isnan(x), np.isnan(x)
+        np.testing.assert_array_equal(filled.mean[i, there], x[there])
+        np.testing.assert_array_equal(filled.std[i, there], 0.0)
+        gain = covariance[np.ix_(absent, there)] @ np.linalg.inv(covariance[np.ix_(there, there)])
+        mean = fitted.mean_[absent] + gain @ (x[there] - fitted.mean_[there])
+        spread = covariance[np.ix_(absent, absent)] - gain @ covariance[np.ix_(there, absent)]
+        np.testing.assert_allclose(filled.mean[i, absent], mean, atol=1e-10)
+        np.testing.assert_allclose(filled.std[i, absent], np.sqrt(np.diag(spread)), atol=1e-10)
+
+
+def test_error_bars_of_imputed_values_cover_the_truth():
+    complete = planted_table(2000, 8, 2)
+    gappy = with_gaps(complete, 0.2)
+    filled = ProbabilisticPCA(2, method="em", random_state=0).fit(gappy).predict_missing(gappy)
+    absent = np.isnan(gappy)
+    covered = (np.abs(complete - filled.mean) < 1.96 * filled.std)[absent].mean()
+    assert covered == pytest.approx(0.95, abs=4.0 * np.sqrt(0.95 * 0.05 / absent.sum()))
+
+
+def test_a_model_of_complete_rows_fills_gaps_too():
+    table = planted_table(300, 6, 2)
+    found, gappy = ProbabilisticPCA(2).fit(table), with_gaps(table)
+    assert np.isfinite(found.impute(gappy)).all()
+    assert np.isfinite(found.score_samples(gappy)).all()
+    assert found.posterior(gappy).cholesky.shape == (300, 2, 2)
+    with pytest.raises(InputError, match="method='em'"):
+        found.transform(gappy)
+    with pytest.raises(InputError, match="choose method='em'"):
+        ProbabilisticPCA(2).fit(gappy)
+
+
+def test_chunks_give_what_the_table_gives(table):
+    whole = ProbabilisticPCA(2, method="em", random_state=0).fit(table)
+    pieces = ProbabilisticPCA(2, method="em", random_state=0).fit(lambda: iter(np.array_split(table, 7)))
+    np.testing.assert_allclose(pieces.components_, whole.components_, rtol=1e-8, atol=1e-10)
+    assert pieces.n_iter_ == whole.n_iter_
+    with pytest.raises(InputError, match="read only once"):
+        ProbabilisticPCA(2, method="em").fit(iter(np.array_split(table, 7)))
+
+
+def test_refuses_a_column_without_a_value(table):
+    hollow = table.copy()
+    hollow[:, 3] = np.nan
+    with pytest.raises(InputError, match="no value in column 3"):
+        ProbabilisticPCA(2, method="em").fit(hollow)
+    with pytest.raises(InputError, match="no variance"):
+        ProbabilisticPCA(2, method="em").fit(np.where(np.isnan(table), np.nan, 1.0))
+
+
+def test_further_rows_must_be_complete(table):
+    found = ProbabilisticPCA(2, method="em", random_state=0)
+    with pytest.raises(ValueError, match="NaN"):
+        found.partial_fit(table)
+    with pytest.raises(InputError, match="missing values"):
+        ProbabilisticPCA(2, method="em", random_state=0).fit(table).partial_fit(planted_table(300, 6, 2))

@@ -1,0 +1,129 @@
+"""The recursions against enumeration of all paths, and against each other."""
+
+from __future__ import annotations
+
+from itertools import pairwise, product
+
+import numpy as np
+import pytest
+import torch
+
+from credo.sequence import forward_backward
+from credo.sequence.forward_backward import Chain, smooth
+from credo.sequence.layout import Layout, cut
+from credo.sequence.viterbi import most_probable_path
+
+CPU = torch.device("cpu")
+
+
+def layout(*lengths: int) -> Layout:
+    return Layout(np.array(lengths), CPU)
+
+
+def chain(states: int, seed: int = 0, zeros: bool = False) -> Chain:
+    rng = np.random.default_rng(seed)
+    start, transition = rng.dirichlet(np.ones(states)), rng.dirichlet(np.ones(states), states)
+    if zeros:
+        transition = np.triu(transition)
+        transition /= transition.sum(1, keepdims=True)
+        start = np.eye(states)[0]
+    return Chain(torch.tensor(start), torch.tensor(transition))
+
+
+def emissions(rows: int, states: int, seed: int = 0, scale: float = 1.0) -> torch.Tensor:
+    return torch.tensor(scale * np.random.default_rng(seed).normal(size=(rows, states)))
+
+
+def enumerated(model: Chain, log_emission: np.ndarray) -> tuple[float, np.ndarray, np.ndarray, tuple[int, ...], float]:
+    """Likelihood, posterior, transitions, best path and its probability of one sequence, from all K^T paths."""
+    steps, states = log_emission.shape
+    start, transition, b = model.start.numpy(), model.transition.numpy(), np.exp(log_emission)
+    total, posterior, transitions = 0.0, np.zeros((steps, states)), np.zeros((states, states))
+    best, best_path = -1.0, ()
+    for path in product(range(states), repeat=steps):
+        p = start[path[0]] * np.prod([b[t, z] for t, z in enumerate(path)])
+        p *= np.prod([transition[i, j] for i, j in pairwise(path)])
+        total += p
+        for t, z in enumerate(path):
+            posterior[t, z] += p
+        for i, j in pairwise(path):
+            transitions[i, j] += p
+        if p > best:
+            best, best_path = p, path
+    return np.log(total), posterior / total, transitions / total, best_path, np.log(best)
+
+
+@pytest.mark.parametrize("zeros", [False, True])
+@pytest.mark.parametrize("states", [1, 2, 3])
+def test_against_all_paths(states, zeros):
+    lengths = (4, 1, 6, 2)
+    model, b = chain(states, zeros=zeros), emissions(sum(lengths), states)
+    where = layout(*lengths)
+    found = smooth(model, b, where)
+    path, log_prob = most_probable_path(model.start.numpy(), model.transition.numpy(), b.numpy(), where)
+    transitions = np.zeros((states, states))
+    for s, (begin, length) in enumerate(zip(where.starts, lengths, strict=True)):
+        rows = slice(begin, begin + length)
+        exact = enumerated(model, b[rows].numpy())
+        assert float(found.log_likelihood[s]) == pytest.approx(exact[0], rel=1e-12)
+        assert float(found.log_densities[rows].sum()) == pytest.approx(exact[0], rel=1e-12)
+        np.testing.assert_allclose(found.posterior[rows], exact[1], atol=1e-12)
+        transitions += exact[2]
+        assert tuple(path[rows]) == exact[3]
+        assert log_prob[s] == pytest.approx(exact[4], rel=1e-12)
+    np.testing.assert_allclose(found.transitions(model), transitions, atol=1e-12)
+
+
+@pytest.mark.parametrize("zeros", [False, True])
+def test_pieces_change_nothing(monkeypatch, zeros):
+    model, b, where = chain(4, 1, zeros), emissions(700, 4, 1, scale=3.0), layout(300, 7, 1, 392)
+    in_pieces = smooth(model, b, where)
+    monkeypatch.setattr(forward_backward, "_LONG", 10_000)
+    plain = smooth(model, b, where)
+    for name in ("forward", "backward", "log_likelihood"):
+        # logs of some hundred nats, added up in another order
+        torch.testing.assert_close(getattr(in_pieces, name), getattr(plain, name), rtol=1e-12, atol=1e-10)
+
+
+def test_the_product_of_matrices_is_the_sum_of_exponentials(monkeypatch):
+    model, b, where = chain(5, 2), emissions(400, 5, 2, scale=300.0), layout(150, 250)
+    quick = smooth(model, b, where)
+    monkeypatch.setattr(forward_backward, "LEAST_REGULAR", 2.0)
+    model = Chain(model.start, model.transition)
+    careful = smooth(model, b, where)
+    assert not model.regular
+    torch.testing.assert_close(quick.forward, careful.forward, rtol=1e-12, atol=1e-9)
+    # e to differences of logs of size 1e5, which carry 11 digits
+    torch.testing.assert_close(quick.posterior, careful.posterior, rtol=0.0, atol=1e-9)
+    torch.testing.assert_close(quick.transitions(chain(5, 2)), careful.transitions(model), rtol=0.0, atol=1e-7)
+
+
+def test_a_path_through_a_state_of_vanishing_probability_survives():
+    # the only way to state 2 leads through state 1, which the first row makes e⁻²⁰⁰⁰ times less probable than state 0
+    model = Chain(torch.tensor([0.5, 0.5, 0.0]), torch.tensor([[1.0, 0.0, 0.0], [0.0, 0.5, 0.5], [0.0, 0.0, 1.0]]))
+    model = Chain(model.start.double(), model.transition.double())
+    b = torch.tensor([[0.0, -2000.0, 0.0], [-9000.0, -9000.0, 0.0]], dtype=torch.float64)
+    found = smooth(model, b, layout(2))
+    assert float(found.log_likelihood[0]) == pytest.approx(-2000.0 + np.log(0.25), rel=1e-12)
+    np.testing.assert_allclose(found.posterior, [[0, 1, 0], [0, 0, 1]], atol=1e-12)
+
+
+def test_ten_thousand_steps_do_not_underflow():
+    model, b = chain(3), emissions(10_000, 3) - 500.0
+    found = smooth(model, b, layout(10_000))
+    # e⁻⁵⁰⁰ a row: float64 ends after two of them
+    assert float(found.log_likelihood[0]) == pytest.approx(
+        float(smooth(model, b + 500.0, layout(10_000)).log_likelihood[0]) - 500.0 * 10_000, rel=1e-12
+    )
+    np.testing.assert_allclose(found.posterior.sum(1), 1.0, rtol=1e-8)
+
+
+def test_layout_visits_every_row_once_each_way():
+    where = layout(2, 5, 1, 5)
+    assert where.running == [4, 3, 2, 2, 2]
+    assert sorted(where.visits[0].tolist()) == sorted(where.visits[1].tolist()) == list(range(13))
+    assert where.visits[0, :4].tolist() == [2, 8, 0, 7]
+    assert where.visits[1, :4].tolist() == [6, 12, 1, 7]
+    pieces, counts = cut(np.array([7, 3, 1]), 3)
+    assert pieces.tolist() == [3, 3, 1, 3, 1]
+    assert counts.tolist() == [3, 1, 1]

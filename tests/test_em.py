@@ -1,0 +1,187 @@
+"""The one EM loop: what it returns, when it stops, and what it refuses."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+from credo.em import ROUNDING, EMFit, Expectation, fit_em
+from credo.errors import BoundError, CredoError, DivergenceError, InputError
+
+
+def through(bounds):
+    """Steps whose parameters count themselves, with the given bounds one after the other."""
+    values = list(bounds)
+    return {
+        "start": lambda _: 0,
+        "e_step": lambda step: Expectation(step, values[step]),
+        "m_step": lambda step: step + 1,
+    }
+
+
+def halving(start: float = 1.0):
+    """A bound that climbs from −start to 0, halving the rest in every step."""
+    return {
+        "start": lambda number: start * (number + 1),
+        "e_step": lambda rest: Expectation(rest, -rest),
+        "m_step": lambda rest: rest / 2,
+    }
+
+
+def test_bounds_belong_to_the_parameters():
+    fit = fit_em(**halving(), tolerance=0.1, max_iter=50)
+    assert fit.bounds == (-1.0, -0.5, -0.25, -0.125, -0.0625)
+    assert fit.parameters == 0.0625
+    assert fit.bound == fit.bounds[-1] == fit.expectation.bound == -fit.parameters
+    assert fit.expectation.statistics == fit.parameters
+    assert fit.n_iter == 4
+    assert fit.converged
+    assert fit.start == 0
+
+
+def test_it_stops_at_max_iter_and_says_so():
+    fit = fit_em(**halving(), tolerance=0.0, max_iter=3)
+    assert fit.n_iter == 3
+    assert not fit.converged
+
+
+def test_a_gain_of_exactly_the_tolerance_is_not_worth_another_step():
+    assert fit_em(**halving(), tolerance=0.25).n_iter == 2
+    assert fit_em(**halving(), tolerance=np.nextafter(0.25, 0)).n_iter == 3
+
+
+def test_the_tolerance_is_per_row():
+    assert fit_em(**halving(), tolerance=0.1, rows=1).n_iter == 4
+    assert fit_em(**halving(), tolerance=0.01, rows=10).n_iter == 4
+    assert fit_em(**halving(), tolerance=0.1, rows=10).n_iter == 1
+
+
+def test_tolerance_zero_goes_on_while_anything_is_gained():
+    fit = fit_em(**through([-3.0, -2.0, -1.0, -1.0]), tolerance=0.0)
+    assert fit.converged
+    assert fit.bounds == (-3.0, -2.0, -1.0, -1.0)
+
+
+def test_restarts_keep_the_best():
+    """Each start climbs by the same factor, so that the order of the ends is that of the starts."""
+    heights = [5.0, 1.0, 3.0]
+    fit = fit_em(
+        lambda number: heights[number],
+        lambda rest: Expectation(rest, -rest),
+        lambda rest: rest / 2,
+        restarts=3,
+        tolerance=0.0,
+        max_iter=4,
+    )
+    assert fit.start == 1
+    assert fit.bounds[0] == -1.0
+
+
+def test_equal_ends_keep_the_first_start():
+    fit = fit_em(lambda number: number, lambda _: Expectation(None, -1.0), lambda _: 0, restarts=4)
+    assert fit.start == 0
+
+
+def test_restarts_do_not_see_each_others_bounds():
+    """A second start that begins far below the end of the first is no fall."""
+    fit = fit_em(**halving(), restarts=2, tolerance=0.01)
+    assert fit.start == 0
+
+
+def test_watch_sees_every_e_step_of_every_start():
+    seen = []
+    fit_em(
+        **halving(),
+        restarts=2,
+        max_iter=2,
+        tolerance=0.0,
+        watch=lambda iteration, parameters, expectation: seen.append((iteration, parameters, expectation.bound)),
+    )
+    assert seen == [(0, 1.0, -1.0), (1, 0.5, -0.5), (2, 0.25, -0.25), (0, 2.0, -2.0), (1, 1.0, -1.0), (2, 0.5, -0.5)]
+
+
+def test_steps_alternate_and_waste_nothing():
+    calls = []
+
+    def e_step(x):
+        calls.append("E")
+        return Expectation(x, -x)
+
+    def m_step(x):
+        calls.append("M")
+        return x / 2
+
+    fit_em(lambda _: 1.0, e_step, m_step, max_iter=3, tolerance=0.0)
+    assert "".join(calls) == "EMEMEME"
+
+
+def test_a_bound_that_falls_is_an_error():
+    with pytest.raises(BoundError, match=r"fell from -1 to -1.5 in step 2: .* one objective"):
+        fit_em(**through([-2.0, -1.0, -1.5, -1.2]), tolerance=0.0)
+    assert issubclass(BoundError, CredoError)
+    assert issubclass(BoundError, ArithmeticError)
+
+
+@pytest.mark.parametrize(("bound", "rows"), [(-1.0, 1), (-1e12, 1), (1e-3, 1), (-1e-3, 10**6)])
+def test_rounding_is_no_fall_and_more_than_rounding_is(bound, rows):
+    allowed = ROUNDING * max(abs(bound), rows)
+    fit = fit_em(**through([bound, bound - 0.9 * allowed]), tolerance=0.0, rows=rows)
+    assert fit.converged
+    with pytest.raises(BoundError):
+        fit_em(**through([bound, bound - 1.2 * allowed]), tolerance=0.0, rows=rows)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("when", [0, 1, 2])
+def test_a_bound_that_is_no_number_is_an_error(value, when):
+    bounds = [-3.0, -2.0, -1.0]
+    bounds[when] = value
+    with pytest.raises(DivergenceError, match=f"after {when} steps"):
+        fit_em(**through(bounds), tolerance=0.0)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"rows": 0}, "rows must be 1 or more, got 0"),
+        ({"max_iter": 0}, "max_iter must be 1 or more, got 0"),
+        ({"restarts": -1}, "restarts must be 1 or more, got -1"),
+        ({"tolerance": -0.1}, "tolerance must be 0 or more, got -0.1"),
+        ({"tolerance": math.nan}, "tolerance must be 0 or more, got nan"),
+    ],
+)
+def test_bad_options_are_named_before_anything_is_computed(options, message):
+    def never(_):
+        raise AssertionError
+
+    with pytest.raises(InputError, match=message):
+        fit_em(never, never, never, **options)
+
+
+def test_it_is_em_for_a_mixture_of_two_coins():
+    """Two coins, each tossed ten times in a row: EM reaches a point where the likelihood is flat."""
+    heads = np.array([5, 9, 8, 4, 7])
+
+    def log_joint(theta):
+        return np.log(0.5) + heads[:, None] * np.log(theta) + (10 - heads[:, None]) * np.log1p(-theta)
+
+    def e_step(theta):
+        joint = log_joint(theta)
+        evidence = np.logaddexp(joint[:, 0], joint[:, 1])
+        shares = np.exp(joint - evidence[:, None])
+        return Expectation((shares.T @ heads, 10 * shares.sum(0)), float(evidence.sum()))
+
+    fit = fit_em(
+        lambda _: np.array([0.6, 0.5]), e_step, lambda sums: sums[0] / sums[1], rows=5, tolerance=1e-13, max_iter=500
+    )
+    assert isinstance(fit, EMFit)
+    assert fit.converged
+    assert all(b >= a for a, b in itertools.pairwise(fit.bounds))
+    step = 1e-4
+    slopes = [
+        (e_step(fit.parameters + d).bound - e_step(fit.parameters - d).bound) / (2 * step) for d in step * np.eye(2)
+    ]
+    np.testing.assert_allclose(slopes, 0.0, atol=1e-3)
