@@ -78,7 +78,31 @@ def uci_short() -> str:
     return "\n".join([head, *(f"| {name} | {' | '.join(cells)} |" for name, cells in lines.items())])
 
 
-TABLES: dict[str, Callable[[], str]] = {"step_and_predict": step_and_predict, "uci": uci, "uci_short": uci_short}
+def classical() -> str:
+    """Fit times beside scikit-learn's, and on a GPU."""
+    cpu, gpu = result("classical_cpu"), result("classical_gpu")
+    on_gpu = {row["task"]: row["seconds"] for row in gpu["rows"]}
+    lines = ["| | ours | scikit-learn | ratio | objectives differ by | ours on a GPU |", "|---|---|---|---|---|---|"]
+    for row in cpu["rows"]:
+        cells = [
+            row["task"],
+            f"{row['seconds']:.3g} s",
+            f"{row['their_seconds']:.3g} s",
+            f"{row['ratio']:.2f}×",
+            f"{row['difference']:.0e}",
+            f"{on_gpu[row['task']]:.3g} s" if row["task"] in on_gpu else "",
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    machines = "; ".join(f"{found['hardware']}, {found['date']}" for found in (cpu, gpu))
+    return "\n".join([*lines, "", f"{machines}."])
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "classical": classical,
+    "step_and_predict": step_and_predict,
+    "uci": uci,
+    "uci_short": uci_short,
+}
 
 
 def filled(text: str) -> str:
