@@ -11,9 +11,11 @@ A chunk is an array ``[b, D]``, or a tuple of arrays with the same number of row
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
+from functools import cache
 from itertools import chain, islice
 from typing import Any, TypeVar
 
@@ -135,11 +137,11 @@ class Rows:
             sums = tuple(a + b for a, b in zip(sums, parts, strict=True))
         return sums
 
-    def beside(self, column: Tensor) -> Rows:
-        """The rows of a table with ``column [N]`` as a further part, whose blocks are views that may be written to."""
+    def beside(self, *columns: Tensor) -> Rows:
+        """The rows of a table with further parts ``columns [N, …]``, whose blocks are views that may be written to."""
         assert self._table is not None
         rows = copy(self)
-        rows._table = (*self._table, column)
+        rows._table = (*self._table, *columns)
         return rows
 
     def sample(self, n: int, seed: int) -> Tensor:
@@ -170,9 +172,9 @@ class Rows:
             with one_thread(threads > 1 and numbers <= CPU_BLOCK):
                 yield from (function(*block) for block in chain(group, blocks))
             return
-        with one_thread(), ThreadPoolExecutor(threads) as pool:
+        with one_thread():
             while group:
-                yield from pool.map(lambda block: function(*block), group)
+                yield from _workers(threads).map(lambda block: function(*block), group)
                 group = list(islice(blocks, threads * _BLOCKS_PER_THREAD))
 
     def _pass(self) -> Iterable[Any]:
@@ -250,6 +252,16 @@ def rows_of(
         return checked(parts[0], parts[1] if targets is not None else None, first, 1)
 
     return Rows(X, device, of_chunk)
+
+
+@cache
+def _workers(threads: int) -> ThreadPoolExecutor:
+    """Threads that are kept, and with them the memory that their blocks need."""
+    return ThreadPoolExecutor(threads)
+
+
+if hasattr(os, "register_at_fork"):  # a child has none of its parent's threads
+    os.register_at_fork(after_in_child=_workers.cache_clear)
 
 
 def _resident(table: NDArray[Any], device: torch.device) -> NDArray[Any] | Tensor:

@@ -13,6 +13,7 @@ Rows and centres are measured from the mean of all rows: far from the origin suc
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -20,6 +21,7 @@ from torch import Tensor
 
 from credo._rows import Rows
 from credo.em import Expectation
+from credo.mixture.screening import Screen
 
 
 @dataclass(frozen=True)
@@ -63,14 +65,16 @@ class Assignment:
 class Lloyd:
     """Both steps for one source of rows, with all centres ``[K, D]`` measured from ``moments.mean``.
 
-    Of a table it remembers the clusters of all rows, and then adds up only those that change theirs.
+    Of a table it remembers the clusters of all rows. Most stay in theirs from one pass to the next, and a screen finds
+    the others, by which the sums change.
     """
 
     def __init__(self, rows: Rows, moments: Moments) -> None:
         self._rows = rows
         self._moments = moments
-        self._labels = torch.empty(rows.count if rows.is_table else 0, dtype=torch.long, device=rows.device)
-        self._sums: Tensor | None = None
+        self._labels = torch.zeros(rows.count if rows.is_table else 0, dtype=torch.long, device=rows.device)
+        self._screen: Screen | None = None
+        self._remembered: Assignment | None = None
 
     def e_step(self, centers: Tensor) -> Expectation[Assignment]:
         """Give every row to its nearest centre."""
@@ -87,31 +91,46 @@ class Lloyd:
         return torch.where(counts > 0, assignment.sums / counts.clamp_min(1.0), assignment.centers)
 
     def _of_table(self, centers: Tensor) -> Assignment:
-        step = self._assign if self._sums is None else self._reassign
-        labelled = self._rows.beside(self._labels)
-        (sums,) = labelled.total(lambda x, labels: (step(x, labels, centers),), numbers_per_row(centers))
-        self._sums = sums if self._sums is None else self._sums + sums
-        return Assignment(centers, self._sums, _counts(self._labels, len(centers)))
+        """In one pass over a table, after the first only by what changes."""
+        rows, numbers = self._rows.beside(self._labels), numbers_per_row(centers)
+        if self._remembered is None:
+            sums, counts = rows.total(lambda x, labels: self._assign(x, labels, centers), numbers)
+            self._remembered = Assignment(centers, sums, counts)
+            if Screen.pays(self._rows, centers.shape[1]):
+                self._screen = Screen(self._rows, self._moments.mean, math.sqrt(self._moments.variance))
+            return self._remembered
+        if self._screen is None:
+            sums, counts = rows.total(lambda x, labels: self._reassign(x, labels, centers), numbers)
+        else:
+            view = self._screen.against(centers)
+            sums, counts = rows.beside(*self._screen.columns).total(
+                lambda x, labels, *copy: self._reassign_some(x, labels, view.doubtful(labels, *copy), centers), numbers
+            )
+        self._remembered = Assignment(centers, self._remembered.sums + sums, self._remembered.counts + counts)
+        return self._remembered
 
-    def _assign(self, block: Tensor, labels: Tensor, centers: Tensor) -> Tensor:
-        """Sums ``[K, D]`` of a block; writes ``labels``."""
+    def _assign(self, block: Tensor, labels: Tensor, centers: Tensor) -> tuple[Tensor, Tensor]:
+        """Sums ``[K, D]`` and counts ``[K]`` of a block; writes ``labels``."""
         x = block - self._moments.mean
         labels.copy_(_scores(x, centers).min(0).indices)
-        return _sums(x, labels, centers)
+        return _sums(x, labels, centers), _counts(labels, len(centers))
 
-    def _reassign(self, block: Tensor, labels: Tensor, centers: Tensor) -> Tensor:
-        """By how much the sums ``[K, D]`` of a block change; rewrites ``labels`` where another centre is nearer.
-
-        Finding a minimum is much faster than finding where it is, which only these rows need to know.
-        """
+    def _reassign(self, block: Tensor, labels: Tensor, centers: Tensor) -> tuple[Tensor, Tensor]:
+        """By how much sums and counts of a block change; rewrites ``labels`` where another centre is nearer."""
         x = block - self._moments.mean
-        scores = _scores(x, centers)
-        cells = torch.arange(len(x), device=x.device).add_(labels, alpha=len(x))
-        moved = (scores.view(-1).index_select(0, cells) > scores.amin(0)).nonzero().view(-1)
-        new, old = scores.index_select(1, moved).min(0).indices, labels.index_select(0, moved)
+        new = _scores(x, centers).min(0).indices
+        moved = (new != labels).nonzero().view(-1)
+        x, old, new = x.index_select(0, moved), labels.index_select(0, moved), new.index_select(0, moved)
         labels.index_copy_(0, moved, new)
-        x = x.index_select(0, moved)
-        return _sums(x, new, centers).index_add_(0, old, x, alpha=-1.0)
+        sums = _sums(x, new, centers).index_add_(0, old, x, alpha=-1.0)
+        return sums, _counts(new, len(centers)) - _counts(old, len(centers))
+
+    def _reassign_some(self, block: Tensor, labels: Tensor, chosen: Tensor, centers: Tensor) -> tuple[Tensor, Tensor]:
+        """The same, where only the rows of the numbers ``chosen`` can have changed."""
+        theirs = labels.index_select(0, chosen)
+        changes = self._reassign(block.index_select(0, chosen), theirs, centers)
+        labels.index_copy_(0, chosen, theirs)
+        return changes
 
     def _filled(self, assignment: Assignment) -> Assignment:
         """Give empty clusters the rows farthest from their centres, which cannot raise the inertia.
