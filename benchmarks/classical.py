@@ -4,7 +4,8 @@
     python benchmarks/classical.py --device cuda --alone --out benchmarks/results/classical_gpu.json
     python benchmarks/classical.py --quick
 
-Rounds alternate between the two, and so does who goes first; a ratio is a median of per-round ratios. Both compute with
+Rounds alternate between the two, and so does who goes first; a ratio is a median of per-round ratios. With ``--only``
+the rows of other tasks in ``--out`` are kept. Both compute with
 as many threads as they choose by themselves. Objectives are judged by one function for both: a log likelihood, a log
 evidence or minus an inertia. Rows that start from the same numbers and take the same number of iterations do the same
 work; rows at defaults are what a user waits for, and start from another seed in every round, since a single start may
@@ -42,6 +43,8 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
 Array = NDArray[np.float64]
 LARGEST_DIFFERENCE = 1e-3
+SHORT = 0.1
+"""Seconds of both fits together below which there are five times as many rounds: a median of few would be chance."""
 
 
 @dataclass(frozen=True)
@@ -297,12 +300,12 @@ def race(contest: Contest, rounds: int, device: torch.device, alone: bool) -> di
     names = ["ours"] if alone else ["ours", "theirs"]
     seconds: dict[str, list[float]] = {name: [] for name in names}
     models: dict[str, list[Any]] = {name: [] for name in names}
-    for turn in range(-1, rounds):
+    first = sum(_time(getattr(contest, name), 0, device)[0] for name in names)  # also warms up
+    for turn in range(rounds if first > SHORT else 5 * rounds):
         for name in names if turn % 2 else reversed(names):
-            taken, model = _time(getattr(contest, name), max(turn, 0), device)
-            if turn >= 0:
-                seconds[name].append(taken)
-                models[name].append(model)
+            taken, model = _time(getattr(contest, name), turn, device)
+            seconds[name].append(taken)
+            models[name].append(model)
     row: dict[str, Any] = {"task": contest.task}
     for name, prefix in zip(names, ("", "their_"), strict=False):
         row[f"{prefix}seconds"] = round(statistics.median(seconds[name]), 4)
@@ -362,9 +365,12 @@ def main() -> int:
         else:
             print(line(rows[-1]), flush=True)
     if arguments.out:
+        if arguments.only and arguments.out.exists():  # the other rows stay as they are
+            fresh = {row["task"]: row for row in rows}
+            rows = [fresh.get(row["task"], row) for row in json.loads(arguments.out.read_text())["rows"]]
         result = {
             "name": "classical",
-            "command": "python " + " ".join(sys.argv),
+            "command": f"python benchmarks/classical.py{' --device cuda --alone' if arguments.alone else ''}",
             "date": datetime.date.today().isoformat(),
             "hardware": hardware(device),
             "rows": rows,
