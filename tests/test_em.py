@@ -146,11 +146,11 @@ def test_a_bound_that_is_no_number_is_an_error(value, when):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"rows": 0}, "rows must be 1 or more, got 0"),
-        ({"max_iter": 0}, "max_iter must be 1 or more, got 0"),
-        ({"restarts": -1}, "restarts must be 1 or more, got -1"),
-        ({"tolerance": -0.1}, "tolerance must be 0 or more, got -0.1"),
-        ({"tolerance": math.nan}, "tolerance must be 0 or more, got nan"),
+        ({"rows": 0}, "rows must be a whole number, 1 or more, got 0"),
+        ({"max_iter": 0}, "max_iter must be a whole number, 1 or more, got 0"),
+        ({"restarts": -1}, "restarts must be a whole number, 1 or more, got -1"),
+        ({"tolerance": -0.1}, r"tolerance \(tol of an estimator\) must be a number, 0 or more, got -0.1"),
+        ({"tolerance": math.nan}, r"tolerance \(tol of an estimator\) must be a number, 0 or more, got nan"),
     ],
 )
 def test_bad_options_are_named_before_anything_is_computed(options, message):
@@ -185,3 +185,8 @@ def test_it_is_em_for_a_mixture_of_two_coins():
         (e_step(fit.parameters + d).bound - e_step(fit.parameters - d).bound) / (2 * step) for d in step * np.eye(2)
     ]
     np.testing.assert_allclose(slopes, 0.0, atol=1e-3)
+
+
+def test_an_e_step_that_returns_something_else_is_told_what_to_return():
+    with pytest.raises(InputError, match=r"e_step must return Expectation\(statistics, bound\), got tuple"):
+        fit_em(lambda k: 0.0, lambda p: (p, 0.0), lambda s: s)

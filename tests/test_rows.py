@@ -324,3 +324,11 @@ def test_what_is_chunked():
     assert is_chunked(DataLoader(torch.zeros(3)))
     for table in (TABLE, pd.DataFrame(TABLE), torch.zeros(3), [[1.0]]):
         assert not is_chunked(table)
+
+
+def test_a_function_must_return_the_same_rows_every_time():
+    spent = iter([np.ones((3, 2)), np.ones((2, 2))])
+    rows = rows_of(BaseEstimator(), lambda: spent, reset=True, device=torch.device("cpu"))
+    assert rows.count == 5
+    with pytest.raises(InputError, match="held 5 rows at first and 0 when read again"):
+        list(rows.blocks())

@@ -119,9 +119,18 @@ class Rows:
             parts = self._check(chunk)
             count += len(parts[0])
             yield from self._cut(tuple(np.array(part, np.float64) for part in parts), numbers_per_row)
-        if not count:
-            raise InputError("the chunks hold no rows: there is nothing to learn from")
+        self._check_count(count)
         self._count = count
+
+    def _check_count(self, count: int) -> None:
+        """Refuse chunks without rows, and a pass that meets more or fewer of them than the first."""
+        if not count and not self._count:
+            raise InputError("the chunks hold no rows: there is nothing to learn from")
+        if self._count is not None and count != self._count:
+            raise InputError(
+                f"the chunks held {self._count} rows at first and {count} when read again: every call of the function "
+                "must return a new iterator over the same rows"
+            )
 
     def map(self, function: Callable[[Tensor], Tensor], numbers_per_row: int | None = None) -> NDArray[Any]:
         """``function`` of every block of X, joined into one array."""

@@ -22,6 +22,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Generic, TypeVar
 
 from credo.errors import BoundError, DivergenceError, InputError
@@ -102,11 +103,13 @@ def fit_em(
         BoundError: the bound fell by more than rounding.
         DivergenceError: the bound is not a number.
     """
-    for name, value, least in (("rows", rows, 1), ("max_iter", max_iter, 1), ("restarts", restarts, 1)):
-        if value < least:
-            raise InputError(f"{name} must be {least} or more, got {value}")
-    if not tolerance >= 0.0:
-        raise InputError(f"tolerance must be 0 or more, got {tolerance}")
+    counts: dict[str, object] = {"rows": rows, "max_iter": max_iter, "restarts": restarts}
+    for name, value in counts.items():
+        if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
+            raise InputError(f"{name} must be a whole number, 1 or more, got {value!r}")
+    least_gain: object = tolerance
+    if not isinstance(least_gain, float | Integral) or not float(least_gain) >= 0.0:
+        raise InputError(f"tolerance (tol of an estimator) must be a number, 0 or more, got {tolerance!r}")
     best: EMFit[Parameters, Statistics] | None = None
     for k in range(restarts):
         fit = _climb(k, start(k), e_step, m_step, rows, tolerance, max_iter, watch)
@@ -131,7 +134,10 @@ def _climb(
 
     def step(parameters: Parameters) -> Expectation[Statistics]:
         expectation = e_step(parameters)
-        bounds.append(_checked(expectation.bound, bounds, rows))
+        found: object = expectation
+        if not isinstance(found, Expectation):
+            raise InputError(f"e_step must return Expectation(statistics, bound), got {type(found).__name__}")
+        bounds.append(_checked(float(expectation.bound), bounds, rows))
         if watch is not None:
             watch(len(bounds) - 1, parameters, expectation)
         return expectation

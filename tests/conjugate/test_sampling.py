@@ -115,3 +115,8 @@ def test_estimates_side_by_side():
 def test_infinite_mean_is_certain():
     estimate = Estimate.from_samples(torch.tensor([1.0, math.inf]))
     assert (estimate.value, estimate.standard_error) == (math.inf, 0.0)
+
+
+def test_a_function_that_is_not_defined_everywhere_is_refused():
+    with pytest.raises(InputError, match="f is not a number for"):
+        expectation(torch.log, torch.distributions.Normal(0.0, 1.0), seed=0)

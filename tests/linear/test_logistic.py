@@ -333,7 +333,7 @@ def test_the_global_random_state_is_neither_used_nor_changed():
         ({"intercept_precision": -1.0}, "intercept_precision must be a positive number"),
         ({"basis": "wavelet"}, "unknown basis"),
         ({"max_iter": 0}, "max_iter must be 1 or more"),
-        ({"tol": -1.0}, "tolerance must be 0 or more"),
+        ({"tol": -1.0}, r"tol of an estimator"),
     ],
 )
 def test_settings_without_meaning(settings, message):
@@ -386,3 +386,11 @@ def test_probabilities_do_not_depend_on_where_the_origin_is(classes):
     np.testing.assert_allclose(there.predict_proba(x + 1000.0), here.predict_proba(x), atol=1e-9)
     np.testing.assert_allclose(there.coef_, here.coef_, atol=1e-9)
     assert there.log_evidence_ == pytest.approx(here.log_evidence_, abs=1e-8)
+
+
+def test_refitting_by_the_other_method_leaves_no_bound_behind():
+    random = np.random.default_rng(0)
+    X, y = random.normal(size=(30, 2)), random.integers(2, size=30)
+    model = BayesianLogisticRegression(method="variational").fit(X, y)
+    assert hasattr(model, "lower_bound_")
+    assert not hasattr(model.set_params(method="laplace").fit(X, y), "lower_bound_")

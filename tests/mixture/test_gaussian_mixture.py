@@ -281,7 +281,7 @@ def test_new_rows_are_checked():
         model.predict(X[:, :2])
     with pytest.raises(ValueError, match="NaN"):
         model.score_samples(np.full((2, 3), np.nan))
-    with pytest.raises(InputError, match="n_samples must be 1 or more"):
+    with pytest.raises(InputError, match="n_samples must be a whole number of 1 or more"):
         model.sample(0)
     with pytest.raises(InputError, match="read only once"):
         GaussianMixture(2).fit(iter([X]))

@@ -240,7 +240,13 @@ def test_bad_tables_and_lengths():
     model.fit(x)
     with pytest.raises(ValueError, match="features"):
         model.predict(x[:, :1])
-    with pytest.raises(InputError, match="n_samples must be 1 or more, got 0"):
+    with pytest.raises(InputError, match="n_samples must be a whole number of 1 or more, got 0"):
         model.sample(0)
     with pytest.raises(InputError, match="raise reg_covar"):
         GaussianHMM(2, reg_covar=0.0, random_state=0).fit(np.ones((5, 2)))
+
+
+def test_a_shuffling_loader_is_refused():
+    loader = torch.utils.data.DataLoader(torch.randn(20, 2, dtype=torch.float64), batch_size=5, shuffle=True)
+    with pytest.raises(InputError, match="the DataLoader shuffles"):
+        GaussianHMM(2).fit(loader)

@@ -48,4 +48,7 @@ def expectation(
     if proposal is not None:
         weights = (distribution.log_prob(z) - proposal.log_prob(z)).exp()
         values = values * weights.reshape(*weights.shape, *[1] * (values.ndim - weights.ndim))
+    undefined = int(values.isnan().sum())
+    if undefined:
+        raise InputError(f"f is not a number for {undefined} of its values: it must be defined wherever z can fall")
     return Estimate.from_samples(values)

@@ -117,6 +117,8 @@ class BayesianLogisticRegression(ClassifierMixin, ClassicalEstimator):  # type: 
                 posterior = fit_laplace(model, alpha, tolerance=self.tol, max_iter=self.max_iter)
                 self.log_evidence_: float | None = posterior.log_evidence
                 self._record_steps(posterior.n_iter, posterior.converged)
+                for bound in ("lower_bound_", "lower_bounds_"):  # of an earlier fit by the other method
+                    self.__dict__.pop(bound, None)
             else:
                 fit = fit_variational(model, alpha, tolerance=self.tol, max_iter=self.max_iter)
                 self._record(fit)

@@ -21,6 +21,7 @@ from credo._estimator import ClassicalEstimator, draw_seed
 from credo._rows import Rows
 from credo._threads import one_thread
 from credo.errors import InputError, unknown_name
+from credo.likelihoods.base import whole
 from credo.mixture.components import Components
 from credo.mixture.expectation import Kind, Shared, at_random, share, to_nearest
 from credo.mixture.kmeans import KMeans
@@ -80,8 +81,7 @@ class Mixture(DensityMixin, ClassicalEstimator):  # type: ignore[misc]
     def sample(self, n_samples: int = 1) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
         """New rows ``[n, D]``, and the component that each came from ``[n]``."""
         check_is_fitted(self)
-        if n_samples < 1:
-            raise InputError(f"n_samples must be 1 or more, got {n_samples}")
+        whole(n_samples, "n_samples", least=1)
         random = np.random.default_rng(draw_seed(self.random_state))
         components, _ = self._log_joint()
         labels = random.choice(len(self.weights_), n_samples, p=self.weights_ / self.weights_.sum())

@@ -26,6 +26,8 @@ from typing import Self
 import torch
 from torch import Tensor
 
+from credo._notices import notify
+
 LOG_2PI = math.log(2.0 * math.pi)
 EMPTY = 1e-10
 """A component with responsibility for less than so many rows stays where it is."""
@@ -146,3 +148,12 @@ class Components(ABC):
     def centre(self) -> Tensor:
         """The middle of the means, ``[D]``: measured from there, coordinates keep most digits."""
         return self.means.mean(0)
+
+
+def say_where_floor_acts(components: Components, floor: float) -> None:
+    """Tell the user that the least variance, not the data, decides how narrow a component is."""
+    if components.least_variance <= floor * (1.0 + 1e-6):
+        notify(
+            f"a variance lies on its floor, reg_covar={floor:g}: where the columns are that small rescale them, or "
+            "lower the floor; where rows repeat each other it is what keeps the likelihood finite"
+        )

@@ -17,7 +17,7 @@ from credo._rows import Rows
 from credo.em import EMFit, Expectation, fit_em
 from credo.errors import InputError, unknown_name
 from credo.mixture.base import InitParams, Mixture
-from credo.mixture.components import LOG_2PI, Components
+from credo.mixture.components import LOG_2PI, Components, say_where_floor_acts
 from credo.mixture.diagonals import DiagonalComponents, SphericalComponents
 from credo.mixture.expectation import Shared, expect
 from credo.mixture.matrices import FullComponents, TiedComponents
@@ -118,6 +118,7 @@ class GaussianMixture(Mixture):
             self.covariances_ = components.covariances.cpu().numpy()
             self.precisions_ = components.precisions.cpu().numpy()
             self.precisions_cholesky_ = components.factor.cpu().numpy()
+            say_where_floor_acts(components, self.reg_covar)
             self._record(fit)
         return self
 

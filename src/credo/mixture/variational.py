@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from credo._estimator import as_before_on_failure, draw_seed
+from credo._notices import notify
 from credo._rows import Rows
 from credo.em import EMFit, fit_em
 from credo.errors import InputError, unknown_name
@@ -173,6 +174,11 @@ class VariationalGaussianMixture(Mixture):
         self.mean_prior_ = mean if self.mean_prior is None else _given("mean_prior", self.mean_prior, (size,))
         if self.covariance_prior is None:
             self.covariance_prior_ = covariance + floor
+            if self.reg_covar >= covariance.diagonal().min():
+                notify(
+                    f"the default covariance_prior is decided by reg_covar={self.reg_covar:g} more than by the data: "
+                    "rescale columns that vary so little, or lower it"
+                )
         else:
             self.covariance_prior_ = _given("covariance_prior", self.covariance_prior, (size, size))
             if not np.allclose(self.covariance_prior_, self.covariance_prior_.T):

@@ -14,6 +14,7 @@ from scipy.optimize import minimize
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
+from credo._notices import notify
 from credo._rows import DEVICE_BLOCK
 from credo.errors import DivergenceError, InputError
 
@@ -98,6 +99,11 @@ def maximise(kernel: Kernel, x: Tensor, y: Tensor, starts: Sequence[NDArray[np.f
             stacklevel=3,
         )
     theta: NDArray[np.float64] = best.x
+    if bool(np.isclose(theta[:, None], kernel.bounds, rtol=0.0, atol=1e-6).any()):
+        notify(
+            f"the evidence is highest at a bound, {kernel.with_theta(theta)}: rescale the features, widen the bounds, "
+            "or leave the kernel to the data with kernel=None"
+        )
     return theta
 
 

@@ -13,12 +13,15 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import DensityMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
+from torch.utils.data import DataLoader, RandomSampler
 
 from credo._estimator import ClassicalEstimator, as_before_on_failure, draw_seed
 from credo._rows import Rows
 from credo.em import fit_em
 from credo.errors import InputError, unknown_name
+from credo.likelihoods.base import whole
 from credo.mixture import KMeans
+from credo.mixture.components import say_where_floor_acts
 from credo.mixture.expectation import share, to_nearest
 from credo.mixture.gaussian_mixture import KINDS
 from credo.seeding import derive
@@ -123,6 +126,8 @@ class GaussianHMM(DensityMixin, ClassicalEstimator):  # type: ignore[misc]
         """Fit to the rows of ``X [N, D]``: one sequence, or several of ``lengths [S]``. ``y`` is not used."""
         with as_before_on_failure(self):
             self._check()
+            if isinstance(X, DataLoader) and isinstance(X.sampler, RandomSampler):
+                raise InputError("the DataLoader shuffles, but the order of rows is what a hidden Markov model learns")
             rows = _in_memory(self._training_rows(X))
             if rows.count < self.n_components:
                 raise InputError(
@@ -148,6 +153,7 @@ class GaussianHMM(DensityMixin, ClassicalEstimator):  # type: ignore[misc]
             self.covars_ = components.covariances.cpu().numpy()
             self.precisions_cholesky_ = components.factor.cpu().numpy()
             self.log_prior_ = steps.log_prior(fit.parameters)
+            say_where_floor_acts(components, self.reg_covar)
             self._record(fit)
         return self
 
@@ -179,8 +185,7 @@ class GaussianHMM(DensityMixin, ClassicalEstimator):  # type: ignore[misc]
     def sample(self, n_samples: int = 1) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
         """A new sequence ``[n, D]`` and its states ``[n]``."""
         check_is_fitted(self)
-        if n_samples < 1:
-            raise InputError(f"n_samples must be 1 or more, got {n_samples}")
+        whole(n_samples, "n_samples", least=1)
         random = np.random.default_rng(draw_seed(self.random_state))
         states = _walk(self.startprob_, self.transmat_, random.random(n_samples))
         components = self._parameters().components
