@@ -12,14 +12,32 @@ from typing import Any
 from torch import nn
 
 from credo.architectures._base import ACTIVATIONS, Architecture
+from credo.architectures.dense import DenseDecoder, DenseEncoder
 from credo.architectures.lenet import LeNet
 from credo.architectures.mlp import MLP
 from credo.architectures.resnet import ResNet
 from credo.errors import InputError, unknown_name
 
-__all__ = ["ACTIVATIONS", "REGISTRY", "Architecture", "LeNet", "MLP", "ResNet", "build", "describe"]
+__all__ = [
+    "ACTIVATIONS",
+    "REGISTRY",
+    "Architecture",
+    "DenseDecoder",
+    "DenseEncoder",
+    "LeNet",
+    "MLP",
+    "ResNet",
+    "build",
+    "describe",
+]
 
-REGISTRY: dict[str, type[Architecture]] = {"lenet": LeNet, "mlp": MLP, "resnet": ResNet}
+REGISTRY: dict[str, type[Architecture]] = {
+    "dense_decoder": DenseDecoder,
+    "dense_encoder": DenseEncoder,
+    "lenet": LeNet,
+    "mlp": MLP,
+    "resnet": ResNet,
+}
 
 
 def build(name: str, config: Mapping[str, Any] | None = None) -> Architecture:

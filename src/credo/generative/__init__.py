@@ -1,0 +1,6 @@
+"""Models of data alone: the same sentence with latent variables in place of weights."""
+
+from credo.generative.base import GenerativeModel
+from credo.generative.vae import VAE
+
+__all__ = ["GenerativeModel", "VAE"]
