@@ -68,13 +68,13 @@ class DenseDecoder(Architecture):
 
     def forward(self, z: Tensor) -> Tensor:
         """``[..., in_features]`` to ``[..., *shape]``."""
-        out: Tensor = self.layers(z)
-        return out.unflatten(-1, self.shape)
+        flat: Tensor = self.layers(z)
+        return flat.view(*flat.shape[:-1], *self.shape)
 
 
 def datum_shape(shape: Sequence[int]) -> tuple[int, ...]:
     """``shape`` as a tuple of whole numbers of at least 1."""
-    if isinstance(shape, str) or not isinstance(shape, Sequence) or not len(shape):
+    if not isinstance(shape, list | tuple) or not shape:
         raise InputError(f"shape must be that of one datum, such as (1, 28, 28), got {shape!r}")
     require_positive(**{f"shape[{i}]": size for i, size in enumerate(shape)})
     return tuple(shape)

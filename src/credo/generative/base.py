@@ -16,7 +16,6 @@ from credo import data as data_
 from credo.errors import InputError, LoadError
 from credo.likelihoods import likelihood_from_config
 from credo.methods.network import describe_network
-from credo.selection import check_network
 from credo.training.contract import Trainable
 
 
@@ -37,7 +36,7 @@ class GenerativeModel(Trainable):
     def __init__(self, **networks: nn.Module) -> None:
         super().__init__()
         for name in self.parts:
-            setattr(self, name, check_network(networks[name]))
+            setattr(self, name, networks[name])
         self.history = []
 
     @abstractmethod

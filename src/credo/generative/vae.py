@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -14,10 +14,13 @@ from torch.utils.data import DataLoader, Dataset
 from credo.errors import InputError, unknown_name
 from credo.generative import presets
 from credo.generative.base import GenerativeModel, evaluating
+from credo.generative.decoders import BayesianDecoder, Decoder, PointDecoder, likelihood_for
 from credo.likelihoods import Bernoulli, Likelihood
 from credo.likelihoods.base import whole
 from credo.methods import BayesByBackprop
 from credo.seeding import check_seed, seeded
+
+Latent: TypeAlias = "Independent[Normal]"
 
 _KL = ("analytic", "sampled")
 _OBJECTIVES = ("elbo", "iwae")
@@ -90,7 +93,7 @@ class VAE(GenerativeModel):
             raise InputError(f"beta must be a number of 0 or more, got {beta!r}")
         if objective == "iwae" and (beta != 1.0 or isinstance(decoder, BayesByBackprop)):
             raise InputError("objective='iwae' needs beta=1 and a decoder whose weights are numbers, not a posterior")
-        likelihood = _likelihood_of(decoder, likelihood)
+        likelihood = likelihood_for(decoder, likelihood)
         latent = whole(latent, "latent", least=1)
         encoder, decoder = presets.resolve(
             encoder,
@@ -112,7 +115,13 @@ class VAE(GenerativeModel):
     @property
     def likelihood(self) -> Likelihood:
         """p(x | z)."""
-        return self.decoder.likelihood if isinstance(self.decoder, BayesByBackprop) else self.own_likelihood
+        return self._decoder.likelihood
+
+    @property
+    def _decoder(self) -> Decoder:
+        if isinstance(self.decoder, BayesByBackprop):
+            return BayesianDecoder(self.decoder)
+        return PointDecoder(self.decoder, self.own_likelihood)
 
     def forward(
         self, x: Tensor, y: Tensor | None = None, n_data: int | None = None, *, sample_weight: Tensor | None = None
@@ -131,25 +140,20 @@ class VAE(GenerativeModel):
         weight = torch.ones_like(x.flatten(1)[:, 0]) if sample_weight is None else sample_weight
         divergence = self._divergence(q, z)
         if self.objective == "iwae":
-            log_w = self._log_likelihood(x, z) + self._log_prior(z) - q.log_prob(z)
+            log_w = self._decoder.log_prob(x, z) + self._log_prior(z) - q.log_prob(z)
             bound = torch.logsumexp(log_w, 0) - math.log(self.samples)
             self.last_terms = {"nll": -(bound + divergence).mean().detach(), "kl": divergence.mean().detach()}
             return -(weight * bound).mean()
-        penalty = self._kl_factor() * (weight * divergence).mean()
-        if isinstance(self.decoder, BayesByBackprop):
-            nll, weights_kl = self._bayesian_terms(x, z, weight, n_data)
-            penalty = penalty + weights_kl
-        else:
-            nll = -(weight * self._log_likelihood(x, z).mean(0)).mean()
-        self.last_terms = {"nll": nll.detach(), "kl": divergence.mean().detach()}
-        return nll + penalty
+        cost = self._decoder.cost(x, z, weight, n_data or self.n_data)
+        self.last_terms = {"nll": cost.nll.detach(), "kl": divergence.mean().detach()}
+        return cost.nll + self._kl_factor() * (weight * divergence).mean() + cost.weights
 
     def loss(self, x: Tensor, n_data: int | None = None) -> Tensor:
         """The same as ``model(x)``, by its name, for your own training loop."""
         return self.forward(x, n_data=n_data)
 
     @torch.no_grad()
-    def encode(self, x: Any, batch_size: int = 4096) -> Independent:
+    def encode(self, x: Any, batch_size: int = 4096) -> Latent:
         """q(z | x), a torch distribution over ``[N, latent]``."""
         with evaluating(self):
             found = [self._posterior(part) for part in self.batches(x, batch_size)]
@@ -163,7 +167,7 @@ class VAE(GenerativeModel):
         if code.ndim != 2 or code.shape[1] != self.latent:
             raise InputError(f"z must have shape [N, {self.latent}], got {list(code.shape)}")
         with evaluating(self):
-            return torch.cat([self._mean_of(part) for part in code.split(4096)])
+            return torch.cat([self._decoder.mean(part) for part in code.split(4096)])
 
     def reconstruct(self, x: Any) -> Tensor:
         """E[x | z] at the mean of q(z | x), ``[N, ...]``."""
@@ -176,13 +180,14 @@ class VAE(GenerativeModel):
         return self.decode(z)
 
     def interpolate(self, start: Any, end: Any, steps: int = 10) -> Tensor:
-        """Data decoded along straight lines between the codes of ``start [N, ...]`` and ``end``: ``[N, steps, ...]``."""
+        """Decoded straight lines between the codes of ``start [N, ...]`` and ``end``: ``[N, steps, ...]``."""
         first, last = self.encode(start).mean, self.encode(end).mean
         if first.shape != last.shape:
             raise InputError(f"start and end must be equally many, got {len(first)} and {len(last)}")
         share = torch.linspace(0.0, 1.0, whole(steps, "steps", least=2), dtype=self.dtype, device=self.device)
         path = torch.lerp(first[:, None], last[:, None], share[None, :, None])
-        return self.decode(path.flatten(0, 1)).unflatten(0, (len(first), steps))
+        images = self.decode(path.flatten(0, 1))
+        return images.view(len(first), steps, *images.shape[1:])
 
     def manifold(self, side: int = 20) -> Tensor:
         """Data decoded on a grid of the plane of a 2-D latent space, ``[side², ...]``, from top left to bottom right.
@@ -208,7 +213,7 @@ class VAE(GenerativeModel):
         return self._over_data(x, samples, seed, self._importance_weighted)
 
     def _over_data(
-        self, x: Any, samples: int, seed: int | None, bound: Callable[[Tensor, Independent, int], Tensor]
+        self, x: Any, samples: int, seed: int | None, bound: Callable[[Tensor, Latent, int], Tensor]
     ) -> Tensor:
         """``bound`` of every datum, a batch at a time, with fresh binary images where the likelihood is Bernoulli."""
         draws = whole(samples, "samples", least=1)
@@ -220,20 +225,20 @@ class VAE(GenerativeModel):
                 parts.append(bound(observed, self._posterior(observed), draws))
         return torch.cat(parts)
 
-    def _elbo(self, x: Tensor, q: Independent, samples: int) -> Tensor:
+    def _elbo(self, x: Tensor, q: Latent, samples: int) -> Tensor:
         total = torch.zeros(len(x), dtype=self.dtype, device=self.device)
         for count in self._portions(x, samples):
-            total += self._log_likelihood(x, q.sample((count,))).sum(0)
-        return total / samples - kl_divergence(q, self._prior(q)) - self._weights_kl()
+            total += self._decoder.log_prob(x, q.sample((count,))).sum(0)
+        return total / samples - kl_divergence(q, self._prior(q)) - self._decoder.kl_share(self.n_data)
 
-    def _importance_weighted(self, x: Tensor, q: Independent, samples: int) -> Tensor:
+    def _importance_weighted(self, x: Tensor, q: Latent, samples: int) -> Tensor:
         log_sums = []
         for count in self._portions(x, samples):
             z = q.sample((count,))
-            log_w = self._log_likelihood(x, z) + self._log_prior(z) - q.log_prob(z)
+            log_w = self._decoder.log_prob(x, z) + self._log_prior(z) - q.log_prob(z)
             log_sums.append(torch.logsumexp(log_w.double(), 0))
         bound = torch.logsumexp(torch.stack(log_sums), 0) - math.log(samples)
-        return bound.to(self.dtype) - self._weights_kl()
+        return bound.to(self.dtype) - self._decoder.kl_share(self.n_data)
 
     def _portions(self, x: Tensor, samples: int) -> Iterator[int]:
         """How many draws to decode at once, until there were ``samples``."""
@@ -244,7 +249,7 @@ class VAE(GenerativeModel):
     def _observed(self, x: Tensor) -> Tensor:
         return torch.bernoulli(x) if isinstance(self.likelihood, Bernoulli) else x
 
-    def _posterior(self, x: Tensor) -> Independent:
+    def _posterior(self, x: Tensor) -> Latent:
         code = self.encoder(x)
         if not isinstance(code, Tensor) or code.shape != (len(x), 2 * self.latent):
             found = list(code.shape) if isinstance(code, Tensor) else type(code).__name__
@@ -255,49 +260,19 @@ class VAE(GenerativeModel):
         mean, log_variance = code.chunk(2, -1)
         return Independent(Normal(mean, (0.5 * log_variance).exp(), validate_args=False), 1, validate_args=False)
 
-    def _prior(self, q: Independent) -> Independent:
+    def _prior(self, q: Latent) -> Latent:
         mean = torch.zeros_like(q.mean)
         return Independent(Normal(mean, torch.ones_like(mean), validate_args=False), 1, validate_args=False)
 
     def _log_prior(self, z: Tensor) -> Tensor:
         return -0.5 * (z.square().sum(-1) + self.latent * math.log(2.0 * math.pi))
 
-    def _divergence(self, q: Independent, z: Tensor) -> Tensor:
+    def _divergence(self, q: Latent, z: Tensor) -> Tensor:
         """KL(q ‖ p) of every datum, ``[B]``, in closed form or from the draws ``z [S, B, latent]``."""
         if self.kl == "analytic":
-            return kl_divergence(q, self._prior(q))
+            closed: Tensor = kl_divergence(q, self._prior(q))
+            return closed
         return (q.log_prob(z) - self._log_prior(z)).mean(0)
-
-    def _log_likelihood(self, x: Tensor, z: Tensor) -> Tensor:
-        """log p(x | z) for ``z [S, B, latent]``, ``[S, B]``."""
-        flat = z.flatten(0, 1)
-        output = self.decoder.predictor(1, None).outputs(flat)[0] if self._is_bayesian else self.decoder(flat)
-        repeated = x.expand(len(z), *x.shape).flatten(0, 1)
-        return self.likelihood.log_prob(output, repeated).unflatten(0, z.shape[:2])
-
-    def _bayesian_terms(self, x: Tensor, z: Tensor, weight: Tensor, n_data: int | None) -> tuple[Tensor, Tensor]:
-        """NLL per datum, and each datum's share of the KL of the decoder's weights."""
-        assert isinstance(self.decoder, BayesByBackprop)
-        n_data = n_data or self.n_data
-        if n_data is None:
-            raise InputError("n_data must be the number of training data, which share the KL of the decoder's weights")
-        repeated = x.expand(len(z), *x.shape).flatten(0, 1)
-        nll, kl = self.decoder.terms(z.flatten(0, 1), repeated, weight.repeat(len(z)))
-        return nll, kl / n_data
-
-    def _weights_kl(self) -> float:
-        """Each training datum's share of the KL of the decoder's weights; 0 where these are numbers."""
-        if not isinstance(self.decoder, BayesByBackprop):
-            return 0.0
-        return float(self.decoder.kl()) / max(self.n_data or 1, 1)
-
-    def _mean_of(self, z: Tensor) -> Tensor:
-        output = self.decoder.predictor(0, None).outputs(z) if self._is_bayesian else self.decoder(z)[None]
-        return self.likelihood.predictive(output).mean
-
-    @property
-    def _is_bayesian(self) -> bool:
-        return isinstance(self.decoder, BayesByBackprop)
 
     def _kl_factor(self) -> float | Tensor:
         """β, rising from 0 over the first ``warmup`` steps of training."""
@@ -319,9 +294,7 @@ class VAE(GenerativeModel):
 
     def check_call(self, x: Tensor) -> None:
         """The encoder's code and the decoder's output must fit the latent size and the data."""
-        output = (
-            self.decoder.net(self._posterior(x).mean) if self._is_bayesian else self.decoder(self._posterior(x).mean)
-        )
+        output = self._decoder.output(self._posterior(x).mean)
         try:
             self.likelihood.log_prob(output, self._observed(x))
         except InputError as error:
@@ -347,19 +320,10 @@ class VAE(GenerativeModel):
         """The arguments that are not networks."""
         return {
             "latent": self.latent,
-            "likelihood": None if self._is_bayesian else self.likelihood.config(),
+            "likelihood": None if isinstance(self.decoder, BayesByBackprop) else self.likelihood.config(),
             "objective": self.objective,
             "kl": self.kl,
             "samples": self.samples,
             "beta": self.beta,
             "warmup": self.warmup,
         }
-
-
-def _likelihood_of(decoder: nn.Module | None, likelihood: Likelihood | None) -> Likelihood:
-    """The likelihood that was given, that of a Bayesian decoder, or Bernoulli."""
-    if not isinstance(decoder, BayesByBackprop):
-        return likelihood or Bernoulli()
-    if likelihood is not None or decoder.likelihood_is_open:
-        raise InputError("a Bayesian decoder brings its own likelihood: credo.BayesByBackprop(net, credo.Bernoulli())")
-    return decoder.likelihood
