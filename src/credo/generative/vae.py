@@ -272,7 +272,8 @@ class VAE(GenerativeModel):
         if self.kl == "analytic":
             closed: Tensor = kl_divergence(q, self._prior(q))
             return closed
-        return (q.log_prob(z) - self._log_prior(z)).mean(0)
+        sampled: Tensor = q.log_prob(z) - self._log_prior(z)
+        return sampled.mean(0)
 
     def _kl_factor(self) -> float | Tensor:
         """β, rising from 0 over the first ``warmup`` steps of training."""
