@@ -9,22 +9,30 @@ import torch
 from torch import Tensor, nn
 
 from credo.errors import InputError
+from credo.functional import Replica
 from credo.likelihoods import Bernoulli, Likelihood
 from credo.methods import BayesByBackprop
+from credo.seeding import check_seed
 
 
 class Cost(NamedTuple):
     """What a batch costs, in nats per datum, differentiable."""
 
     nll: Tensor
-    weights: Tensor
-    """Each datum's share of the KL of the weights."""
+    weight_kl: Tensor | None = None
+    """Each datum's share of the KL of the weights, where they have a posterior."""
+    kl_factor: float | Tensor = 1.0
+    """What that counts at this step of training."""
 
 
 class Decoder(ABC):
-    """What a latent-variable model asks of its decoder."""
+    """What a latent-variable model asks of its decoder. Codes come as ``z [S, B, latent]``, S sets for a batch."""
 
     likelihood: Likelihood
+
+    @abstractmethod
+    def output(self, z: Tensor) -> Tensor:
+        """What the network puts out for codes ``[B, latent]``; by the mean weights where they have a posterior."""
 
     @abstractmethod
     def log_prob(self, x: Tensor, z: Tensor) -> Tensor:
@@ -32,19 +40,15 @@ class Decoder(ABC):
 
     @abstractmethod
     def cost(self, x: Tensor, z: Tensor, weight: Tensor, n_data: int | None) -> Cost:
-        """The weighted mean over data and codes, for training."""
-
-    @abstractmethod
-    def mean(self, z: Tensor) -> Tensor:
-        """E[x | z] for codes ``[B, latent]``."""
-
-    @abstractmethod
-    def output(self, z: Tensor) -> Tensor:
-        """What the network puts out for codes ``[B, latent]``."""
+        """The mean over data, each times its ``weight [B]``, and codes; for training."""
 
     @abstractmethod
     def kl_share(self, n_data: int | None) -> float:
         """Each datum's share of the KL of the weights."""
+
+    def mean(self, z: Tensor) -> Tensor:
+        """E[x | z] for codes ``[B, latent]``."""
+        return self.likelihood.predictive(self.output(z)[None]).mean
 
 
 class PointDecoder(Decoder):
@@ -60,20 +64,15 @@ class PointDecoder(Decoder):
 
     def log_prob(self, x: Tensor, z: Tensor) -> Tensor:
         """All codes in one call."""
-        rows: Tensor = self.likelihood.log_prob(self.output(z.flatten(0, 1)), repeated(x, len(z)))
+        rows = self.likelihood.log_prob(self.output(z.flatten(0, 1)), repeated(x, len(z)))
         return rows.view(z.shape[:2])
 
     def cost(self, x: Tensor, z: Tensor, weight: Tensor, n_data: int | None) -> Cost:
-        """−E log p(x | z); the weights cost nothing."""
-        nll = -(weight * self.log_prob(x, z).mean(0)).mean()
-        return Cost(nll, torch.zeros_like(nll))
-
-    def mean(self, z: Tensor) -> Tensor:
-        """Of the likelihood."""
-        return self.likelihood.predictive(self.output(z)[None]).mean
+        """−E log p(x | z)."""
+        return Cost(-(weight * self.log_prob(x, z).mean(0)).mean())
 
     def kl_share(self, n_data: int | None) -> float:
-        """None."""
+        """Weights that are numbers cost nothing."""
         return 0.0
 
 
@@ -83,32 +82,34 @@ class BayesianDecoder(Decoder):
     def __init__(self, method: BayesByBackprop) -> None:
         if method.likelihood_is_open:
             raise InputError("a Bayesian decoder needs its likelihood: credo.BayesByBackprop(net, credo.Bernoulli())")
+        if method.temperature != 1.0 or method.kl_weighting != "uniform":
+            raise InputError("a Bayesian decoder must have temperature=1 and kl_weighting='uniform'")
         self.method, self.likelihood = method, method.likelihood
 
     def output(self, z: Tensor) -> Tensor:
         """That of the mean weights."""
         return self.method.predictor(0, None).outputs(z)[0]
 
+    @torch.no_grad()
     def log_prob(self, x: Tensor, z: Tensor) -> Tensor:
         """By a weight draw of its own for every set of codes."""
-        outputs = [self.method.predictor(1, None).outputs(codes)[0] for codes in z]
-        return torch.stack([self.likelihood.log_prob(output, x) for output in outputs])
+        network = Replica(self.method.net, self.method.call, own_buffers=True)
+        network.net.eval()
+        posterior = self.method.posterior
+        draw = posterior.sampler(check_seed(None))
+        return torch.stack(
+            [self.likelihood.log_prob(posterior.call(network, draw([s])[0], codes), x) for s, codes in enumerate(z)]
+        )
 
     def cost(self, x: Tensor, z: Tensor, weight: Tensor, n_data: int | None) -> Cost:
         """By the estimators of Bayes by Backprop."""
-        if n_data is None:
-            raise InputError("n_data must be the number of training data, which share the KL of the decoder's weights")
         terms = self.method.terms(z.flatten(0, 1), repeated(x, len(z)), weight.repeat(len(z)))
-        return Cost(terms.nll, terms.kl / n_data)
-
-    def mean(self, z: Tensor) -> Tensor:
-        """By the mean weights."""
-        return self.likelihood.predictive(self.output(z)[None]).mean
+        return Cost(terms.nll, terms.kl / _known(n_data), self.method.warmup())
 
     @torch.no_grad()
     def kl_share(self, n_data: int | None) -> float:
         """KL(q(w) ‖ p(w)) over the number of training data."""
-        return float(self.method.kl()) / max(n_data or 1, 1)
+        return float(self.method.kl()) / _known(n_data)
 
 
 def repeated(x: Tensor, times: int) -> Tensor:
@@ -118,8 +119,23 @@ def repeated(x: Tensor, times: int) -> Tensor:
 
 def likelihood_for(decoder: nn.Module | None, likelihood: Likelihood | None) -> Likelihood:
     """The likelihood that was given, that of a Bayesian decoder, or Bernoulli."""
+    if likelihood is not None and not isinstance(likelihood, Likelihood):
+        raise InputError(
+            "likelihood must be a credo likelihood such as credo.Bernoulli() or credo.Gaussian(noise='learned'), an "
+            f"object and not a class, got {getattr(likelihood, '__name__', type(likelihood).__name__)}"
+        )
     if not isinstance(decoder, BayesByBackprop):
         return likelihood or Bernoulli()
     if likelihood is not None:
         raise InputError("a Bayesian decoder brings its own likelihood: leave out likelihood=")
     return BayesianDecoder(decoder).likelihood
+
+
+def _known(n_data: int | None) -> int:
+    """The number of training data, which has to be known to share the KL of the weights among them."""
+    if n_data is None or n_data < 1:
+        raise InputError(
+            f"n_data must be the number of training data, which share the KL of the decoder's weights, got {n_data}: "
+            "pass n_data=len(data), or fit the model first"
+        )
+    return n_data

@@ -3,30 +3,30 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from numbers import Real
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
-from torch.distributions import Independent, Normal, kl_divergence
+from torch.distributions import Independent, Normal
 from torch.utils.data import DataLoader, Dataset
 
 from credo.errors import InputError, unknown_name
-from credo.generative import presets
-from credo.generative.base import GenerativeModel, evaluating
+from credo.generative import bounds, presets
+from credo.generative.base import GenerativeModel, called, evaluating
+from credo.generative.bounds import Latent
 from credo.generative.decoders import BayesianDecoder, Decoder, PointDecoder, likelihood_for
+from credo.generative.rows import check_finite, check_shares, row_weights
 from credo.likelihoods import Bernoulli, Likelihood
 from credo.likelihoods.base import whole
 from credo.methods import BayesByBackprop
 from credo.seeding import check_seed, seeded
 
-Latent: TypeAlias = "Independent[Normal]"
-
 _KL = ("analytic", "sampled")
 _OBJECTIVES = ("elbo", "iwae")
-_NUMBERS_AT_ONCE = 2**24
-"""Numbers of decoded data held at once when many draws are decoded."""
 _ROWS_AT_ONCE = 1024
+_CODES_AT_ONCE = 4096
 _VALIDATION_DRAWS = 10
 
 
@@ -44,7 +44,11 @@ class VAE(GenerativeModel):
         L_K(x) = E log (1/K) Σ_k p(x, z_k) / q(z_k | x),    L_1 ≤ L_K ≤ log p(x).
 
     A Bernoulli likelihood reads a grey value as the probability of ink, and a fresh binary image is drawn of it
-    whenever it is looked at: data must lie between 0 and 1, and binary data stay as they are.
+    for every step of training and every bound: data must lie between 0 and 1, and binary data stay as they are.
+
+    ``history`` holds the means of ``nll`` = −E_q[log p(x | z)], ``kl`` and ``elbo`` over an epoch, per datum at β = 1;
+    ``bound``, the importance-weighted one, where that is the objective; ``weight_kl``, each datum's share of the KL of
+    the weights, where the decoder has a posterior over them.
 
     Args:
         encoder: a network, or the name of a preset, ``"dense"`` or ``"convolutional"``, which needs ``shape``.
@@ -52,7 +56,7 @@ class VAE(GenerativeModel):
             variational version of the paper's appendix). Left out where the encoder is a preset.
         latent: the dimension of z.
         shape: of a datum, such as ``(1, 28, 28)``, for a preset.
-        hidden: widths of a preset's hidden layers.
+        hidden: widths of a preset's hidden layers, from data to code; channels of a convolutional one.
         likelihood: p(x | z), such as ``credo.Bernoulli()`` or ``credo.Gaussian(noise="learned")``.
         objective: ``"elbo"`` or ``"iwae"``.
         kl: ``"analytic"`` or ``"sampled"``.
@@ -89,10 +93,10 @@ class VAE(GenerativeModel):
             raise unknown_name("kl", kl, _KL)
         if objective not in _OBJECTIVES:
             raise unknown_name("objective", objective, _OBJECTIVES)
-        if not 0.0 <= beta < math.inf:
-            raise InputError(f"beta must be a number of 0 or more, got {beta!r}")
-        if objective == "iwae" and (beta != 1.0 or isinstance(decoder, BayesByBackprop)):
-            raise InputError("objective='iwae' needs beta=1 and a decoder whose weights are numbers, not a posterior")
+        if objective == "iwae" and (beta != 1.0 or warmup or kl != "analytic"):
+            raise InputError("beta, warmup and kl are for objective='elbo': an importance-weighted bound has no KL")
+        if objective == "iwae" and isinstance(decoder, BayesByBackprop):
+            raise InputError("objective='iwae' needs a decoder whose weights are numbers, not one with a posterior")
         likelihood = likelihood_for(decoder, likelihood)
         latent = whole(latent, "latent", least=1)
         encoder, decoder = presets.resolve(
@@ -102,15 +106,16 @@ class VAE(GenerativeModel):
             code=2 * latent,
             latent=latent,
             outputs=2 if getattr(likelihood, "noise", None) == "heteroscedastic" else 1,
+            output_dim=getattr(likelihood, "output_dim", -1),
             hidden=hidden,
         )
         super().__init__(encoder=encoder, decoder=decoder)
         if not isinstance(decoder, BayesByBackprop):
-            self.own_likelihood = likelihood
+            self.own_likelihood = likelihood.to(self.device)
         self.latent, self.objective, self.kl = latent, objective, kl
         self.samples = whole(samples, "samples", least=1)
-        self.beta, self.warmup = float(beta), whole(warmup, "warmup", least=0)
-        self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
+        self.beta, self.warmup = _kl_weight(beta), whole(warmup, "warmup", least=0)
+        self.register_buffer("steps", torch.zeros((), dtype=torch.int64, device=self.device))
 
     @property
     def likelihood(self) -> Likelihood:
@@ -134,27 +139,37 @@ class VAE(GenerativeModel):
             n_data: the number of training data, which share the KL of a Bayesian decoder's weights.
             sample_weight: ``[B]``, multiplies each datum's share.
         """
+        weight = row_weights(x, sample_weight)
         x = self._observed(x)
         q = self._posterior(x)
         z = q.rsample((self.samples,))
-        weight = torch.ones_like(x.flatten(1)[:, 0]) if sample_weight is None else sample_weight
-        divergence = self._divergence(q, z)
         if self.objective == "iwae":
-            log_w = self._decoder.log_prob(x, z) + self._log_prior(z) - q.log_prob(z)
-            bound = torch.logsumexp(log_w, 0) - math.log(self.samples)
-            self.last_terms = {"nll": -(bound + divergence).mean().detach(), "kl": divergence.mean().detach()}
-            return -(weight * bound).mean()
+            return self._importance_weighted_loss(x, q, z, weight)
         cost = self._decoder.cost(x, z, weight, n_data or self.n_data)
-        self.last_terms = {"nll": cost.nll.detach(), "kl": divergence.mean().detach()}
-        return cost.nll + self._kl_factor() * (weight * divergence).mean() + cost.weights
+        divergence = (weight * self._divergence(q, z)).mean()
+        loss = cost.nll + self._kl_factor() * divergence
+        self.last_terms = {"nll": cost.nll.detach(), "kl": divergence.detach()}
+        if cost.weight_kl is None:
+            return loss
+        self.last_terms["weight_kl"] = cost.weight_kl.detach()
+        return loss + cost.kl_factor * cost.weight_kl
 
-    def loss(self, x: Tensor, n_data: int | None = None) -> Tensor:
+    def _importance_weighted_loss(self, x: Tensor, q: Latent, z: Tensor, weight: Tensor) -> Tensor:
+        log_p = self._decoder.log_prob(x, z)
+        log_weights = log_p - bounds.sampled_divergence(q, z)
+        bound = (weight * (log_weights.logsumexp(0) - math.log(self.samples))).mean()
+        with torch.no_grad():
+            nll, kl = -(weight * log_p.mean(0)).mean(), (weight * bounds.divergence(q)).mean()
+        self.last_terms = {"nll": nll, "kl": kl, "bound": bound.detach()}
+        return -bound
+
+    def loss(self, x: Tensor, n_data: int | None = None, *, sample_weight: Tensor | None = None) -> Tensor:
         """The same as ``model(x)``, by its name, for your own training loop."""
-        return self.forward(x, n_data=n_data)
+        return self.forward(x, n_data=n_data, sample_weight=sample_weight)
 
     @torch.no_grad()
     def encode(self, x: Any, batch_size: int = 4096) -> Latent:
-        """q(z | x), a torch distribution over ``[N, latent]``."""
+        """q(z | x), a torch distribution over ``[N, latent]``; of grey values as they are, not of binary draws."""
         with evaluating(self):
             found = [self._posterior(part) for part in self.batches(x, batch_size)]
         mean, std = (torch.cat([getattr(q.base_dist, name) for q in found]) for name in ("loc", "scale"))
@@ -167,7 +182,7 @@ class VAE(GenerativeModel):
         if code.ndim != 2 or code.shape[1] != self.latent:
             raise InputError(f"z must have shape [N, {self.latent}], got {list(code.shape)}")
         with evaluating(self):
-            return torch.cat([self._decoder.mean(part) for part in code.split(4096)])
+            return torch.cat([self._decoder.mean(part) for part in code.split(_CODES_AT_ONCE)])
 
     def reconstruct(self, x: Any) -> Tensor:
         """E[x | z] at the mean of q(z | x), ``[N, ...]``."""
@@ -202,51 +217,40 @@ class VAE(GenerativeModel):
         return self.decode(torch.cartesian_prod(-ticks, ticks).flip(1))
 
     def elbo(self, x: Any, samples: int = 1, seed: int | None = None) -> Tensor:
-        """The evidence lower bound of every datum in nats, ``[N]``, at β = 1, from ``samples`` draws of z."""
-        return self._over_data(x, samples, seed, self._elbo)
+        """The evidence lower bound of every datum in nats, ``[N]``, at β = 1, from ``samples`` draws of z.
+
+        Where the decoder's weights have a posterior, every datum bears its share of their KL, so that the sum over the
+        training data bounds their joint evidence.
+        """
+        seed = check_seed(seed)
+        with seeded(seed, self.device):
+            share = self._decoder.kl_share(self.n_data)
+        return self._over_data(x, samples, seed, bounds.elbo) - share
 
     def log_likelihood(self, x: Any, samples: int = 5000, seed: int | None = None) -> Tensor:
         """log (1/K) Σ_k p(x, z_k)/q(z_k | x) of every datum in nats, ``[N]``, from K = ``samples`` draws.
 
-        Below log p(x) on average, and closer to it the more draws there are.
+        Below log p(x) on average, and closer to it the more draws there are. Where the decoder's weights have a
+        posterior, p is the mixture over their draws.
         """
-        return self._over_data(x, samples, seed, self._importance_weighted)
+        return self._over_data(x, samples, seed, bounds.importance_weighted)
 
+    @torch.no_grad()
     def _over_data(
-        self, x: Any, samples: int, seed: int | None, bound: Callable[[Tensor, Latent, int], Tensor]
+        self, x: Any, samples: int, seed: int | None, bound: Callable[[Decoder, Tensor, Latent, int], Tensor]
     ) -> Tensor:
-        """``bound`` of every datum, a batch at a time, with fresh binary images where the likelihood is Bernoulli."""
+        """``bound`` of every datum, with fresh binary images where the likelihood is Bernoulli."""
         draws = whole(samples, "samples", least=1)
-        self.check_values(self.batches(x, 2**20).__next__())
-        with torch.no_grad(), evaluating(self), seeded(check_seed(seed), self.device):
-            parts = []
-            for part in self.batches(x, _ROWS_AT_ONCE):
-                observed = self._observed(part)
-                parts.append(bound(observed, self._posterior(observed), draws))
-        return torch.cat(parts)
-
-    def _elbo(self, x: Tensor, q: Latent, samples: int) -> Tensor:
-        total = torch.zeros(len(x), dtype=self.dtype, device=self.device)
-        for count in self._portions(x, samples):
-            total += self._decoder.log_prob(x, q.sample((count,))).sum(0)
-        return total / samples - kl_divergence(q, self._prior(q)) - self._decoder.kl_share(self.n_data)
-
-    def _importance_weighted(self, x: Tensor, q: Latent, samples: int) -> Tensor:
-        log_sums = []
-        for count in self._portions(x, samples):
-            z = q.sample((count,))
-            log_w = self._decoder.log_prob(x, z) + self._log_prior(z) - q.log_prob(z)
-            log_sums.append(torch.logsumexp(log_w.double(), 0))
-        bound = torch.logsumexp(torch.stack(log_sums), 0) - math.log(samples)
-        return bound.to(self.dtype) - self._decoder.kl_share(self.n_data)
-
-    def _portions(self, x: Tensor, samples: int) -> Iterator[int]:
-        """How many draws to decode at once, until there were ``samples``."""
-        size = max(_NUMBERS_AT_ONCE // max(x.numel(), 1), 1)
-        for start in range(0, samples, size):
-            yield min(size, samples - start)
+        found = []
+        with evaluating(self), seeded(check_seed(seed), self.device):
+            for batch in self.batches(x, _ROWS_AT_ONCE):
+                for part in batch.split(max(bounds.NUMBERS_AT_ONCE // batch[0].numel(), 1)):
+                    observed = self._observed(part)
+                    found.append(bound(self._decoder, observed, self._posterior(observed), draws))
+        return torch.cat(found)
 
     def _observed(self, x: Tensor) -> Tensor:
+        """Binary images, drawn from grey values, where the likelihood is of binary data."""
         return torch.bernoulli(x) if isinstance(self.likelihood, Bernoulli) else x
 
     def _posterior(self, x: Tensor) -> Latent:
@@ -257,57 +261,52 @@ class VAE(GenerativeModel):
                 f"the encoder must put out the mean and log variance of {self.latent} latent variables, shape "
                 f"[{len(x)}, {2 * self.latent}], got {found}"
             )
-        mean, log_variance = code.chunk(2, -1)
-        return Independent(Normal(mean, (0.5 * log_variance).exp(), validate_args=False), 1, validate_args=False)
-
-    def _prior(self, q: Latent) -> Latent:
-        mean = torch.zeros_like(q.mean)
-        return Independent(Normal(mean, torch.ones_like(mean), validate_args=False), 1, validate_args=False)
-
-    def _log_prior(self, z: Tensor) -> Tensor:
-        return -0.5 * (z.square().sum(-1) + self.latent * math.log(2.0 * math.pi))
+        mean, log_variance = code.to(self.dtype).chunk(2, -1)
+        return bounds.diagonal(mean, (0.5 * log_variance).exp())
 
     def _divergence(self, q: Latent, z: Tensor) -> Tensor:
         """KL(q ‖ p) of every datum, ``[B]``, in closed form or from the draws ``z [S, B, latent]``."""
-        if self.kl == "analytic":
-            closed: Tensor = kl_divergence(q, self._prior(q))
-            return closed
-        sampled: Tensor = q.log_prob(z) - self._log_prior(z)
-        return sampled.mean(0)
+        return bounds.divergence(q) if self.kl == "analytic" else bounds.sampled_divergence(q, z).mean(0)
 
     def _kl_factor(self) -> float | Tensor:
-        """β, rising from 0 over the first ``warmup`` steps of training."""
-        if not self.training or not self.warmup:
+        """β, rising from 0 over the first ``warmup`` steps; counts this training step."""
+        if not self.warmup:
             return self.beta
-        self.steps += 1
+        if self.training and torch.is_grad_enabled():
+            if torch.compiler.is_compiling():
+                self.steps = self.steps + 1  # in place, a compiled backward would see the next step's number
+            else:
+                self.steps += 1  # in place, so that a captured CUDA graph counts as well
         return self.beta * (self.steps / self.warmup).clamp(max=1.0)
 
+    def prepare(self, x: Any) -> None:
+        """What a Bayesian decoder must do before a compiled step."""
+        if isinstance(self.decoder, BayesByBackprop):
+            self.decoder.prepare(torch.zeros(self.samples * len(x), self.latent, dtype=self.dtype, device=self.device))
+
     def check_values(self, x: Tensor) -> None:
-        """A Bernoulli likelihood needs values between 0 and 1."""
-        if not isinstance(self.likelihood, Bernoulli):
-            return
-        low, high = float(x.min()), float(x.max())
-        if low < 0.0 or high > 1.0:
-            raise InputError(
-                f"a Bernoulli likelihood needs data between 0 and 1, got values from {low:.4g} to {high:.4g}: divide "
-                "8-bit images by 255, or choose likelihood=credo.Gaussian(noise='learned')"
-            )
+        """Finite numbers; for a Bernoulli likelihood, between 0 and 1."""
+        check_finite(x)
+        if isinstance(self.likelihood, Bernoulli):
+            check_shares(x, "a Bernoulli likelihood", "likelihood=credo.Gaussian(noise='learned')")
 
     def check_call(self, x: Tensor) -> None:
         """The encoder's code and the decoder's output must fit the latent size and the data."""
-        output = self._decoder.output(self._posterior(x).mean)
+        called("encoder", self.encoder, x)
+        output = called("decoder", self._decoder.output, self._posterior(x).mean)
         try:
-            self.likelihood.log_prob(output, self._observed(x))
+            self.likelihood.check(output, self._observed(x))
         except InputError as error:
             raise InputError(f"the decoder's output does not fit data of shape {list(x.shape)}: {error}") from error
 
     def entry(self, means: Mapping[str, float]) -> dict[str, float]:
-        """NLL, KL and ELBO per datum, in nats."""
-        return {**means, "elbo": -means["nll"] - means["kl"]}
+        """The terms and the ELBO per datum, in nats."""
+        return {**means, "elbo": -means["nll"] - means["kl"] - means.get("weight_kl", 0.0)}
 
     def headline(self, entry: Mapping[str, float]) -> str:
-        """NLL, KL and ELBO per datum."""
-        shown = f"NLL {entry['nll']:.4g}  KL {entry['kl']:.4g}  ELBO {entry['elbo']:.5g}"
+        """NLL, KL, and the bound that is maximised, per datum."""
+        bound = f"bound {entry['bound']:.5g}" if "bound" in entry else f"ELBO {entry['elbo']:.5g}"
+        shown = f"NLL {entry['nll']:.4g}  KL {entry['kl']:.4g}  {bound}"
         return f"{shown}  held-out ELBO {entry['validation_elbo']:.5g}" if "validation_elbo" in entry else shown
 
     def score(self, held_out: Dataset[Any] | DataLoader[Any], seed: int) -> dict[str, float]:
@@ -318,13 +317,38 @@ class VAE(GenerativeModel):
         }
 
     def own_config(self) -> dict[str, object]:
-        """The arguments that are not networks."""
+        """The arguments that are not networks, and those of a Bayesian decoder."""
+        bayesian = self.decoder if isinstance(self.decoder, BayesByBackprop) else None
         return {
             "latent": self.latent,
-            "likelihood": None if isinstance(self.decoder, BayesByBackprop) else self.likelihood.config(),
+            "likelihood": self.likelihood.config() if bayesian is None else None,
+            "bayesian_decoder": None if bayesian is None else bayesian.config(),
             "objective": self.objective,
             "kl": self.kl,
             "samples": self.samples,
             "beta": self.beta,
             "warmup": self.warmup,
         }
+
+    def network_card(self) -> dict[str, object]:
+        """As for every generative model, and whether a Bayesian decoder is called in a way of its own."""
+        custom = isinstance(self.decoder, BayesByBackprop) and self.decoder.call is not None
+        return {**super().network_card(), "custom_forward": custom}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any], net: Any, **overrides: Any) -> Self:
+        """Build the model again; a Bayesian decoder is given as the network in it, or as a whole."""
+        arguments = dict(config)
+        bayesian = arguments.pop("bayesian_decoder", None)
+        bare = net.get("decoder") if isinstance(net, Mapping) else None
+        if isinstance(bayesian, dict) and isinstance(bare, nn.Module) and not isinstance(bare, BayesByBackprop):
+            net = {**net, "decoder": BayesByBackprop.from_config(bayesian, bare, **overrides)}
+            overrides = {}
+        return super().from_config(arguments, net, **overrides)
+
+
+def _kl_weight(beta: object) -> float:
+    """``beta`` as a float, which must be finite and not negative."""
+    if isinstance(beta, bool) or not isinstance(beta, Real) or not 0.0 <= float(beta) < math.inf:
+        raise InputError(f"beta must be a number of 0 or more, got {beta!r}")
+    return float(beta)
