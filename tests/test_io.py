@@ -599,8 +599,9 @@ def test_damaged_checkpoint_is_refused_and_nothing_changes(name, content, tmp_pa
         lambda t: t.update(best_score="x"),
         lambda t: t.pop("best_epoch"),
         lambda t: t.update(optimizer_numbers=[1]),
-        lambda t: t.update(optimizer_numbers={"state.99.step": 1}),
-        lambda t: t.update(optimizer_numbers={"state.x.step": 1}),
+        lambda t: t.update(optimizer_numbers={"state.model.99.step": 1}),
+        lambda t: t.update(optimizer_numbers={"state.model.x.step": 1}),
+        lambda t: t.update(optimizer_numbers={"state.stranger.0.step": 1}),
     ],
 )
 def test_hostile_training_state_is_refused(change, tmp_path):
@@ -618,7 +619,7 @@ def test_optimiser_state_of_another_shape_is_refused(tmp_path):
     options = {"epochs": 2, "seed": 0, "checkpoint": tmp_path / "run"}
     CASES["map"][1](mlp()).fit(table(), **options)
     path = tmp_path / "run" / "optimizer.safetensors"
-    save_file({**load_file(path), "state.0.exp_avg": torch.ones(3, 3)}, path)
+    save_file({**load_file(path), "state.model.0.exp_avg": torch.ones(3, 3)}, path)
     with pytest.raises(LoadError, match="does not fit the model's parameters"):
         CASES["map"][1](mlp()).fit(table(), resume=True, **options)
 

@@ -58,6 +58,7 @@ _ON_DEMAND = (
     "decomposition",
     "em",
     "experiments",
+    "generative",
     "information",
     "linear",
     "metrics",

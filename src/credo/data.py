@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -157,8 +157,14 @@ def make_loader(
     return DataLoader(dataset, batch_sampler=sampler, collate_fn=collate)
 
 
-def batches(data: Any, batch_size: int, device: torch.device, dtype: torch.dtype) -> Iterator[Batch]:
-    """The batches of ``data`` in order, on ``device``, for evaluation."""
+def batches(
+    data: Any,
+    batch_size: int,
+    device: torch.device,
+    dtype: torch.dtype,
+    as_batch: Callable[[Any], Batch] | None = None,
+) -> Iterator[Batch]:
+    """The batches of ``data`` in order, on ``device``, for evaluation; ``as_batch`` reads what a loader yields."""
     dataset = as_dataset(data, dtype)
     if isinstance(dataset, TensorRows):
         for start in range(0, len(dataset), batch_size):
@@ -168,7 +174,7 @@ def batches(data: Any, batch_size: int, device: torch.device, dtype: torch.dtype
     if not isinstance(dataset, DataLoader):
         dataset = DataLoader(dataset, batch_size=min(batch_size, 256))
     for raw in undisturbed(dataset):
-        yield move(as_batch(raw), device)
+        yield move((as_batch or _pair)(raw), device)
 
 
 def undisturbed(loader: Iterable[Any]) -> Iterator[Any]:
@@ -200,6 +206,9 @@ def as_batch(raw: Any) -> Batch:
         if not isinstance(value, Tensor) and (name == "y" or value is not None):
             raise InputError(f"a loader must yield {name} as a tensor, got {_describe(value)}; convert it first")
     return Batch(x, y, weight)
+
+
+_pair = as_batch
 
 
 def inputs_of(raw: Any) -> Any:

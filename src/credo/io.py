@@ -7,6 +7,7 @@ loading checks everything before it changes anything.
 from __future__ import annotations
 
 import datetime
+import importlib
 import platform
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -25,6 +26,7 @@ from credo.errors import LoadError, unknown_name
 from credo.likelihoods import Likelihood
 from credo.methods.base import Method
 from credo.methods.deep_ensemble import DeepEnsemble
+from credo.model import Model
 from credo.posteriors.base import Posterior
 from credo.priors import Prior
 
@@ -34,7 +36,7 @@ _FORMAT, _FORMAT_VERSION = "credo-run", 1
 _LARGEST_UNBACKED_SIZE = 4096
 
 
-def save(model: Method, path: str | Path) -> None:
+def save(model: Model, path: str | Path) -> None:
     """Write ``model`` to the folder ``path``, replacing an earlier run there."""
     write_folder(path, {TENSORS: to_bytes(unique_tensors(model)), CARD: to_json(describe(model))})
 
@@ -52,7 +54,8 @@ def load(
     Args:
         path: the folder.
         net: a network of the same architecture, whose parameters take the saved values; for a deep ensemble a
-            factory or a network. May be left out for networks from ``credo.architectures``.
+            factory or a network, for a generative model a mapping from the names of its parts to networks. May be left
+            out for networks from ``credo.architectures``.
         prior: needed where the saved prior could not be described in JSON.
         likelihood: needed where the saved likelihood could not be.
         forward: how to call the network, as when the model was built.
@@ -72,7 +75,7 @@ def load(
     overrides = {key: value for key, value in given.items() if value is not None}
     with torch.random.fork_rng(devices=[]):  # initial weights are drawn, and overwritten
         if net is None:
-            net = _rebuild_network(card, tensors, folder)
+            net = _rebuild_networks(card.get("network"), tensors, folder)
         try:
             model = method.from_config(config, net, **overrides)
         except Exception as error:  # a hostile card can make a constructor fail in any way
@@ -87,10 +90,12 @@ def load(
         return model
     from credo.tabular.saving import restore
 
+    if not isinstance(model, Method):
+        raise LoadError(f"the card in {folder} describes an estimator of tables around a {type(model).__name__}")
     return restore(card[ESTIMATOR], model)
 
 
-def describe(model: Method) -> dict[str, Any]:
+def describe(model: Model) -> dict[str, Any]:
     """The card of ``model``."""
     return {
         "format": _FORMAT,
@@ -168,7 +173,7 @@ def _first_names(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
             yield name, value
 
 
-def _read_card(card: dict[str, Any], folder: Path) -> tuple[type[Method], dict[str, Any]]:
+def _read_card(card: dict[str, Any], folder: Path) -> tuple[type[Model], dict[str, Any]]:
     """The method a card names and the settings it gives, after checking the rest of it."""
     if card.get("format") != _FORMAT:
         raise LoadError(f"{folder / CARD} is not the card of a credo run")
@@ -176,17 +181,18 @@ def _read_card(card: dict[str, Any], folder: Path) -> tuple[type[Method], dict[s
         found = shortened(repr(card.get("format_version")))
         raise LoadError(f"{folder} has format version {found}; credo {__version__} reads {_FORMAT_VERSION}")
     method, config, training = card.get("method"), card.get("config"), card.get("training")
-    if not isinstance(method, str) or method not in Method.registry:
-        raise LoadError(str(unknown_name("method in the card", shortened(str(method)), Method.registry)))
+    importlib.import_module("credo.generative")  # registers its models
+    if not isinstance(method, str) or method not in Model.registry:
+        raise LoadError(str(unknown_name("method in the card", shortened(str(method)), Model.registry)))
     if not isinstance(config, dict) or "forward" in config:
         raise LoadError(f"the card in {folder} does not describe how its method was built")
     history = training.get("history") if isinstance(training, dict) else None
     if not isinstance(history, list) or not all(isinstance(entry, dict) for entry in history):
         raise LoadError(f"the card in {folder} does not hold the history of its training")
-    return Method.registry[method], config
+    return Model.registry[method], config
 
 
-def _check_sizes(method: type[Method], config: dict[str, Any], tensors: Mapping[str, Tensor], folder: Path) -> None:
+def _check_sizes(method: type[Model], config: dict[str, Any], tensors: Mapping[str, Tensor], folder: Path) -> None:
     """Refuse a card that asks for more than the tensors beside it can fill, before anything that large is built."""
     if issubclass(method, DeepEnsemble):
         found = len({name.split(".")[1] for name in tensors if name.startswith("members.")})
@@ -206,12 +212,19 @@ def _check_integers(description: Any, tensors: Mapping[str, Tensor], folder: Pat
             raise LoadError(f"the card in {folder} speaks of a size of {size:.3g}, but {TENSORS} is smaller than that")
 
 
-def _rebuild_network(card: dict[str, Any], tensors: Mapping[str, Tensor], folder: Path) -> nn.Module:
-    network = card.get("network")
+def _rebuild_networks(network: object, tensors: Mapping[str, Tensor], folder: Path) -> Any:
+    """The network that a card describes, or all of them by name where a model has several."""
+    parts = network.get("parts") if isinstance(network, dict) else None
+    if not isinstance(parts, dict):
+        return _rebuild_network("net", network, tensors, folder)
+    return {str(name): _rebuild_network(str(name), part, tensors, folder) for name, part in parts.items()}
+
+
+def _rebuild_network(part: str, network: object, tensors: Mapping[str, Tensor], folder: Path) -> nn.Module:
     if not isinstance(network, dict) or not isinstance(network.get("architecture"), dict):
         name = shortened(str(network.get("class", "network"))) if isinstance(network, dict) else "network"
         raise LoadError(
-            f"{folder} holds a posterior over a {name}; pass one to load it into: credo.load(path, net=...)"
+            f"{folder} holds what was learned for a {name}; pass one to load it into: credo.load(path, net=...)"
         )
     recipe = network["architecture"]
     _check_integers(recipe, tensors, folder)
@@ -223,7 +236,7 @@ def _rebuild_network(card: dict[str, Any], tensors: Mapping[str, Tensor], folder
         net = architectures.build(**recipe)
     except Exception as error:  # a hostile card can make a constructor fail in any way
         raise LoadError(f"the network described in {folder} cannot be built: {shortened(error)}") from error
-    dtypes = {v.dtype for n, v in tensors.items() if ".net." in f".{n}" and v.is_floating_point()}
+    dtypes = {v.dtype for n, v in tensors.items() if f".{part}." in f".{n}" and v.is_floating_point()}
     return net.to(dtypes.pop()) if len(dtypes) == 1 else net
 
 

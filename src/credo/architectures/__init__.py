@@ -12,14 +12,52 @@ from typing import Any
 from torch import nn
 
 from credo.architectures._base import ACTIVATIONS, Architecture
+from credo.architectures.convolutional import ConvDecoder, ConvEncoder
+from credo.architectures.dcgan import DCGANDiscriminator, DCGANGenerator
+from credo.architectures.dense import DenseDecoder, DenseEncoder
+from credo.architectures.infogan import InfoGANDiscriminator, InfoGANGenerator
 from credo.architectures.lenet import LeNet
 from credo.architectures.mlp import MLP
+from credo.architectures.residual import ResidualDecoder, ResidualEncoder
 from credo.architectures.resnet import ResNet
 from credo.errors import InputError, unknown_name
 
-__all__ = ["ACTIVATIONS", "REGISTRY", "Architecture", "LeNet", "MLP", "ResNet", "build", "describe"]
+__all__ = [
+    "ACTIVATIONS",
+    "REGISTRY",
+    "Architecture",
+    "ConvDecoder",
+    "ConvEncoder",
+    "DCGANDiscriminator",
+    "DCGANGenerator",
+    "DenseDecoder",
+    "DenseEncoder",
+    "InfoGANDiscriminator",
+    "InfoGANGenerator",
+    "LeNet",
+    "MLP",
+    "ResNet",
+    "ResidualDecoder",
+    "ResidualEncoder",
+    "build",
+    "describe",
+]
 
-REGISTRY: dict[str, type[Architecture]] = {"lenet": LeNet, "mlp": MLP, "resnet": ResNet}
+REGISTRY: dict[str, type[Architecture]] = {
+    "conv_decoder": ConvDecoder,
+    "conv_encoder": ConvEncoder,
+    "dcgan_discriminator": DCGANDiscriminator,
+    "dcgan_generator": DCGANGenerator,
+    "dense_decoder": DenseDecoder,
+    "dense_encoder": DenseEncoder,
+    "infogan_discriminator": InfoGANDiscriminator,
+    "infogan_generator": InfoGANGenerator,
+    "lenet": LeNet,
+    "mlp": MLP,
+    "residual_decoder": ResidualDecoder,
+    "residual_encoder": ResidualEncoder,
+    "resnet": ResNet,
+}
 
 
 def build(name: str, config: Mapping[str, Any] | None = None) -> Architecture:

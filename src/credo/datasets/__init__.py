@@ -4,18 +4,22 @@
     one-dimensional regression problems with a known answer;
 ``digits``
     8×8 digits, the same rotated, and letters that are none of them;
+``ring``
+    points in the plane with modes to find;
 ``files``
     MNIST and its relatives, the UCI regression sets, Penn Treebank and others, from ``$CREDO_DATA``.
 """
 
 from credo.datasets.digits import Images, letters, load_digits, rotate
 from credo.datasets.files import Mushrooms, Split, Table, Words, available, data_folder, load
+from credo.datasets.ring import Ring, ring_of_gaussians
 from credo.datasets.toy import Curve, blundell_curve, heteroscedastic_sine, sine_with_gap
 
 __all__ = [
     "Curve",
     "Images",
     "Mushrooms",
+    "Ring",
     "Split",
     "Table",
     "Words",
@@ -26,6 +30,7 @@ __all__ = [
     "letters",
     "load",
     "load_digits",
+    "ring_of_gaussians",
     "rotate",
     "sine_with_gap",
 ]

@@ -2,52 +2,30 @@
 
 from __future__ import annotations
 
-import inspect
 import numbers
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
-from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils.data import DataLoader
 
 from credo import data as data_
 from credo.errors import InputError
+from credo.model import Model
 from credo.predictive import Predictive
 
 
-class Method(nn.Module, ABC):
+class Method(Model):
     """How a posterior is found. ``model(x, y)`` is the loss; ``model.predict(x)`` the predictive distribution."""
-
-    registry: ClassVar[dict[str, type[Method]]] = {}
-    history: list[dict[str, float]]
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        if not inspect.isabstract(cls):
-            Method.registry[cls.__name__] = cls
 
     @abstractmethod
     def forward(self, x: Any, y: Tensor, n_data: int | None = None, **options: Any) -> Tensor:
         """The loss per datum, differentiable."""
 
     @abstractmethod
-    def fit(self, data: Any, **options: Any) -> Self:
-        """Learn from ``data``: a DataLoader, a Dataset, or (X, y) tensors or arrays."""
-
-    @abstractmethod
     def predictor(self, samples: int, seed: int | None) -> Predictor:
         """What predicts with fixed draws, for as many batches as needed."""
-
-    @abstractmethod
-    def config(self) -> dict[str, object]:
-        """What JSON can hold of the constructor's arguments."""
-
-    @classmethod
-    @abstractmethod
-    def from_config(cls, config: dict[str, Any], net: Any, **overrides: Any) -> Self:
-        """Build the method again from :meth:`config`, with a network of the same shape."""
 
     def loss(self, x: Any, y: Tensor, n_data: int | None = None, **options: Any) -> Tensor:
         """The same as ``model(x, y)``, by its name, for your own training loop."""
@@ -81,26 +59,6 @@ class Method(nn.Module, ABC):
         predictor = self.predictor(samples, seed)
         for batch in data_.undisturbed(batches):
             yield predictor(data_.inputs_of(batch))
-
-    @abstractmethod
-    def network_card(self) -> dict[str, object]:
-        """What a saved run says about the network."""
-
-    def training_card(self) -> dict[str, object]:
-        """What a saved run says about its training."""
-        return {"history": self.history}
-
-    def restore_training(self, card: object) -> None:
-        """Take over what :meth:`training_card` said, as far as it makes sense."""
-        history = card.get("history") if isinstance(card, dict) else None
-        if isinstance(history, list):
-            self.history = history
-
-    def save(self, path: str | Path) -> None:
-        """Write ``path/model.safetensors`` and ``path/card.json``; read them back with :func:`credo.load`."""
-        from credo import io
-
-        io.save(self, path)
 
 
 class Predictor(ABC):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset
 
-from credo import architectures, training
+from credo import architectures
 from credo import data as data_
 from credo._notices import notify
 from credo.errors import InputError, LoadError
@@ -21,6 +22,10 @@ from credo.predictive import Predictive
 from credo.priors import from_config as prior_from_config
 from credo.seeding import check_seed, seeded
 from credo.selection import check_network
+from credo.training import evaluation
+from credo.training.contract import Trainable
+
+_VALIDATION_SAMPLES = 10
 
 
 class Terms(NamedTuple):
@@ -32,7 +37,7 @@ class Terms(NamedTuple):
     """What the weights cost, in nats over the whole data: KL(q ‖ p), or −log p(w) for a point estimate."""
 
 
-class NetworkMethod(Method):
+class NetworkMethod(Trainable, Method):
     r"""A method with one network, one likelihood and one posterior, trained by gradient.
 
     The loss per datum is
@@ -63,7 +68,6 @@ class NetworkMethod(Method):
         self.call = forward
         self.n_data: int | None = None
         self.history = []
-        self.last_terms: Terms | None = None
 
     def derive(self) -> None:
         """Build what follows from the rest: private replicas, hooks."""
@@ -126,7 +130,7 @@ class NetworkMethod(Method):
                 "the KL is shared between all of them; pass n_data=len(dataset)"
             )
         terms = self.terms(x, y, sample_weight)
-        self.last_terms = Terms(terms.nll.detach(), terms.kl.detach())
+        self.last_terms = {"nll": terms.nll.detach(), "kl": terms.kl.detach()}
         weight = self.kl_weight(batch) if kl_weight is None else kl_weight
         return terms.nll / self.temperature + (weight * self.warmup() / n_data) * terms.kl
 
@@ -134,22 +138,9 @@ class NetworkMethod(Method):
         """A factor on the KL that rises to 1 early in training; counts this training step."""
         return 1.0
 
-    def prepare(self, x: Any) -> None:
-        """Do eagerly, on a first batch, what must not happen inside a compiled step."""
-
     def nll(self, x: Any, y: Tensor, sample_weight: Tensor | None = None) -> Tensor:
         """Negative log likelihood per datum, from one pass as in training."""
         return self.terms(x, y, sample_weight).nll
-
-    def fit(self, data: Any, **options: Any) -> Self:
-        """Learn from ``data``. See :class:`credo.training.Options` for every option.
-
-        Args:
-            data: a DataLoader, a Dataset, or (X, y) or (X, y, sample_weight) tensors or arrays.
-            options: ``epochs=20, batch_size=128, lr=1e-3, validation=None, device=None, seed=None`` and more.
-        """
-        training.train(self, data, training.Options.from_keywords(options))
-        return self
 
     def predictor(self, samples: int, seed: int | None) -> NetworkPredictor:
         """What predicts with fixed draws."""
@@ -188,6 +179,56 @@ class NetworkMethod(Method):
             notify(
                 f"likelihood {self.likelihood!r} follows from the {dtype} target; pass likelihood= to choose another"
             )
+
+    def resolve(self, batch: data_.Batch) -> None:
+        """Choose the likelihood where it was left open."""
+        self.resolve_likelihood(batch.y)
+
+    def check_data(self, batch: data_.Batch, dataset: Dataset[Any] | DataLoader[Any]) -> None:
+        """Refuse what does not fit the network or the likelihood by shape, dtype or value."""
+        evaluation.check_data(self, batch, dataset)
+
+    def undo_set_up(self) -> Callable[[], None]:
+        """A function that puts back the likelihood and the number of data."""
+        before = (self.likelihood, self.likelihood_is_open, self.n_data)
+
+        def undo() -> None:
+            self.likelihood, self.likelihood_is_open, self.n_data = before
+
+        return undo
+
+    def loss_options(self, player: str, i: int, batches: int | None) -> dict[str, Any]:
+        """The weight of the KL on minibatch ``i``, where it is not the same on all."""
+        if self.kl_weighting == "uniform":
+            return {}
+        if batches is None:
+            raise InputError("this KL weighting needs to know the number of batches, but the loader has no length")
+        return {"kl_weight": torch.full((), self.kl_weight((i, batches)), device=self.device)}
+
+    def explain(self, batch: data_.Batch) -> None:
+        """Raise a sentence where the minibatch does not fit the network or the likelihood."""
+        evaluation.check_batch(self, batch)
+
+    @torch.no_grad()
+    def probe(self, batch: data_.Batch) -> Tensor:
+        """A loss of the mean weights."""
+        output = self.predictor(0, None).outputs(batch.x)[0]
+        return self.likelihood.log_prob(output, batch.y).sum() + self.kl()
+
+    def entry(self, means: Mapping[str, float]) -> dict[str, float]:
+        """NLL per datum, KL and ELBO in nats."""
+        assert self.n_data is not None
+        return {**means, "elbo": -self.n_data * means["nll"] - means["kl"]}
+
+    def headline(self, entry: Mapping[str, float]) -> str:
+        """NLL, KL and ELBO, and the ELBO of held-out data."""
+        shown = f"NLL {entry['nll']:.4g}  KL {entry['kl']:.4g}  ELBO {entry['elbo']:.5g}"
+        return f"{shown}  held-out ELBO {entry['validation_elbo']:.4g}" if "validation_elbo" in entry else shown
+
+    def score(self, held_out: Dataset[Any] | DataLoader[Any], seed: int) -> dict[str, float]:
+        """Mean log predictive density and ELBO per held-out datum."""
+        assert self.n_data is not None
+        return evaluation.score(self, held_out, _VALIDATION_SAMPLES, seed, self.n_data)
 
     def parameter_groups(self, weight_decay: float = 0.0) -> list[dict[str, Any]]:
         """Parameter groups for an optimiser; ``weight_decay`` reaches the network's weights only, never scales.

@@ -6,6 +6,7 @@
 from credo.plots.bands import draws, predictive_bands
 from credo.plots.calibration import interval_calibration, pit_histogram, reliability
 from credo.plots.classification import confusion
+from credo.plots.images import image_grid
 from credo.plots.regression import predicted_vs_observed
 from credo.plots.rotation import leading_classes, rotated_digit, softmax_scatter
 from credo.plots.style import OKABE_ITO, paper
@@ -17,6 +18,7 @@ __all__ = [
     "OKABE_ITO",
     "confusion",
     "draws",
+    "image_grid",
     "interval_calibration",
     "leading_classes",
     "paper",

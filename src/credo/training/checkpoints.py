@@ -14,7 +14,7 @@ from credo._files import check_replaceable, read_json, to_json, write_folder
 from credo.errors import LoadError
 
 if TYPE_CHECKING:
-    from credo.methods.network import NetworkMethod
+    from credo.training.contract import Trainable
 
 _OPTIMIZER, _TRAINING = "optimizer.safetensors", "training.json"
 
@@ -48,30 +48,33 @@ class Checkpoint(NamedTuple):
     best: dict[str, Tensor]
     """The model's tensors at its best validation score, or nothing."""
     model: dict[str, Tensor]
-    optimizer: dict[str, Any]
+    optimizers: dict[str, dict[str, Any]]
+    """The state of every player's optimiser."""
     source: str
 
-    def apply(self, model: NetworkMethod, optimizer: Optimizer) -> None:
-        """Put model and optimiser where the checkpoint left them."""
+    def apply(self, model: Trainable, optimizers: Mapping[str, Optimizer]) -> None:
+        """Put the model and its optimisers where the checkpoint left them."""
         from credo import io
 
         io.put_tensors(model, self.model, self.source)
-        optimizer.load_state_dict(self.optimizer)
+        for player, optimizer in optimizers.items():
+            optimizer.load_state_dict(self.optimizers[player])
         model.history = list(self.state.history)
 
 
 def write(
-    folder: str | Path, model: NetworkMethod, optimizer: Optimizer, state: State, best: Mapping[str, Tensor]
+    folder: str | Path, model: Trainable, optimizers: Mapping[str, Optimizer], state: State, best: Mapping[str, Tensor]
 ) -> None:
     """Write a checkpoint, replacing the previous one as a whole."""
     from credo import io
 
     tensors: dict[str, Tensor] = {f"best.{name}": value for name, value in best.items()}
     numbers: dict[str, Any] = {}
-    for index, values in optimizer.state_dict()["state"].items():
-        for key, value in values.items():
-            (tensors if isinstance(value, Tensor) else numbers)[f"state.{index}.{key}"] = value
-    training = {**state._asdict(), "optimizer": type(optimizer).__name__, "optimizer_numbers": numbers}
+    for player, optimizer in optimizers.items():
+        for index, values in optimizer.state_dict()["state"].items():
+            for key, value in values.items():
+                (tensors if isinstance(value, Tensor) else numbers)[f"state.{player}.{index}.{key}"] = value
+    training = {**state._asdict(), "optimizers": _kinds(optimizers), "optimizer_numbers": numbers}
     write_folder(
         folder,
         {
@@ -83,34 +86,49 @@ def write(
     )
 
 
-def read(folder: str | Path, model: NetworkMethod, optimizer: Optimizer) -> Checkpoint:
+def read(folder: str | Path, model: Trainable, optimizers: Mapping[str, Optimizer]) -> Checkpoint:
     """Read a checkpoint and check that it fits; nothing is changed yet."""
     from credo import io
 
     path = Path(folder)
     training = read_json(path / _TRAINING)
-    name = type(optimizer).__name__
-    if training.get("optimizer") != name:
-        raise LoadError(f"{path} was written with the optimiser {training.get('optimizer')!r}, not {name!r}")
+    kinds = _kinds(optimizers)
+    if training.get("optimizers") != kinds:
+        written = training.get("optimizers")
+        found = written.values() if isinstance(written, dict) else [written]
+        raise LoadError(
+            f"{path} was written with the optimiser {', '.join(map(repr, found))}, not "
+            f"{', '.join(map(repr, kinds.values()))}"
+        )
     best: dict[str, Tensor] = {}
-    tensors: dict[str, Tensor] = {}
+    values: dict[str, Any] = {}
     for key, value in io.get_tensors(path / _OPTIMIZER).items():
         kind, _, rest = key.partition(".")
-        (best if kind == "best" else tensors)[rest] = value
+        (best if kind == "best" else values)[rest] = value
     numbers = training.get("optimizer_numbers")
     if not isinstance(numbers, dict):
         raise _damaged(path)
-    numbers = {key.partition(".")[2]: value for key, value in numbers.items()}
-    return Checkpoint(
-        _state(training, path),
-        _checked_best(best, model, path),
-        io.get_tensors(path / io.TENSORS),
-        {
-            "state": _optimizer_state({**tensors, **numbers}, optimizer, path),
+    values.update({key.partition(".")[2]: value for key, value in numbers.items()})
+    if not {name.partition(".")[0] for name in values} <= optimizers.keys():
+        raise _damaged(path)
+    states = {
+        player: {
+            "state": _optimizer_state(_under(player, values), optimizer, path),
             "param_groups": optimizer.state_dict()["param_groups"],
-        },
-        str(path),
-    )
+        }
+        for player, optimizer in optimizers.items()
+    }
+    checked = _checked_best(best, model, path)
+    return Checkpoint(_state(training, path), checked, io.get_tensors(path / io.TENSORS), states, str(path))
+
+
+def _kinds(optimizers: Mapping[str, Optimizer]) -> dict[str, str]:
+    return {player: type(optimizer).__name__ for player, optimizer in optimizers.items()}
+
+
+def _under(player: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values whose name begins with that of the player, without it."""
+    return {name.removeprefix(f"{player}."): value for name, value in values.items() if name.startswith(f"{player}.")}
 
 
 def _state(training: dict[str, Any], path: Path) -> State:
@@ -121,7 +139,7 @@ def _state(training: dict[str, Any], path: Path) -> State:
     return State(**{name: training[name] for name in kinds})
 
 
-def _checked_best(best: dict[str, Tensor], model: NetworkMethod, path: Path) -> dict[str, Tensor]:
+def _checked_best(best: dict[str, Tensor], model: Trainable, path: Path) -> dict[str, Tensor]:
     expected = {name: value.shape for name, value in model.state_dict().items()}
     if best and {name: value.shape for name, value in best.items()} != expected:
         raise LoadError(f"the best weights in {path} are not those of this model; pass the model it was written for")

@@ -21,7 +21,7 @@ from credo._files import recover
 from credo.errors import DivergenceError, InputError
 from credo.seeding import check_seed, derive, reseed, seeded
 from credo.training import checkpoints
-from credo.training.evaluation import check_batch, check_data, score
+from credo.training.means import Means
 from credo.training.options import Options
 from credo.training.processes import launch, make_fabric
 from credo.training.progress import Progress
@@ -30,17 +30,16 @@ from credo.training.watch import Watch
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
-    from credo.methods.network import NetworkMethod
+    from credo.training.contract import Trainable
 
 __all__ = ["Options", "default_optimizer", "train"]
 
 _STEPS_BETWEEN_CHECKS = 50
-_VALIDATION_SAMPLES = 10
 _ORDER, _NOISE, _SET_UP, _VALIDATION = range(4)
 """The random streams of a run; the order of the data is drawn in :mod:`credo.data`."""
 
 
-def train(model: NetworkMethod, data: Any, options: Options) -> None:
+def train(model: Trainable, data: Any, options: Options) -> None:
     """Train ``model`` on ``data`` in place; its ``history`` gets one entry an epoch.
 
     Whatever goes wrong, the weights are those at the end of the last good epoch.
@@ -48,21 +47,21 @@ def train(model: NetworkMethod, data: Any, options: Options) -> None:
     launch(make_fabric(options, model.device), _train_process, model, data, options)
 
 
-def _train_process(fabric: Fabric, model: NetworkMethod, data: Any, options: Options) -> None:
+def _train_process(fabric: Fabric, model: Trainable, data: Any, options: Options) -> None:
     _Run(fabric, model, data, options).run()
 
 
 class _Run:
     """One training run in one process."""
 
-    def __init__(self, fabric: Fabric, model: NetworkMethod, data: Any, options: Options) -> None:
+    def __init__(self, fabric: Fabric, model: Trainable, data: Any, options: Options) -> None:
         self.fabric, self.model, self.options = fabric, model, options
         self.seed = int(fabric.broadcast(check_seed(options.seed)))
         self.loader = self._make_loader(data)
         self.batches = _length(self.loader)
         self.order = data_.EpochOrder(self.loader)
         self.n_data = data_.count_data(self.loader, options.n_data)
-        self.validation = None if options.validation is None else data_.as_dataset(options.validation, model.dtype)
+        self.validation = None if options.validation is None else model.as_dataset(options.validation)
         self.best_score, self.best_epoch = -math.inf, -1
         self.best: dict[str, Tensor] = {}
         self.step = 0
@@ -72,7 +71,7 @@ class _Run:
 
     def run(self) -> None:
         model = self.model
-        before = (model.likelihood, model.likelihood_is_open, model.n_data)
+        undo = model.undo_set_up()
         device, flags = model.device, [(module, module.training) for module in model.modules()]
         try:
             with torch.enable_grad(), seeded(self.seed, self.fabric.device):
@@ -80,7 +79,7 @@ class _Run:
                     self._set_up()
                     start = self._resume() if self.options.resume else 0
                 except BaseException:
-                    model.likelihood, model.likelihood_is_open, model.n_data = before
+                    undo()
                     model.to(device)
                     for module, flag in flags:
                         module.training = flag
@@ -117,24 +116,31 @@ class _Run:
         model, options, device = self.model, self.options, self.fabric.device
         reseed(derive(self.seed, _SET_UP), device)
         options.factor(0.0)  # a schedule that gives no number is said now
+        model.check_device_count(self.fabric.world_size)
         if options.checkpoint is not None:
             checkpoints.check_folder(options.checkpoint)
         model.to(device)
         _train_mode(model)
         batch = self._first_batch()
         model.n_data = self.n_data
-        model.resolve_likelihood(batch.y)
+        model.resolve(batch)
         self._check_data(batch)
         model.prepare(batch.x)
-        build = options.optimizer or default_optimizer
-        self.optimizer = build(model.parameter_groups(options.weight_decay), lr=options.lr)
-        if not isinstance(self.optimizer, Optimizer):
-            raise InputError(f"optimizer must give a torch.optim.Optimizer, got {type(self.optimizer).__name__}")
-        self.rates = [group["lr"] for group in self.optimizer.param_groups]
+        self.optimizers = {
+            player: self._optimizer(groups) for player, groups in model.players(options.weight_decay).items()
+        }
+        self.rates = {player: [g["lr"] for g in o.param_groups] for player, o in self.optimizers.items()}
         loss: Any = torch.compile(model) if options.compile else model
-        self.loss, self.fabric_optimizer = self.fabric.setup(loss, self.optimizer)
+        self.loss, *wrapped = self.fabric.setup(loss, *self.optimizers.values())
+        self.fabric_optimizers = dict(zip(self.optimizers, wrapped, strict=True))
         if not options.resume:
             model.history = []
+
+    def _optimizer(self, groups: list[dict[str, Any]]) -> Optimizer:
+        optimizer = (self.options.optimizer or default_optimizer)(groups, lr=self.options.lr)
+        if not isinstance(optimizer, Optimizer):
+            raise InputError(f"optimizer must give a torch.optim.Optimizer, got {type(optimizer).__name__}")
+        return optimizer
 
     def _epoch(self, epoch: int, progress: Progress) -> None:
         model, fabric, options = self.model, self.fabric, self.options
@@ -143,57 +149,65 @@ class _Run:
         reseed(derive(self.seed, _NOISE, epoch, fabric.global_rank), fabric.device)
         self.order.set(self.seed, epoch)
         watch = Watch(fabric, watch_data=not isinstance(self.loader.dataset, data_.TensorRows))
-        totals = torch.zeros(3, dtype=torch.float64, device=fabric.device)
+        means = Means(fabric)
         for i, raw in enumerate(self.loader, 1):
-            batch, rows = self._share(data_.move(data_.as_batch(raw), fabric.device), i)
+            batch, rows = self._share(data_.move(model.as_batch(raw), fabric.device), i)
             factor = options.factor((epoch + (i - 1) / (self.batches or math.inf)) / options.epochs)
-            for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
-                group["lr"] = rate * factor
-            self.fabric_optimizer.zero_grad()
             self.step += 1
-            loss = self._loss(batch, i)
-            watch.see(self.step, loss, batch)
-            if i == 1 or watch.is_free or i % _STEPS_BETWEEN_CHECKS == 0:
-                self._stop_if_diverged(watch, epoch)
-            if i == 1:  # only now is it known that the last epoch ended well
-                self.good, self.good_epochs = self.epoch_start, epoch
-            fabric.backward(loss)
-            if options.gradient_clip is not None:
-                fabric.clip_gradients(
-                    self.loss, self.optimizer, max_norm=options.gradient_clip, error_if_nonfinite=False
-                )
-            self.fabric_optimizer.step()
-            assert model.last_terms is not None
-            nll, kl = model.last_terms
-            totals += torch.stack([nll * rows, kl * rows, torch.full_like(nll, rows)])
+            for player in model.turn(i):
+                self._set_rate(player, factor)
+                loss = self._loss(batch, i, player)
+                watch.see(self.step, loss, batch)
+                if i == 1 or watch.is_free or i % _STEPS_BETWEEN_CHECKS == 0:
+                    self._stop_if_diverged(watch, epoch)
+                if i == 1:  # only now is it known that the last epoch ended well
+                    self.good, self.good_epochs = self.epoch_start, epoch
+                self._move(player, loss)
+                assert model.last_terms is not None
+                means.add(model.last_terms, rows)
             progress.step(self.batches)
-        nll, kl, rows = fabric.all_reduce(totals, reduce_op="sum").tolist()  # type: ignore[union-attr]
-        if rows == 0:
+        if not means.rows:
             raise InputError("the loader yielded no batches; give it data, or drop_last=False")
         model.prepare(batch.x)
         if epoch + 1 == options.epochs or self._is_checkpoint_due(epoch + 1):
-            watch.see(self.step, self._mean_loss(batch), batch)
+            watch.see(self.step, model.probe(batch), batch)
         self._stop_if_diverged(watch, epoch)
         self._synchronise_buffers()
         self.epoch_start = {}
-        entry = {"epoch": epoch + 1, "nll": nll / rows, "kl": kl / rows, "lr": self.optimizer.param_groups[0]["lr"]}
-        entry["elbo"] = -self.n_data * entry["nll"] - entry["kl"]
+        entry = {"epoch": epoch + 1, **model.entry(means.over_processes()), "lr": self._rate()}
         if self.validation is not None:
             entry.update(self._validate())
             self._keep_best(entry)
         entry["seconds"] = time.perf_counter() - begin
         model.history.append(entry)
-        progress.epoch(entry)
+        progress.epoch(epoch + 1, model.headline(entry))
+        model.after_epoch(entry)
 
-    def _loss(self, batch: data_.Batch, i: int) -> Tensor:
+    def _set_rate(self, player: str, factor: float) -> None:
+        for group, rate in zip(self.optimizers[player].param_groups, self.rates[player], strict=True):
+            group["lr"] = rate * factor
+
+    def _rate(self) -> float:
+        first = next(iter(self.optimizers.values()))
+        return float(first.param_groups[0]["lr"])
+
+    def _move(self, player: str, loss: Tensor) -> None:
+        """One step of the player's optimiser down its loss."""
+        optimizer, options = self.fabric_optimizers[player], self.options
+        optimizer.zero_grad()
+        self.fabric.backward(loss)
+        if options.gradient_clip is not None:
+            self.fabric.clip_gradients(
+                self.loss, self.optimizers[player], max_norm=options.gradient_clip, error_if_nonfinite=False
+            )
+        optimizer.step()
+        self.model.after_step(player)
+
+    def _loss(self, batch: data_.Batch, i: int, player: str) -> Tensor:
         """The loss of minibatch ``i``; a batch that does not fit is named by its step."""
-        options: dict[str, Any] = {}
+        options = self.model.loss_options(player, i, self.batches)
         if batch.sample_weight is not None:
             options["sample_weight"] = batch.sample_weight
-        if self.model.kl_weighting != "uniform":
-            if self.batches is None:
-                raise InputError("this KL weighting needs to know the number of batches, but the loader has no length")
-            options["kl_weight"] = torch.full((), self.model.kl_weight((i, self.batches)), device=self.fabric.device)
         if self.options.compile:
             self.model.prepare(batch.x)
         try:
@@ -213,7 +227,7 @@ class _Run:
         if batch.y.device.type != "cpu":
             return  # a failed assertion on a GPU leaves nothing to look with
         try:
-            check_batch(self.model, batch)
+            self.model.explain(batch)
         except InputError as reason:
             raise InputError(f"the minibatch at step {self.step} does not fit: {reason}") from error
 
@@ -231,7 +245,8 @@ class _Run:
     def _validate(self) -> dict[str, float]:
         self.model.eval()
         seed = derive(self.seed, _VALIDATION)
-        scores = score(self.model, self.validation, _VALIDATION_SAMPLES, seed, self.n_data)
+        assert self.validation is not None
+        scores = self.model.score(self.validation, seed)
         _train_mode(self.model)
         return self.fabric.broadcast(scores)
 
@@ -256,12 +271,6 @@ class _Run:
             f"training diverged: the loss was no longer finite at step {bad_loss} (epoch {epoch + 1}); the model is "
             f"back at {where}. Try a smaller lr, gradient_clip=1.0, or standardised inputs and targets"
         )
-
-    def _mean_loss(self, batch: data_.Batch) -> Tensor:
-        """A loss of the mean weights, which shows whether the last step led out of the finite numbers."""
-        with torch.no_grad():
-            output = self.model.predictor(0, None).outputs(batch.x)[0]
-            return self.model.likelihood.log_prob(output, batch.y).sum() + self.model.kl()
 
     def _synchronise_buffers(self) -> None:
         if self.fabric.world_size > 1:
@@ -288,7 +297,7 @@ class _Run:
             history=self.model.history,
             scaler=self.fabric.strategy.precision.state_dict(),
         )
-        checkpoints.write(self.options.checkpoint, self.model, self.optimizer, state, self.best)
+        checkpoints.write(self.options.checkpoint, self.model, self.optimizers, state, self.best)
 
     def _resume(self) -> int:
         assert self.options.checkpoint is not None
@@ -299,7 +308,7 @@ class _Run:
         if not folder.exists():
             self.model.history = []
             return 0
-        checkpoint = checkpoints.read(folder, self.model, self.optimizer)
+        checkpoint = checkpoints.read(folder, self.model, self.optimizers)
         state = checkpoint.state
         if state.epochs != self.options.epochs:
             raise InputError(
@@ -310,7 +319,7 @@ class _Run:
             raise InputError(f"the checkpoint was made with seed {state.seed}, not {self.options.seed}")
         if self.n_data != state.n_data:
             raise InputError(f"the checkpoint was made with {state.n_data} data, not {self.n_data}; pass the same data")
-        checkpoint.apply(self.model, self.optimizer)
+        checkpoint.apply(self.model, self.optimizers)
         self.fabric.strategy.precision.load_state_dict(state.scaler)
         self.seed, self.step, self.best = state.seed, state.step, checkpoint.best
         self.best_score = -math.inf if state.best_score is None else state.best_score
@@ -320,7 +329,12 @@ class _Run:
     def _make_loader(self, data: Any) -> DataLoader[Any]:
         fabric = self.fabric
         loader = data_.make_loader(
-            data, self.options.batch_size, self.seed, fabric.global_rank, fabric.world_size, self.model.dtype
+            self.model.as_dataset(data),
+            self.options.batch_size,
+            self.seed,
+            fabric.global_rank,
+            fabric.world_size,
+            self.model.dtype,
         )
         if isinstance(data, DataLoader) and fabric.world_size > 1:
             return fabric.setup_dataloaders(loader)  # type: ignore[return-value]
@@ -328,18 +342,18 @@ class _Run:
 
     def _first_batch(self) -> data_.Batch:
         for raw in self.loader:
-            return data_.move(data_.as_batch(raw), self.fabric.device)
+            return data_.move(self.model.as_batch(raw), self.fabric.device)
         raise InputError("the loader yielded no batches; give it data, or drop_last=False")
 
     def _check_data(self, batch: data_.Batch) -> None:
-        check_data(self.model, batch, self.loader.dataset)
+        self.model.check_data(batch, self.loader.dataset)
         if self.validation is None:
             return
         try:
             for held_out in data_.batches(
-                self.validation, self.options.batch_size, self.fabric.device, self.model.dtype
+                self.validation, self.options.batch_size, self.fabric.device, self.model.dtype, self.model.as_batch
             ):
-                check_data(self.model, held_out, self.validation)
+                self.model.check_data(held_out, self.validation)
                 return
         except InputError as error:
             raise InputError(f"validation: {error}") from error
@@ -353,11 +367,11 @@ def default_optimizer(groups: Iterable[dict[str, Any]], lr: float) -> Optimizer:
     return torch.optim.Adam(groups, lr=lr, fused=fused)
 
 
-def _snapshot(model: NetworkMethod) -> dict[str, Tensor]:
+def _snapshot(model: Trainable) -> dict[str, Tensor]:
     return {name: value.detach().clone() for name, value in model.state_dict().items()}
 
 
-def _train_mode(model: NetworkMethod) -> None:
+def _train_mode(model: Trainable) -> None:
     """Train mode, except for frozen parts that were put in evaluation mode: their running statistics stay as well."""
     resting = [m for m in model.modules() if not m.training and _is_frozen(m)]
     model.train()

@@ -24,9 +24,9 @@ from credo.training.options import Options
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
-    from credo.methods.network import NetworkMethod
+    from credo.training.contract import Trainable
 
-Train = Callable[["Fabric", "NetworkMethod", Any, Options], None]
+Train = Callable[["Fabric", "Trainable", Any, Options], None]
 
 _RUN, _ERROR = "run", "error-{}.json"
 
@@ -46,7 +46,7 @@ def make_fabric(options: Options, home: torch.device) -> Fabric:
         raise InputError(f"device, devices, strategy or precision cannot be used here: {error}") from error
 
 
-def launch(fabric: Fabric, train: Train, model: NetworkMethod, data: Any, options: Options) -> None:
+def launch(fabric: Fabric, train: Train, model: Trainable, data: Any, options: Options) -> None:
     """Run ``train`` in as many processes as ``fabric`` has; afterwards ``model`` holds what they learned."""
     if options.devices == 1:
         train(fabric, model, data, options)
@@ -73,7 +73,7 @@ def launch(fabric: Fabric, train: Train, model: NetworkMethod, data: Any, option
 
 
 def _process(
-    fabric: Fabric, model: NetworkMethod, train: Train, data: Any, options: Options, folder: Path, parent: int
+    fabric: Fabric, model: Trainable, train: Train, data: Any, options: Options, folder: Path, parent: int
 ) -> int:
     """What each process runs. Results travel as files: pipes hold too little, shared memory ends with its owner."""
     from credo import io
@@ -98,13 +98,13 @@ def _process(
     return os.getpid()
 
 
-def _bring_home(model: NetworkMethod, run: Path, data: Any) -> None:
+def _bring_home(model: Trainable, run: Path, data: Any) -> None:
     from credo import io
     from credo.data import batches
 
-    first = next(iter(batches(data, 1, torch.device("cpu"), model.dtype)))
+    first = next(iter(batches(model.as_dataset(data), 1, torch.device("cpu"), model.dtype, model.as_batch)))
     with _silent(True):
-        model.resolve_likelihood(first.y)
+        model.resolve(first)
     io.put_tensors(model, io.get_tensors(run / io.TENSORS), str(run))
     model.restore_training(read_json(run / io.CARD)["training"])
     model.eval()

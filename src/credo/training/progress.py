@@ -1,4 +1,4 @@
-"""A progress bar for training: epoch, NLL, KL, ELBO, time left."""
+"""A progress bar for training: epoch, what it came to, time left."""
 
 from __future__ import annotations
 
@@ -42,9 +42,6 @@ class Progress:
         if batches and not self._bar.disable:
             self._bar.advance(self._task, 1.0 / batches)
 
-    def epoch(self, entry: dict[str, float]) -> None:
-        """An epoch is done; show its numbers."""
-        shown = f"NLL {entry['nll']:.4g}  KL {entry['kl']:.4g}  ELBO {entry['elbo']:.5g}"
-        if "validation_elbo" in entry:
-            shown += f"  held-out ELBO {entry['validation_elbo']:.4g}"
-        self._bar.update(self._task, completed=entry["epoch"], terms=shown)
+    def epoch(self, done: int, headline: str) -> None:
+        """``done`` epochs are; show what the last one came to."""
+        self._bar.update(self._task, completed=done, terms=headline)

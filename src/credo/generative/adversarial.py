@@ -1,0 +1,330 @@
+"""What adversarial models have in common: two players, who moves when, and an eye on the variety of the samples."""
+
+from __future__ import annotations
+
+import warnings
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple, Self
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import parametrize
+from torch.nn.utils.parametrizations import spectral_norm
+from torch.utils.data import DataLoader, Dataset
+
+from credo import data as data_
+from credo.errors import InputError, unknown_name
+from credo.generative.base import GenerativeModel, called, evaluating
+from credo.generative.variety import Variety
+from credo.likelihoods.base import positive, whole
+from credo.seeding import seeded
+
+GENERATOR, DISCRIMINATOR = "generator", "discriminator"
+_ROWS_AT_ONCE = 1024
+_RANGES = {nn.Tanh: (-1.0, 1.0), nn.Sigmoid: (0.0, 1.0)}
+
+
+class Objective(NamedTuple):
+    """What a player minimises on a minibatch, and what else to keep of it in the history, by name."""
+
+    loss: Tensor
+    terms: Mapping[str, Tensor] = MappingProxyType({})
+
+
+class AdversarialModel(GenerativeModel):
+    """A generator G that turns noise z into data, and a discriminator D that tells its data from real ones.
+
+    On every minibatch the discriminator moves; on every ``discriminator_steps``-th the generator moves too. Each has
+    an optimiser of its own. ``history`` holds both losses and ``diversity``: the mean distance of a sample to its
+    nearest other sample, over the same for data. It is near 1 where samples are as varied as data, and a warning is
+    given where it stays below 0.2: the mark of a generator that puts out the same few things.
+
+    Samples are drawn in evaluation mode: by the running statistics of batch norm, a sample does not depend on those
+    that are drawn with it. Where the generator ends in tanh or a sigmoid, or has an attribute ``output_range`` as those
+    of ``credo.architectures`` do, data outside its range are refused.
+
+    Args:
+        generator: ``[B, latent]`` to data ``[B, ...]``.
+        discriminator: data to one number a datum, ``[B]`` or ``[B, 1]``, a logit or a score.
+        latent: the dimension of the noise z ~ N(0, I).
+        discriminator_steps: k.
+        generator_lr: the generator's learning rate; by default that of ``fit``.
+        discriminator_lr: the discriminator's.
+        betas: of Adam, for both players, whatever an ``optimizer`` given to ``fit`` says.
+        spectral_normalisation: divide every weight matrix of the discriminator by its largest singular value (Miyato
+            et al. 2018).
+    """
+
+    parts = (GENERATOR, DISCRIMINATOR)
+    generator: nn.Module
+    discriminator: nn.Module
+    outputs: int = 1
+    """How many numbers the discriminator puts out for a datum; the first is its logit or score."""
+    steps: Tensor
+
+    def __init__(
+        self,
+        generator: nn.Module,
+        discriminator: nn.Module,
+        *,
+        latent: int,
+        discriminator_steps: int = 1,
+        generator_lr: float | None = None,
+        discriminator_lr: float | None = None,
+        betas: Sequence[float] = (0.5, 0.999),
+        spectral_normalisation: bool = False,
+    ) -> None:
+        for name, network in ((GENERATOR, generator), (DISCRIMINATOR, discriminator)):
+            if not isinstance(network, nn.Module) or not any(p.requires_grad for p in network.parameters()):
+                raise InputError(f"the {name} must be an nn.Module with weights to learn, got {network!r}")
+        super().__init__(generator=generator, discriminator=discriminator)
+        self.latent = whole(latent, "latent", least=1)
+        self.discriminator_steps = whole(discriminator_steps, "discriminator_steps", least=1)
+        self.rates = {
+            name: None if rate is None else positive(rate, f"{name}_lr")
+            for name, rate in ((GENERATOR, generator_lr), (DISCRIMINATOR, discriminator_lr))
+        }
+        self.betas = _checked_betas(betas)
+        self.spectral_normalisation = spectral_normalisation
+        if spectral_normalisation:
+            _normalise(discriminator)
+        self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
+        self._steps_before_epoch = 0
+        self._variety: Variety | None = None
+
+    @abstractmethod
+    def discriminator_objective(self, real: Tensor, fake: Tensor, z: Tensor) -> Objective:
+        """What the discriminator minimises, given data and samples G(z) that carry no gradient."""
+
+    @abstractmethod
+    def generator_objective(self, fake: Tensor, z: Tensor) -> Objective:
+        """What the generator minimises, given its samples G(z)."""
+
+    def forward(
+        self, x: Tensor, y: Tensor | None = None, n_data: int | None = None, *, player: str = DISCRIMINATOR
+    ) -> Tensor:
+        """The loss of one player on data ``x [B, ...]``; the generator needs to know only how many there are."""
+        if player not in self.parts:
+            raise unknown_name("player", player, self.parts)
+        z = self.noise(len(x))
+        if player == DISCRIMINATOR:
+            with torch.no_grad():
+                fake = self.generator(z)
+            objective = self.discriminator_objective(x, fake, z)
+        else:
+            with frozen(self.discriminator):
+                objective = self.generator_objective(self.generator(z), z)
+        terms = {player: objective.loss, **objective.terms}
+        self.last_terms = {name: value.detach() for name, value in terms.items()}
+        return objective.loss
+
+    def loss(self, x: Tensor, player: str = DISCRIMINATOR) -> Tensor:
+        """The same as ``model(x, player=...)``, by its name, for your own training loop."""
+        return self.forward(x, player=player)
+
+    def judge(self, x: Tensor) -> Tensor:
+        """The discriminator's numbers, ``[B]``, in float32 at least."""
+        return self.scores(self.discriminator(x))
+
+    def scores(self, output: Tensor) -> Tensor:
+        """The first number that the discriminator puts out for each datum, ``[B]``."""
+        return full_precision(output if output.ndim == 1 else output[:, 0])
+
+    def noise(self, n: int) -> Tensor:
+        """What the generator takes, ``[n, latent]``: z ~ N(0, I), unless a model says otherwise."""
+        return torch.randn(n, self.latent, dtype=self.dtype, device=self.device)
+
+    def sample(self, n: int = 1, seed: int | None = None) -> Tensor:
+        """``n`` data from the generator, ``[n, ...]``."""
+        with seeded(seed, self.device):
+            z = self.noise(whole(n, "n", least=1))
+        return self.decode(z)
+
+    @torch.no_grad()
+    def decode(self, z: Any) -> Tensor:
+        """G(z), ``[n, ...]``, for noise ``z [n, latent]``."""
+        noise = torch.as_tensor(z, dtype=self.dtype, device=self.device)
+        if noise.ndim != 2 or noise.shape[1] != self.latent:
+            raise InputError(f"z must have shape [n, {self.latent}], got {list(noise.shape)}")
+        with evaluating(self):
+            return torch.cat([self.generator(part) for part in noise.split(_ROWS_AT_ONCE)])
+
+    def fit(self, data: Any, *, grids: str | Path | None = None, grid_every: int = 1, **options: Any) -> Self:
+        """Learn from ``data``, as every generative model does; ``lr`` is that of players without one of their own."""
+        if options.get("validation") is not None:
+            raise InputError(
+                f"{type(self).__name__} has no likelihood of held-out data to validate with: leave validation out, and "
+                "see credo.generative.evaluation for measures of samples"
+            )
+        if "lr" in options and None not in self.rates.values():
+            raise InputError(
+                "lr would change nothing, as both players have their own: pass generator_lr and discriminator_lr to "
+                f"{type(self).__name__} instead"
+            )
+        return super().fit(data, grids=grids, grid_every=grid_every, **options)
+
+    def players(self, weight_decay: float) -> dict[str, list[dict[str, Any]]]:
+        """The discriminator's and the generator's parameters, with the player's learning rate where it has one."""
+        groups = {}
+        for player in (DISCRIMINATOR, GENERATOR):
+            weights = [p for p in getattr(self, player).parameters() if p.requires_grad]
+            rate = self.rates[player]
+            group = {"params": weights, "weight_decay": weight_decay, "betas": self.betas}
+            groups[player] = [group if rate is None else {**group, "lr": rate}]
+        return groups
+
+    def turn(self, i: int) -> Sequence[str]:
+        """The discriminator always; the generator on every k-th minibatch, counted over all epochs."""
+        if i == 1:  # once an epoch, so that a GPU is not waited for at every step
+            self._steps_before_epoch = int(self.steps)
+        both = (self._steps_before_epoch + i) % self.discriminator_steps == 0
+        return (DISCRIMINATOR, GENERATOR) if both else (DISCRIMINATOR,)
+
+    def after_step(self, player: str) -> None:
+        """Count the discriminator's steps."""
+        if player == DISCRIMINATOR:
+            self.steps += 1
+
+    def loss_options(self, player: str, i: int, batches: int | None) -> dict[str, Any]:
+        """Who moves."""
+        return {"player": player}
+
+    def check_data(self, batch: data_.Batch, dataset: Dataset[Any] | DataLoader[Any]) -> None:
+        """As for every generative model; a few data are kept in mind to compare samples with."""
+        super().check_data(batch, dataset)
+        rows = dataset.x if isinstance(dataset, data_.TensorRows) else batch.x
+        self._warn_of_half_range(rows)
+        self._variety = Variety(rows)
+
+    def check_values(self, x: Tensor) -> None:
+        """Data must lie where the generator can put them."""
+        found = output_range(self.generator)
+        if found is None:
+            return
+        low, high = found
+        slack = 1e-4 * (high - low)
+        least, most = float(x.min()), float(x.max())
+        if least < low - slack or most > high + slack:
+            raise InputError(
+                f"the generator puts out values from {low:g} to {high:g}, but the data go from {least:.4g} to "
+                f"{most:.4g}: {_rescaling(least, most, low, high)}"
+            )
+
+    def _warn_of_half_range(self, x: Tensor) -> None:
+        found = output_range(self.generator)
+        if found is None:
+            return
+        low, high = found
+        least, most = float(x.min()), float(x.max())
+        if least >= (low + high) / 2 or most <= (low + high) / 2:
+            warnings.warn(
+                f"the data go from {least:.4g} to {most:.4g}, in one half of the generator's range from {low:g} to "
+                f"{high:g}: {_rescaling(least, most, low, high)}",
+                UserWarning,
+                stacklevel=2,
+            )
+
+    def check_call(self, x: Tensor) -> None:
+        """The generator must put out data of the right shape, and the discriminator one number a datum."""
+        fake = called(GENERATOR, self.generator, self.noise(len(x)))
+        if not isinstance(fake, Tensor) or fake.shape != x.shape:
+            shape = list(fake.shape[1:]) if isinstance(fake, Tensor) else type(fake).__name__
+            raise InputError(f"the generator puts out {shape} a datum, but the data have shape {list(x.shape[1:])}")
+        output = called(DISCRIMINATOR, self.discriminator, x)
+        found = list(output.shape) if isinstance(output, Tensor) else type(output).__name__
+        if found != [len(x), self.outputs] and (found != [len(x)] or self.outputs > 1):
+            raise InputError(
+                f"the discriminator must put out {self.outputs} number{'s' * (self.outputs > 1)} a datum, "
+                f"[{len(x)}, {self.outputs}], got {found}"
+            )
+
+    def entry(self, means: Mapping[str, float]) -> dict[str, float]:
+        """Both losses, and the diversity of samples; a warning where it has gone."""
+        assert self._variety is not None
+        diversity = self._variety.diversity(self.sample(self._variety.count, seed=0))
+        self._variety.watch(diversity, int(self.steps) // self.discriminator_steps)
+        return {**means, "diversity": diversity}
+
+    def headline(self, entry: Mapping[str, float]) -> str:
+        """Both losses and the diversity; no generator in an epoch in which it did not move."""
+        shown = [f"{name} {entry[name]:.4g}" for name in (DISCRIMINATOR, GENERATOR) if name in entry]
+        return "  ".join([*shown, f"diversity {entry['diversity']:.2f}"])
+
+    def score(self, held_out: Dataset[Any] | DataLoader[Any], seed: int) -> dict[str, float]:
+        """Nothing: :meth:`fit` takes no held-out data."""
+        raise InputError(f"{type(self).__name__} has no likelihood of held-out data")
+
+    def own_config(self) -> dict[str, object]:
+        """The arguments that are not networks, but for the latent size."""
+        return {
+            "discriminator_steps": self.discriminator_steps,
+            "generator_lr": self.rates[GENERATOR],
+            "discriminator_lr": self.rates[DISCRIMINATOR],
+            "betas": list(self.betas),
+            "spectral_normalisation": self.spectral_normalisation,
+        }
+
+
+@contextmanager
+def frozen(network: nn.Module) -> Iterator[None]:
+    """No gradients for the weights of ``network`` inside the block: they would be computed for nothing."""
+    moving = [p for p in network.parameters() if p.requires_grad]
+    for parameter in moving:
+        parameter.requires_grad_(False)
+    try:
+        yield
+    finally:
+        for parameter in moving:
+            parameter.requires_grad_(True)
+
+
+def networks_for(
+    shape: Sequence[int] | None,
+    generator: nn.Module | None,
+    discriminator: nn.Module | None,
+    published: Callable[[Sequence[int]], tuple[nn.Module, nn.Module]],
+) -> tuple[nn.Module, nn.Module]:
+    """The two networks as they were given, or the published ones for data of that shape."""
+    if shape is None and generator is not None and discriminator is not None:
+        return generator, discriminator
+    if shape is None or generator is not None or discriminator is not None:
+        raise InputError("give either shape=(channels, height, width) or both a generator and a discriminator")
+    return published(shape)
+
+
+def output_range(generator: nn.Module) -> tuple[float, float] | None:
+    """The least and the largest value that ``generator`` can put out, where its attributes or last layer tell."""
+    last: nn.Module = generator
+    while isinstance(last, nn.Sequential) and len(last):
+        last = last[-1]
+    declared: tuple[float, float] | None = getattr(last, "output_range", None)
+    return _RANGES.get(type(last)) if declared is None else declared
+
+
+def full_precision(x: Tensor) -> Tensor:
+    """``x``, in float32 where it came in half precision."""
+    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+
+
+def _rescaling(least: float, most: float, low: float, high: float) -> str:
+    if least == most:
+        return "rescale them"
+    return f"rescale them, x = {low:g} + {high - low:g} * (x - {least:.4g}) / {most - least:.4g}"
+
+
+def _checked_betas(betas: Sequence[float]) -> tuple[float, float]:
+    if not isinstance(betas, list | tuple) or len(betas) != 2 or not all(0.0 <= b < 1.0 for b in betas):
+        raise InputError(f"betas must be two numbers from 0 to below 1, such as (0.5, 0.999), got {betas!r}")
+    return float(betas[0]), float(betas[1])
+
+
+def _normalise(network: nn.Module) -> None:
+    """Spectral normalisation of every linear layer and convolution that does not have it yet."""
+    layers = [m for m in network.modules() if isinstance(m, nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d)]
+    for layer in layers:
+        if not parametrize.is_parametrized(layer):
+            spectral_norm(layer)

@@ -1,0 +1,62 @@
+"""The deep convolutional GAN (Radford et al. 2016)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import nn
+
+from credo.architectures import DCGANDiscriminator, DCGANGenerator
+from credo.generative.adversarial import networks_for
+from credo.generative.gan import GAN
+from credo.likelihoods.base import whole
+
+_LEARNING_RATE = 2e-4
+
+
+class DCGAN(GAN):
+    """A :class:`GAN` of images, between −1 and 1, with the networks and the hyperparameters of the paper.
+
+    Args:
+        shape: of an image, (C, H, W), with H and W multiples of 4.
+        latent: the dimension of the noise.
+        width: channels of the layers next to the image; the paper has 128 for images of 64×64.
+        generator_lr: the generator's learning rate; ``None``: that of ``fit``.
+        discriminator_lr: the discriminator's.
+        generator: in place of the paper's, together with ``discriminator`` and without ``shape``.
+        discriminator: in place of the paper's.
+        options: those of :class:`GAN`.
+
+    References:
+        A. Radford, L. Metz, S. Chintala. Unsupervised representation learning with deep convolutional generative
+        adversarial networks. ICLR 2016. arXiv:1511.06434.
+    """
+
+    def __init__(
+        self,
+        shape: Sequence[int] | None = None,
+        *,
+        latent: int = 100,
+        width: int = 64,
+        generator_lr: float | None = _LEARNING_RATE,
+        discriminator_lr: float | None = _LEARNING_RATE,
+        generator: nn.Module | None = None,
+        discriminator: nn.Module | None = None,
+        **options: Any,
+    ) -> None:
+        channels = whole(width, "width", least=1)
+        generator, discriminator = networks_for(
+            shape,
+            generator,
+            discriminator,
+            lambda shape: (DCGANGenerator(latent, shape, channels), DCGANDiscriminator(shape, channels)),
+        )
+        super().__init__(
+            generator,
+            discriminator,
+            latent=latent,
+            generator_lr=generator_lr,
+            discriminator_lr=discriminator_lr,
+            **options,
+        )

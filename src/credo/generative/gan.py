@@ -1,0 +1,75 @@
+"""The generative adversarial network (Goodfellow et al. 2014)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from credo.errors import unknown_name
+from credo.generative.adversarial import AdversarialModel, Objective
+
+OBJECTIVES = ("non_saturating", "minimax")
+
+
+class GAN(AdversarialModel):
+    r"""Two networks in a game whose value, with the best discriminator, is a Jensen–Shannon divergence.
+
+        min_G max_D V(D, G) = E_data log D(x) + E_z log(1 − D(G(z))),    max_D V = −log 4 + 2 JSD(data ‖ G)
+
+    D puts out a logit; D(x) is its sigmoid. With ``objective="minimax"`` the generator minimises log(1 − D(G(z))),
+    whose gradient vanishes while the discriminator is sure; with ``"non_saturating"``, the default, it minimises
+    −log D(G(z)), which has the same fixed point.
+
+    Args:
+        generator: ``[B, latent]`` to data ``[B, ...]``.
+        discriminator: data to one logit a datum.
+        latent: the dimension of the noise.
+        objective: the generator's, ``"non_saturating"`` or ``"minimax"``.
+        options: those of :class:`~credo.generative.adversarial.AdversarialModel`.
+
+    References:
+        I. Goodfellow et al. Generative adversarial nets. NeurIPS 2014. arXiv:1406.2661.
+    """
+
+    def __init__(
+        self,
+        generator: nn.Module,
+        discriminator: nn.Module,
+        *,
+        latent: int,
+        objective: str = "non_saturating",
+        **options: Any,
+    ) -> None:
+        check_objective(objective)
+        super().__init__(generator, discriminator, latent=latent, **options)
+        self.objective = objective
+
+    def discriminator_objective(self, real: Tensor, fake: Tensor, z: Tensor) -> Objective:
+        """−V."""
+        return Objective(minus_value(self.judge(real), self.judge(fake)))
+
+    def generator_objective(self, fake: Tensor, z: Tensor) -> Objective:
+        """−E log D(G(z)), or E log(1 − D(G(z)))."""
+        return Objective(generator_loss(self.judge(fake), self.objective))
+
+    def own_config(self) -> dict[str, object]:
+        """The arguments that are not networks."""
+        return {"latent": self.latent, "objective": self.objective, **super().own_config()}
+
+
+def minus_value(real: Tensor, fake: Tensor) -> Tensor:
+    """−V = −E log D(x) − E log(1 − D(G(z))) from the logits of data and of samples, ``[B]`` each."""
+    return F.softplus(-real).mean() + F.softplus(fake).mean()
+
+
+def generator_loss(fake: Tensor, objective: str) -> Tensor:
+    """−E log D(G(z)), or E log(1 − D(G(z))) for ``"minimax"``, from the logits of samples, ``[B]``."""
+    return F.softplus(-fake).mean() if objective == "non_saturating" else -F.softplus(fake).mean()
+
+
+def check_objective(objective: str) -> None:
+    """Refuse an objective that there is not."""
+    if objective not in OBJECTIVES:
+        raise unknown_name("objective", objective, OBJECTIVES)

@@ -1,0 +1,354 @@
+"""The variational auto-encoder (Kingma & Welling 2014), and its importance-weighted sharpening (Burda et al. 2016)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from numbers import Real
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+from torch.distributions import Independent, Normal
+from torch.utils.data import DataLoader, Dataset
+
+from credo.errors import InputError, unknown_name
+from credo.generative import bounds, presets
+from credo.generative.base import GenerativeModel, called, evaluating
+from credo.generative.bounds import Latent
+from credo.generative.decoders import BayesianDecoder, Decoder, PointDecoder, likelihood_for
+from credo.generative.rows import check_finite, check_shares, row_weights
+from credo.likelihoods import Bernoulli, Likelihood
+from credo.likelihoods.base import whole
+from credo.methods import BayesByBackprop
+from credo.seeding import check_seed, seeded
+
+_KL = ("analytic", "sampled")
+_OBJECTIVES = ("elbo", "iwae")
+_ROWS_AT_ONCE = 1024
+_CODES_AT_ONCE = 4096
+_VALIDATION_DRAWS = 10
+
+
+class VAE(GenerativeModel):
+    r"""Latent variables z with prior N(0, I), likelihood p(x | z), and an amortised posterior q(z | x).
+
+        L(x) = E_q[log p(x | z)] − β KL(q(z | x) ‖ p(z)) ≤ log p(x)          (β = 1)
+
+    The encoder puts out the mean and the log variance of q(z | x) = N(z | μ(x), diag σ²(x)), ``[B, 2·latent]``; the
+    decoder puts out what the likelihood needs, in the shape of the data. Gradients pass through
+    z = μ + σε (the SGVB estimator), with the KL in closed form (``kl="analytic"``, estimator B) or from the same draws
+    (``kl="sampled"``, estimator A). With ``objective="iwae"`` the ``samples`` draws of a datum are weighted by their
+    importance:
+
+        L_K(x) = E log (1/K) Σ_k p(x, z_k) / q(z_k | x),    L_1 ≤ L_K ≤ log p(x).
+
+    A Bernoulli likelihood reads a grey value as the probability of ink, and a fresh binary image is drawn of it
+    for every step of training and every bound: data must lie between 0 and 1, and binary data stay as they are.
+
+    ``history`` holds the means of ``nll`` = −E_q[log p(x | z)], ``kl`` and ``elbo`` over an epoch, per datum at β = 1;
+    ``bound``, the importance-weighted one, where that is the objective; ``weight_kl``, each datum's share of the KL of
+    the weights, where the decoder has a posterior over them.
+
+    Args:
+        encoder: a network, or the name of a preset, ``"dense"`` or ``"convolutional"``, which needs ``shape``.
+        decoder: a network; for a posterior over its weights too, a :class:`credo.BayesByBackprop` around one (the full
+            variational version of the paper's appendix). Left out where the encoder is a preset.
+        latent: the dimension of z.
+        shape: of a datum, such as ``(1, 28, 28)``, for a preset.
+        hidden: widths of a preset's hidden layers, from data to code; channels of a convolutional one.
+        likelihood: p(x | z), such as ``credo.Bernoulli()`` or ``credo.Gaussian(noise="learned")``.
+        objective: ``"elbo"`` or ``"iwae"``.
+        kl: ``"analytic"`` or ``"sampled"``.
+        samples: draws of z for each datum in a training step, L in the one paper, k in the other.
+        beta: the weight of the KL.
+        warmup: training steps over which the weight of the KL rises from 0 to ``beta``.
+
+    References:
+        D. P. Kingma, M. Welling. Auto-encoding variational Bayes. ICLR 2014. arXiv:1312.6114.
+        Y. Burda, R. Grosse, R. Salakhutdinov. Importance weighted autoencoders. ICLR 2016. arXiv:1509.00519.
+    """
+
+    parts = ("encoder", "decoder")
+    encoder: nn.Module
+    decoder: nn.Module
+    steps: Tensor
+
+    def __init__(
+        self,
+        encoder: nn.Module | str = "dense",
+        decoder: nn.Module | None = None,
+        *,
+        latent: int,
+        shape: Sequence[int] | None = None,
+        hidden: Sequence[int] | None = None,
+        likelihood: Likelihood | None = None,
+        objective: str = "elbo",
+        kl: str = "analytic",
+        samples: int = 1,
+        beta: float = 1.0,
+        warmup: int = 0,
+    ) -> None:
+        if kl not in _KL:
+            raise unknown_name("kl", kl, _KL)
+        if objective not in _OBJECTIVES:
+            raise unknown_name("objective", objective, _OBJECTIVES)
+        if objective == "iwae" and (beta != 1.0 or warmup or kl != "analytic"):
+            raise InputError("beta, warmup and kl are for objective='elbo': an importance-weighted bound has no KL")
+        if objective == "iwae" and isinstance(decoder, BayesByBackprop):
+            raise InputError("objective='iwae' needs a decoder whose weights are numbers, not one with a posterior")
+        likelihood = likelihood_for(decoder, likelihood)
+        latent = whole(latent, "latent", least=1)
+        encoder, decoder = presets.resolve(
+            encoder,
+            decoder,
+            shape=shape,
+            code=2 * latent,
+            latent=latent,
+            outputs=2 if getattr(likelihood, "noise", None) == "heteroscedastic" else 1,
+            output_dim=getattr(likelihood, "output_dim", -1),
+            hidden=hidden,
+        )
+        super().__init__(encoder=encoder, decoder=decoder)
+        if not isinstance(decoder, BayesByBackprop):
+            self.own_likelihood = likelihood.to(self.device)
+        self.latent, self.objective, self.kl = latent, objective, kl
+        self.samples = whole(samples, "samples", least=1)
+        self.beta, self.warmup = _kl_weight(beta), whole(warmup, "warmup", least=0)
+        self.register_buffer("steps", torch.zeros((), dtype=torch.int64, device=self.device))
+
+    @property
+    def likelihood(self) -> Likelihood:
+        """p(x | z)."""
+        return self._decoder.likelihood
+
+    @property
+    def _decoder(self) -> Decoder:
+        if isinstance(self.decoder, BayesByBackprop):
+            return BayesianDecoder(self.decoder)
+        return PointDecoder(self.decoder, self.own_likelihood)
+
+    def forward(
+        self, x: Tensor, y: Tensor | None = None, n_data: int | None = None, *, sample_weight: Tensor | None = None
+    ) -> Tensor:
+        """The loss per datum: minus the bound, with the weight that the KL has at this step.
+
+        Args:
+            x: data ``[B, ...]``.
+            y: not used.
+            n_data: the number of training data, which share the KL of a Bayesian decoder's weights.
+            sample_weight: ``[B]``, multiplies each datum's share.
+        """
+        weight = row_weights(x, sample_weight)
+        x = self._observed(x)
+        q = self._posterior(x)
+        z = q.rsample((self.samples,))
+        if self.objective == "iwae":
+            return self._importance_weighted_loss(x, q, z, weight)
+        cost = self._decoder.cost(x, z, weight, n_data or self.n_data)
+        divergence = (weight * self._divergence(q, z)).mean()
+        loss = cost.nll + self._kl_factor() * divergence
+        self.last_terms = {"nll": cost.nll.detach(), "kl": divergence.detach()}
+        if cost.weight_kl is None:
+            return loss
+        self.last_terms["weight_kl"] = cost.weight_kl.detach()
+        return loss + cost.kl_factor * cost.weight_kl
+
+    def _importance_weighted_loss(self, x: Tensor, q: Latent, z: Tensor, weight: Tensor) -> Tensor:
+        log_p = self._decoder.log_prob(x, z)
+        log_weights = log_p - bounds.sampled_divergence(q, z)
+        bound = (weight * (log_weights.logsumexp(0) - math.log(self.samples))).mean()
+        with torch.no_grad():
+            nll, kl = -(weight * log_p.mean(0)).mean(), (weight * bounds.divergence(q)).mean()
+        self.last_terms = {"nll": nll, "kl": kl, "bound": bound.detach()}
+        return -bound
+
+    def loss(self, x: Tensor, n_data: int | None = None, *, sample_weight: Tensor | None = None) -> Tensor:
+        """The same as ``model(x)``, by its name, for your own training loop."""
+        return self.forward(x, n_data=n_data, sample_weight=sample_weight)
+
+    @torch.no_grad()
+    def encode(self, x: Any, batch_size: int = 4096) -> Latent:
+        """q(z | x), a torch distribution over ``[N, latent]``; of grey values as they are, not of binary draws."""
+        with evaluating(self):
+            found = [self._posterior(part) for part in self.batches(x, batch_size)]
+        mean, std = (torch.cat([getattr(q.base_dist, name) for q in found]) for name in ("loc", "scale"))
+        return Independent(Normal(mean, std), 1)
+
+    @torch.no_grad()
+    def decode(self, z: Any) -> Tensor:
+        """E[x | z], ``[N, ...]``; by the mean weights where the decoder has a posterior."""
+        code = torch.as_tensor(z, dtype=self.dtype, device=self.device)
+        if code.ndim != 2 or code.shape[1] != self.latent:
+            raise InputError(f"z must have shape [N, {self.latent}], got {list(code.shape)}")
+        with evaluating(self):
+            return torch.cat([self._decoder.mean(part) for part in code.split(_CODES_AT_ONCE)])
+
+    def reconstruct(self, x: Any) -> Tensor:
+        """E[x | z] at the mean of q(z | x), ``[N, ...]``."""
+        return self.decode(self.encode(x).mean)
+
+    def sample(self, n: int = 1, seed: int | None = None) -> Tensor:
+        """E[x | z] of ``n`` draws of z from the prior, ``[n, ...]``: what papers show as samples."""
+        with seeded(seed, self.device):
+            z = torch.randn(whole(n, "n", least=1), self.latent, dtype=self.dtype, device=self.device)
+        return self.decode(z)
+
+    def interpolate(self, start: Any, end: Any, steps: int = 10) -> Tensor:
+        """Decoded straight lines between the codes of ``start [N, ...]`` and ``end``: ``[N, steps, ...]``."""
+        first, last = self.encode(start).mean, self.encode(end).mean
+        if first.shape != last.shape:
+            raise InputError(f"start and end must be equally many, got {len(first)} and {len(last)}")
+        share = torch.linspace(0.0, 1.0, whole(steps, "steps", least=2), dtype=self.dtype, device=self.device)
+        path = torch.lerp(first[:, None], last[:, None], share[None, :, None])
+        images = self.decode(path.flatten(0, 1))
+        return images.view(len(first), steps, *images.shape[1:])
+
+    def manifold(self, side: int = 20) -> Tensor:
+        """Data decoded on a grid of the plane of a 2-D latent space, ``[side², ...]``, from top left to bottom right.
+
+        The grid is evenly spaced in probability: the inverse Gaussian CDF takes a regular grid on the unit square to
+        the plane, so that every picture stands for an equal share of the prior.
+        """
+        if self.latent != 2:
+            raise InputError(f"a manifold is drawn of 2 latent dimensions, this model has {self.latent}")
+        levels = (torch.arange(whole(side, "side", least=2), dtype=self.dtype, device=self.device) + 0.5) / side
+        ticks = torch.special.ndtri(levels)
+        return self.decode(torch.cartesian_prod(-ticks, ticks).flip(1))
+
+    def elbo(self, x: Any, samples: int = 1, seed: int | None = None) -> Tensor:
+        """The evidence lower bound of every datum in nats, ``[N]``, at β = 1, from ``samples`` draws of z.
+
+        Where the decoder's weights have a posterior, every datum bears its share of their KL, so that the sum over the
+        training data bounds their joint evidence.
+        """
+        seed = check_seed(seed)
+        with seeded(seed, self.device):
+            share = self._decoder.kl_share(self.n_data)
+        return self._over_data(x, samples, seed, bounds.elbo) - share
+
+    def log_likelihood(self, x: Any, samples: int = 5000, seed: int | None = None) -> Tensor:
+        """log (1/K) Σ_k p(x, z_k)/q(z_k | x) of every datum in nats, ``[N]``, from K = ``samples`` draws.
+
+        Below log p(x) on average, and closer to it the more draws there are. Where the decoder's weights have a
+        posterior, p is the mixture over their draws.
+        """
+        return self._over_data(x, samples, seed, bounds.importance_weighted)
+
+    @torch.no_grad()
+    def _over_data(
+        self, x: Any, samples: int, seed: int | None, bound: Callable[[Decoder, Tensor, Latent, int], Tensor]
+    ) -> Tensor:
+        """``bound`` of every datum, with fresh binary images where the likelihood is Bernoulli."""
+        draws = whole(samples, "samples", least=1)
+        found = []
+        with evaluating(self), seeded(check_seed(seed), self.device):
+            for batch in self.batches(x, _ROWS_AT_ONCE):
+                for part in batch.split(max(bounds.NUMBERS_AT_ONCE // batch[0].numel(), 1)):
+                    observed = self._observed(part)
+                    found.append(bound(self._decoder, observed, self._posterior(observed), draws))
+        return torch.cat(found)
+
+    def _observed(self, x: Tensor) -> Tensor:
+        """Binary images, drawn from grey values, where the likelihood is of binary data."""
+        return torch.bernoulli(x) if isinstance(self.likelihood, Bernoulli) else x
+
+    def _posterior(self, x: Tensor) -> Latent:
+        code = self.encoder(x)
+        if not isinstance(code, Tensor) or code.shape != (len(x), 2 * self.latent):
+            found = list(code.shape) if isinstance(code, Tensor) else type(code).__name__
+            raise InputError(
+                f"the encoder must put out the mean and log variance of {self.latent} latent variables, shape "
+                f"[{len(x)}, {2 * self.latent}], got {found}"
+            )
+        mean, log_variance = code.to(self.dtype).chunk(2, -1)
+        return bounds.diagonal(mean, (0.5 * log_variance).exp())
+
+    def _divergence(self, q: Latent, z: Tensor) -> Tensor:
+        """KL(q ‖ p) of every datum, ``[B]``, in closed form or from the draws ``z [S, B, latent]``."""
+        return bounds.divergence(q) if self.kl == "analytic" else bounds.sampled_divergence(q, z).mean(0)
+
+    def _kl_factor(self) -> float | Tensor:
+        """β, rising from 0 over the first ``warmup`` steps; counts this training step."""
+        if not self.warmup:
+            return self.beta
+        if self.training and torch.is_grad_enabled():
+            if torch.compiler.is_compiling():
+                self.steps = self.steps + 1  # in place, a compiled backward would see the next step's number
+            else:
+                self.steps += 1  # in place, so that a captured CUDA graph counts as well
+        return self.beta * (self.steps / self.warmup).clamp(max=1.0)
+
+    def prepare(self, x: Any) -> None:
+        """What a Bayesian decoder must do before a compiled step."""
+        if isinstance(self.decoder, BayesByBackprop):
+            self.decoder.prepare(torch.zeros(self.samples * len(x), self.latent, dtype=self.dtype, device=self.device))
+
+    def check_values(self, x: Tensor) -> None:
+        """Finite numbers; for a Bernoulli likelihood, between 0 and 1."""
+        check_finite(x)
+        if isinstance(self.likelihood, Bernoulli):
+            check_shares(x, "a Bernoulli likelihood", "likelihood=credo.Gaussian(noise='learned')")
+
+    def check_call(self, x: Tensor) -> None:
+        """The encoder's code and the decoder's output must fit the latent size and the data."""
+        called("encoder", self.encoder, x)
+        output = called("decoder", self._decoder.output, self._posterior(x).mean)
+        try:
+            self.likelihood.check(output, self._observed(x))
+        except InputError as error:
+            raise InputError(f"the decoder's output does not fit data of shape {list(x.shape)}: {error}") from error
+
+    def entry(self, means: Mapping[str, float]) -> dict[str, float]:
+        """The terms and the ELBO per datum, in nats."""
+        return {**means, "elbo": -means["nll"] - means["kl"] - means.get("weight_kl", 0.0)}
+
+    def headline(self, entry: Mapping[str, float]) -> str:
+        """NLL, KL, and the bound that is maximised, per datum."""
+        bound = f"bound {entry['bound']:.5g}" if "bound" in entry else f"ELBO {entry['elbo']:.5g}"
+        shown = f"NLL {entry['nll']:.4g}  KL {entry['kl']:.4g}  {bound}"
+        return f"{shown}  held-out ELBO {entry['validation_elbo']:.5g}" if "validation_elbo" in entry else shown
+
+    def score(self, held_out: Dataset[Any] | DataLoader[Any], seed: int) -> dict[str, float]:
+        """The ELBO and the importance-weighted bound of ten draws, per held-out datum."""
+        return {
+            "validation_elbo": float(self.elbo(held_out, 1, seed).mean()),
+            "validation_log_likelihood": float(self.log_likelihood(held_out, _VALIDATION_DRAWS, seed).mean()),
+        }
+
+    def own_config(self) -> dict[str, object]:
+        """The arguments that are not networks, and those of a Bayesian decoder."""
+        bayesian = self.decoder if isinstance(self.decoder, BayesByBackprop) else None
+        return {
+            "latent": self.latent,
+            "likelihood": self.likelihood.config() if bayesian is None else None,
+            "bayesian_decoder": None if bayesian is None else bayesian.config(),
+            "objective": self.objective,
+            "kl": self.kl,
+            "samples": self.samples,
+            "beta": self.beta,
+            "warmup": self.warmup,
+        }
+
+    def network_card(self) -> dict[str, object]:
+        """As for every generative model, and whether a Bayesian decoder is called in a way of its own."""
+        custom = isinstance(self.decoder, BayesByBackprop) and self.decoder.call is not None
+        return {**super().network_card(), "custom_forward": custom}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any], net: Any, **overrides: Any) -> Self:
+        """Build the model again; a Bayesian decoder is given as the network in it, or as a whole."""
+        arguments = dict(config)
+        bayesian = arguments.pop("bayesian_decoder", None)
+        bare = net.get("decoder") if isinstance(net, Mapping) else None
+        if isinstance(bayesian, dict) and isinstance(bare, nn.Module) and not isinstance(bare, BayesByBackprop):
+            net = {**net, "decoder": BayesByBackprop.from_config(bayesian, bare, **overrides)}
+            overrides = {}
+        return super().from_config(arguments, net, **overrides)
+
+
+def _kl_weight(beta: object) -> float:
+    """``beta`` as a float, which must be finite and not negative."""
+    if isinstance(beta, bool) or not isinstance(beta, Real) or not 0.0 <= float(beta) < math.inf:
+        raise InputError(f"beta must be a number of 0 or more, got {beta!r}")
+    return float(beta)

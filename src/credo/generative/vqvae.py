@@ -1,0 +1,353 @@
+"""The vector-quantised variational auto-encoder (van den Oord, Vinyals & Kavukcuoglu 2017)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from numbers import Real
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset
+
+from credo import data as data_
+from credo.errors import InputError, unknown_name
+from credo.generative import presets
+from credo.generative.base import GenerativeModel, called, evaluating
+from credo.generative.codebook import AveragedCodebook, Codebook, TrainedCodebook, perplexity, squared_distance
+from credo.generative.decoders import likelihood_for
+from credo.generative.rows import check_finite, check_shares, row_weights, side_by_side
+from credo.likelihoods import Bernoulli, Likelihood
+from credo.likelihoods.base import positive, whole
+from credo.methods.network import NetworkMethod
+from credo.seeding import check_seed, seeded
+
+_UPDATES = ("ema", "loss")
+_ROWS_AT_ONCE = 1024
+
+
+class VQVAE(GenerativeModel):
+    r"""Discrete latent variables: each vector that the encoder puts out is replaced by the nearest of K codes.
+
+        z = f(x),    k = argmin_k ‖z − e_k‖,    −log p(x | e_k) + ‖sg[z] − e_k‖² + β ‖z − sg[e_k]‖²
+
+    sg stops gradients. Past the choice of a code, which has none, the gradient of the decoder's input is handed to the
+    encoder's output as it is (*straight through*). The second term moves the codes to the vectors they stand for; with
+    ``update="ema"`` moving averages do that instead. The third, the commitment, keeps the encoder near its codes. Both
+    sum over the places of a grid, as the log likelihood does over a datum's numbers; the paper takes the mean over
+    places, which leaves the encoder of large images free to run away from its codes. Codes that are no longer used are
+    revived, see :class:`~credo.generative.codebook.Codebook`.
+
+    The encoder puts out ``[B, latent, ...]``: a grid of vectors for images, or one vector, ``[B, latent]``; codes have
+    the shape of that grid. With a prior p(k) over codes, log p(x | e_k) + log p(k) ≤ log p(x) is the bound. The prior
+    is uniform during training, and then a categorical distribution for every place, from the counts of codes in the
+    training data with one added to each. It knows nothing of how places hang together, so samples are much weaker than
+    reconstructions; the paper fits an autoregressive network to the codes instead, which :meth:`encode` gives.
+
+    A Bernoulli likelihood reads grey values as :class:`VAE` does. Grids show data, each beside its reconstruction.
+    ``history`` holds the means of ``nll`` = −log p(x | e_k), ``commitment`` = ‖z − e_k‖² and ``elbo`` over an epoch,
+    and the ``perplexity`` of the use of codes in it: K where all are used evenly, 1 where one is used alone.
+
+    Args:
+        encoder: a network, or the name of a preset, which needs ``shape``: ``"residual"``, the paper's, to a grid of a
+            quarter of the image's height and width; ``"dense"`` or ``"convolutional"``, to one vector.
+        decoder: a network from ``[B, latent, ...]`` to what the likelihood needs. Left out where the encoder is a
+            preset.
+        latent: the dimension of a code's vector.
+        codes: K.
+        shape: of a datum, such as ``(1, 28, 28)``, for a preset.
+        hidden: widths of a preset's hidden layers, from data to code; channels of a convolutional one.
+        likelihood: p(x | e), such as ``credo.Bernoulli()``, the default, or ``credo.Gaussian(noise=0.1)``.
+        commitment: β.
+        update: how the codes learn, ``"ema"`` or ``"loss"``.
+        decay: of the moving averages.
+        revive_after: a code restarts at a random encoder output when it had none of the last ``revive_after``·K of
+            them; ``None``: never.
+
+    References:
+        A. van den Oord, O. Vinyals, K. Kavukcuoglu. Neural discrete representation learning. NeurIPS 2017.
+        arXiv:1711.00937.
+    """
+
+    parts = ("encoder", "decoder")
+    encoder: nn.Module
+    decoder: nn.Module
+    prior: Tensor | None
+    """The probabilities of codes, ``[..., K]``, in front of them the shape of the grid; known once there are data."""
+
+    def __init__(
+        self,
+        encoder: nn.Module | str,
+        decoder: nn.Module | None = None,
+        *,
+        latent: int = 64,
+        codes: int = 512,
+        shape: Sequence[int] | None = None,
+        hidden: Sequence[int] | None = None,
+        likelihood: Likelihood | None = None,
+        commitment: float = 0.25,
+        update: str = "ema",
+        decay: float = 0.99,
+        revive_after: float | None = 5.0,
+    ) -> None:
+        if update not in _UPDATES:
+            raise unknown_name("update", update, _UPDATES)
+        if isinstance(decoder, NetworkMethod):
+            raise InputError("the decoder of a VQVAE must be a network, not one with a posterior over its weights")
+        _check_numbers(commitment, decay)
+        likelihood = likelihood_for(decoder, likelihood)
+        latent, codes = whole(latent, "latent", least=1), whole(codes, "codes", least=2)
+        revive_after = None if revive_after is None else positive(revive_after, "revive_after")
+        encoder, decoder = presets.resolve(
+            encoder,
+            decoder,
+            shape=shape,
+            code=latent,
+            latent=latent,
+            outputs=2 if getattr(likelihood, "noise", None) == "heteroscedastic" else 1,
+            output_dim=getattr(likelihood, "output_dim", -1),
+            hidden=hidden,
+            presets=presets.GRID_PRESETS,
+        )
+        super().__init__(encoder=encoder, decoder=decoder)
+        self.likelihood = likelihood
+        self.latent, self.codes, self.commitment = latent, codes, float(commitment)
+        self.update, self.decay, self.revive_after = update, float(decay), revive_after
+        self.codebook: Codebook = (
+            AveragedCodebook(codes, latent, revive_after, self.decay)
+            if update == "ema"
+            else TrainedCodebook(codes, latent, revive_after)
+        )
+        self.likelihood.to(self.device)
+        self.codebook.to(self.device, self.dtype)
+        self.register_buffer("prior", None)
+
+    def forward(
+        self, x: Tensor, y: Tensor | None = None, n_data: int | None = None, *, sample_weight: Tensor | None = None
+    ) -> Tensor:
+        """The loss per datum. In training mode the codebook follows the batch, as batch norm's averages do.
+
+        Args:
+            x: data ``[B, ...]``.
+            y: not used.
+            n_data: not used.
+            sample_weight: ``[B]``, multiplies each datum's share.
+        """
+        weight = row_weights(x, sample_weight)
+        x = self._observed(x)
+        z = self._vectors(x)
+        codes = self.codebook.nearest(z)
+        vectors = self.codebook.look_up(codes)
+        nll = -(weight * self._log_likelihood(x, straight_through(z, vectors))).mean()
+        commitment = (weight * squared_distance(z, vectors.detach())).mean()
+        codebook_loss = (weight * self.codebook.loss(z, vectors)).mean()
+        if self.training and torch.is_grad_enabled():
+            self.codebook.learn(z, codes, weight)
+        self.last_terms = {"nll": nll.detach(), "commitment": commitment.detach()}
+        return nll + codebook_loss + self.commitment * commitment
+
+    def loss(self, x: Tensor, *, sample_weight: Tensor | None = None) -> Tensor:
+        """The same as ``model(x)``, by its name, for your own training loop."""
+        return self.forward(x, sample_weight=sample_weight)
+
+    def fit(self, data: Any, **options: Any) -> Self:
+        """Learn from ``data``, and then the prior over codes; options as for every generative model."""
+        super().fit(data, **options)
+        return self.fit_prior(data)
+
+    def fit_prior(self, data: Any) -> Self:
+        """Count how often each place of the grid has each code in ``data``; done by :meth:`fit` too."""
+        codes = self.encode(data)
+        shares = (_counts(codes, self.codes) + 1.0) / (len(codes) + self.codes)
+        self.prior = shares.to(self.dtype)
+        return self
+
+    @torch.no_grad()
+    def encode(self, x: Any) -> Tensor:
+        """The codes of data, whole numbers from 0 to K − 1, ``[N, ...]`` with the shape of the encoder's grid."""
+        with evaluating(self):
+            return torch.cat([self.codebook.nearest(self._vectors(part)) for part in self.batches(x, _ROWS_AT_ONCE)])
+
+    @torch.no_grad()
+    def decode(self, codes: Any) -> Tensor:
+        """E[x | e] for ``codes [N, ...]``, ``[N, ...]``."""
+        checked = self._checked_codes(codes)
+        with evaluating(self):
+            outputs = [self.decoder(self.codebook.look_up(part)) for part in checked.split(_ROWS_AT_ONCE)]
+            return self.likelihood.predictive(torch.cat(outputs)[None]).mean
+
+    def reconstruct(self, x: Any) -> Tensor:
+        """E[x | e] at the codes of data, ``[N, ...]``."""
+        return self.decode(self.encode(x))
+
+    def sample(self, n: int = 1, seed: int | None = None) -> Tensor:
+        """E[x | e] of ``n`` draws of codes from the prior, every place by itself, ``[n, ...]``."""
+        if self.prior is None:
+            raise InputError("there is no prior over codes to sample from yet: call fit(x), or fit_prior(x)")
+        n, grid = whole(n, "n", least=1), self.prior.shape[:-1]
+        with seeded(seed, self.device):
+            codes = torch.multinomial(self.prior.view(-1, self.codes), n, replacement=True)
+        return self.decode(codes.T.reshape(n, *grid))
+
+    @torch.no_grad()
+    def elbo(self, x: Any, seed: int | None = None) -> Tensor:
+        """log p(x | e_k) + log p(k) of every datum in nats, ``[N]``, with a uniform p(k) before there is a prior."""
+        found = []
+        with evaluating(self), seeded(check_seed(seed), self.device):
+            for part in self.batches(x, _ROWS_AT_ONCE):
+                observed = self._observed(part)
+                codes = self.codebook.nearest(self._vectors(observed))
+                log_likelihood = self._log_likelihood(observed, self.codebook.look_up(codes))
+                found.append(log_likelihood + self._log_prior(codes))
+        return torch.cat(found)
+
+    def perplexity(self, x: Any) -> float:
+        """The perplexity of the codes of data, from 1 to K."""
+        return perplexity(_counts(self.encode(x).flatten(), self.codes))
+
+    def _observed(self, x: Tensor) -> Tensor:
+        """Binary images, drawn from grey values, where the likelihood is of binary data."""
+        return torch.bernoulli(x) if isinstance(self.likelihood, Bernoulli) else x
+
+    def _vectors(self, x: Tensor) -> Tensor:
+        """What the encoder puts out, ``[B, latent, ...]``."""
+        z = self.encoder(x)
+        if not isinstance(z, Tensor) or z.ndim < 2 or z.shape[:2] != (len(x), self.latent):
+            found = list(z.shape) if isinstance(z, Tensor) else type(z).__name__
+            raise InputError(
+                f"the encoder must put out a vector of size {self.latent}, or a grid of them, shape "
+                f"[{len(x)}, {self.latent}, ...], got {found}"
+            )
+        return z.to(self.dtype)
+
+    def _log_likelihood(self, x: Tensor, vectors: Tensor) -> Tensor:
+        """log p(x | e) of every datum, ``[B]``."""
+        return self.likelihood.log_prob(self.decoder(vectors), x)
+
+    def _log_prior(self, codes: Tensor) -> Tensor:
+        """log p(k) of codes ``[B, ...]``, summed over places, ``[B]``."""
+        prior = self._uniform(codes.shape[1:]) if self.prior is None else self.prior
+        places = prior.log().expand(len(codes), *prior.shape)
+        return places.gather(-1, codes[..., None]).flatten(1).sum(1)
+
+    def _uniform(self, grid: Sequence[int]) -> Tensor:
+        """A prior that knows nothing."""
+        return torch.full((*grid, self.codes), 1.0 / self.codes, dtype=self.dtype, device=self.device)
+
+    def _checked_codes(self, codes: Any) -> Tensor:
+        found = torch.as_tensor(codes, device=self.device)
+        if found.is_floating_point() or found.is_complex() or found.dtype == torch.bool:
+            raise InputError(f"codes must be whole numbers as encode gives them, got {found.dtype}")
+        grid = None if self.prior is None else self.prior.shape[:-1]
+        if found.ndim == 0 or len(found) == 0 or (grid is not None and found.shape[1:] != grid):
+            expected = ", ".join(["N", *map(str, ("...",) if grid is None else grid)])
+            raise InputError(f"codes must have shape [{expected}] with N of 1 or more, got {list(found.shape)}")
+        if not 0 <= int(found.min()) <= int(found.max()) < self.codes:
+            raise InputError(f"codes must lie from 0 to {self.codes - 1}, got {int(found.min())} to {int(found.max())}")
+        return found.long()
+
+    def pictures(self, x: Tensor) -> Tensor:
+        """Data, each beside its reconstruction: samples mean little before there is a prior."""
+        return side_by_side(x, self.reconstruct)
+
+    def resolve(self, batch: data_.Batch) -> None:
+        """A uniform prior, of the shape of the encoder's grid."""
+        with torch.no_grad(), evaluating(self):
+            z = called("encoder", self._vectors, batch.x[:1])
+        self.prior = self._uniform(z.shape[2:])
+
+    def undo_set_up(self) -> Callable[[], None]:
+        """As for every model, and the prior as it was."""
+        undo, prior = super().undo_set_up(), self.prior
+
+        def undo_all() -> None:
+            undo()
+            self.prior = prior
+
+        return undo_all
+
+    def check_device_count(self, devices: int) -> None:
+        """Any number; the codebook is told, as a process group may be there that this training does not use."""
+        super().check_device_count(devices)
+        self.codebook.processes = devices
+
+    def check_values(self, x: Tensor) -> None:
+        """Finite numbers; for a Bernoulli likelihood, between 0 and 1."""
+        check_finite(x)
+        if isinstance(self.likelihood, Bernoulli):
+            check_shares(x, "a Bernoulli likelihood", "likelihood=credo.Gaussian(noise='learned')")
+
+    def check_call(self, x: Tensor) -> None:
+        """Vectors of the latent size, in one grid for all data, and an output that fits the data."""
+        z = called("encoder", self._vectors, x)
+        if self.prior is not None and z.shape[2:] != self.prior.shape[:-1]:
+            raise InputError(
+                f"all data must have the same grid of codes, {list(self.prior.shape[:-1])}, got {list(z.shape[2:])}"
+            )
+        output = called("decoder", self.decoder, self.codebook.look_up(self.codebook.nearest(z)))
+        try:
+            self.likelihood.check(output, self._observed(x))
+        except InputError as error:
+            raise InputError(f"the decoder's output does not fit data of shape {list(x.shape)}: {error}") from error
+
+    def entry(self, means: Mapping[str, float]) -> dict[str, float]:
+        """The terms, the bound with a uniform prior, and the perplexity of the epoch's codes, which begin anew."""
+        assert self.prior is not None
+        places = math.prod(self.prior.shape[:-1])
+        found = perplexity(self.codebook.used)
+        self.codebook.used.zero_()
+        return {**means, "elbo": -means["nll"] - places * math.log(self.codes), "perplexity": found}
+
+    def headline(self, entry: Mapping[str, float]) -> str:
+        """NLL, commitment, perplexity, and the held-out bound."""
+        shown = f"NLL {entry['nll']:.4g}  commitment {entry['commitment']:.3g}  perplexity {entry['perplexity']:.1f}"
+        return f"{shown}  held-out ELBO {entry['validation_elbo']:.5g}" if "validation_elbo" in entry else shown
+
+    def score(self, held_out: Dataset[Any] | DataLoader[Any], seed: int) -> dict[str, float]:
+        """The bound per held-out datum, which is also the best that is known of log p(x)."""
+        bound = float(self.elbo(held_out, seed).mean())
+        return {"validation_elbo": bound, "validation_log_likelihood": bound}
+
+    def own_config(self) -> dict[str, object]:
+        """The arguments that are not networks, and the shape of the grid of codes."""
+        return {
+            "latent": self.latent,
+            "codes": self.codes,
+            "likelihood": self.likelihood.config(),
+            "commitment": self.commitment,
+            "update": self.update,
+            "decay": self.decay,
+            "revive_after": self.revive_after,
+            "grid": None if self.prior is None else list(self.prior.shape[:-1]),
+        }
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any], net: Any, **overrides: Any) -> Self:
+        """Build the model again, with a uniform prior where it had one."""
+        arguments = dict(config)
+        grid = arguments.pop("grid", None)
+        model = super().from_config(arguments, net, **overrides)
+        if grid is not None:
+            model.prior = model._uniform([whole(size, "grid", least=1) for size in grid])
+        return model
+
+
+def straight_through(z: Tensor, vectors: Tensor) -> Tensor:
+    """``vectors``, to the bit, with the gradient going to ``z`` as if they were it."""
+    return vectors.detach() + (z - z.detach())
+
+
+def _check_numbers(commitment: object, decay: object) -> None:
+    if isinstance(commitment, bool) or not isinstance(commitment, Real) or not 0 <= float(commitment) < math.inf:
+        raise InputError(f"commitment must be a number of 0 or more, got {commitment!r}")
+    if isinstance(decay, bool) or not isinstance(decay, Real) or not 0 <= float(decay) < 1:
+        raise InputError(f"decay must be a number from 0 to below 1, got {decay!r}")
+
+
+def _counts(codes: Tensor, size: int) -> Tensor:
+    """How often each of ``size`` codes comes in ``codes [N, ...]``, place by place, ``[..., size]``."""
+    places = codes.reshape(len(codes), -1)
+    offsets = size * torch.arange(places.shape[1], device=codes.device)
+    counts = torch.bincount((places + offsets).flatten(), minlength=places.shape[1] * size)
+    return counts.view(*codes.shape[1:], size)

@@ -1,0 +1,68 @@
+"""Images side by side."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from credo.errors import InputError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def image_grid(
+    images: Tensor | NDArray[np.floating], columns: int | None = None, *, value_range: tuple[float, float] | None = None
+) -> Figure:
+    """A figure with all images in rows, without gaps, as papers show samples.
+
+    Args:
+        images: ``[N, H, W]``, ``[N, 1, H, W]`` or ``[N, 3, H, W]``; rows of numbers ``[N, D]`` with D a square as well.
+        columns: how many in a row; by default about as many as rows.
+        value_range: the values of black and white; by default 0 and 1, or −1 and 1 where there are negative ones.
+    """
+    from matplotlib.figure import Figure
+
+    tiles = as_images(torch.as_tensor(images).detach().cpu().float())
+    low, high = value_range or ((-1.0, 1.0) if float(tiles.min()) < 0.0 else (0.0, 1.0))
+    count = columns or math.ceil(math.sqrt(len(tiles)))
+    mosaic = tile(((tiles - low) / (high - low)).clamp(0.0, 1.0), count)
+    height, width = mosaic.shape[:2]
+    figure = Figure(figsize=(6.0, max(6.0 * height / width, 0.5)), dpi=100)
+    ax = figure.add_axes((0.0, 0.0, 1.0, 1.0))
+    ax.imshow(mosaic, cmap="gray", vmin=0.0, vmax=1.0, interpolation="nearest", aspect="auto")
+    ax.set_axis_off()
+    return figure
+
+
+def as_images(values: Tensor) -> Tensor:
+    """``values`` as images ``[N, C, H, W]`` with one or three channels."""
+    if values.ndim == 2:
+        side = math.isqrt(values.shape[1])
+        if side * side != values.shape[1]:
+            raise InputError(f"rows of {values.shape[1]} numbers are not square images: reshape them to [N, H, W]")
+        values = values.unflatten(1, (side, side))
+    if values.ndim == 3:
+        values = values.unsqueeze(1)
+    if values.ndim != 4 or values.shape[1] not in (1, 3) or len(values) == 0:
+        raise InputError(
+            f"images must have shape [N, H, W] or [N, C, H, W] with 1 or 3 channels, got {list(values.shape)}"
+        )
+    return values
+
+
+def tile(images: Tensor, columns: int) -> NDArray[np.float32]:
+    """Images ``[N, C, H, W]`` as one, ``[rows·H, columns·W, C]`` (no last dimension where C is 1); gaps are white."""
+    if columns < 1:
+        raise InputError(f"columns must be 1 or more, got {columns}")
+    rows = -(-len(images) // columns)
+    blank = images.new_ones((rows * columns - len(images), *images.shape[1:]))
+    grid = torch.cat([images, blank]).unflatten(0, (rows, columns))
+    mosaic = grid.permute(0, 3, 1, 4, 2).flatten(2, 3).flatten(0, 1)
+    array: NDArray[np.float32] = mosaic.squeeze(-1).numpy()
+    return array

@@ -1,0 +1,124 @@
+"""What the training loop asks of a model."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from credo import data as data_
+from credo.errors import InputError
+from credo.model import Model
+from credo.training.options import Options
+
+PLAYER = "model"
+"""The name of the one player where a model has a single objective."""
+
+
+class Trainable(Model):
+    """A model that the loop can train: ``model(x, y, n_data, **options)`` is the loss of a minibatch, per datum.
+
+    Most models have one objective. Where several *players* train parts of one model against or beside each other, each
+    has its own parameters and optimiser, and :meth:`turn` says who moves on a minibatch.
+
+    Attributes:
+        n_data: the number of data in the training set, once it is known.
+        last_terms: what the last loss was made of, by name, detached.
+    """
+
+    n_data: int | None = None
+    last_terms: Mapping[str, Tensor] | None = None
+
+    @property
+    @abstractmethod
+    def device(self) -> torch.device:
+        """Where the parameters are."""
+
+    @property
+    @abstractmethod
+    def dtype(self) -> torch.dtype:
+        """The floating-point type of the parameters."""
+
+    def resolve(self, batch: data_.Batch) -> None:
+        """Decide from a first batch what was left open."""
+
+    @abstractmethod
+    def check_data(self, batch: data_.Batch, dataset: Dataset[Any] | DataLoader[Any]) -> None:
+        """Refuse data that do not fit, in a sentence, by a first batch and whatever is held in memory."""
+
+    @abstractmethod
+    def parameter_groups(self, weight_decay: float = 0.0) -> list[dict[str, Any]]:
+        """Parameter groups for an optimiser, of everything that is learned."""
+
+    @abstractmethod
+    def entry(self, means: Mapping[str, float]) -> dict[str, float]:
+        """An entry of the history from the means of the terms over an epoch."""
+
+    @abstractmethod
+    def headline(self, entry: Mapping[str, float]) -> str:
+        """What the progress bar says of an entry of the history."""
+
+    @abstractmethod
+    def score(self, held_out: Dataset[Any] | DataLoader[Any], seed: int) -> dict[str, float]:
+        """How well held-out data fare, by names that begin with ``validation_``; higher is better."""
+
+    def fit(self, data: Any, **options: Any) -> Self:
+        """Learn from ``data``. See :class:`credo.training.Options` for every option."""
+        from credo.training.loop import train
+
+        train(self, data, Options.from_keywords(options))
+        return self
+
+    def as_dataset(self, data: Any) -> Dataset[Any] | DataLoader[Any]:
+        """``data`` as users have them as a data set or loader."""
+        return data_.as_dataset(data, self.dtype)
+
+    def as_batch(self, raw: Any) -> data_.Batch:
+        """What a loader yields as a minibatch."""
+        return data_.as_batch(raw)
+
+    def undo_set_up(self) -> Callable[[], None]:
+        """A function that takes back what :meth:`resolve` decides."""
+        n_data = self.n_data
+
+        def undo() -> None:
+            self.n_data = n_data
+
+        return undo
+
+    def prepare(self, x: Any) -> None:
+        """Do eagerly, on a batch, what must not happen inside a compiled step."""
+
+    def players(self, weight_decay: float) -> dict[str, list[dict[str, Any]]]:
+        """The parameter groups of every player, by its name."""
+        return {PLAYER: self.parameter_groups(weight_decay)}
+
+    def turn(self, i: int) -> Sequence[str]:
+        """Who moves, and in which order, on minibatch ``i``, counted from 1."""
+        return (PLAYER,)
+
+    def loss_options(self, player: str, i: int, batches: int | None) -> dict[str, Any]:
+        """Further arguments of the loss for that player on minibatch ``i`` of ``batches``."""
+        return {}
+
+    def after_step(self, player: str) -> None:
+        """Called when a player's optimiser has moved."""
+
+    def after_epoch(self, entry: Mapping[str, float]) -> None:
+        """Called with the new entry of the history."""
+
+    def explain(self, batch: data_.Batch) -> None:
+        """Raise an ``InputError`` where it is the minibatch that made the loss fail."""
+
+    def probe(self, batch: data_.Batch) -> Tensor:
+        """A number that is not finite where the last step led out of the finite numbers."""
+        return torch.stack([p.detach().sum() for p in self.parameters() if p.is_floating_point()]).sum()
+
+    def check_device_count(self, devices: int) -> None:
+        """Refuse a number of processes that the model cannot be trained with."""
+        if devices > 1 and len(self.players(0.0)) > 1:
+            raise InputError(f"{type(self).__name__} has several players and trains in one process: use devices=1")
