@@ -49,6 +49,7 @@ class NetworkMethod(Trainable, Method):
     """
 
     posterior: Posterior
+    last_terms: Terms | None = None
     temperature: float = 1.0
     kl_weighting: str | Callable[[int, int], float] = "uniform"
     derived: ClassVar[frozenset[str]] = frozenset()
@@ -130,7 +131,7 @@ class NetworkMethod(Trainable, Method):
                 "the KL is shared between all of them; pass n_data=len(dataset)"
             )
         terms = self.terms(x, y, sample_weight)
-        self.last_terms = {"nll": terms.nll.detach(), "kl": terms.kl.detach()}
+        self.last_terms = Terms(terms.nll.detach(), terms.kl.detach())
         weight = self.kl_weight(batch) if kl_weight is None else kl_weight
         return terms.nll / self.temperature + (weight * self.warmup() / n_data) * terms.kl
 
@@ -179,6 +180,11 @@ class NetworkMethod(Trainable, Method):
             notify(
                 f"likelihood {self.likelihood!r} follows from the {dtype} target; pass likelihood= to choose another"
             )
+
+    def reported(self) -> Mapping[str, Tensor]:
+        """NLL and KL."""
+        assert self.last_terms is not None
+        return self.last_terms._asdict()
 
     def resolve(self, batch: data_.Batch) -> None:
         """Choose the likelihood where it was left open."""

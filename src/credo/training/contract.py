@@ -27,11 +27,16 @@ class Trainable(Model):
 
     Attributes:
         n_data: the number of data in the training set, once it is known.
-        last_terms: what the last loss was made of, by name, detached.
+        last_terms: what the last loss was made of, detached; by name, unless :meth:`reported` says how.
     """
 
     n_data: int | None = None
-    last_terms: Mapping[str, Tensor] | None = None
+    last_terms: Any = None
+
+    def reported(self) -> Mapping[str, Tensor]:
+        """What the last loss was made of, by name: the history has the means over an epoch."""
+        terms: Mapping[str, Tensor] = self.last_terms
+        return terms
 
     @property
     @abstractmethod

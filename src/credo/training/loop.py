@@ -163,8 +163,7 @@ class _Run:
                 if i == 1:  # only now is it known that the last epoch ended well
                     self.good, self.good_epochs = self.epoch_start, epoch
                 self._move(player, loss)
-                assert model.last_terms is not None
-                means.add(model.last_terms, rows)
+                means.add(model.reported(), rows)
             progress.step(self.batches)
         if not means.rows:
             raise InputError("the loader yielded no batches; give it data, or drop_last=False")

@@ -1,0 +1,40 @@
+"""Images side by side, without gaps."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+import torch
+from matplotlib.image import imread
+
+from credo.errors import InputError
+from credo.plots import image_grid
+from credo.plots.images import as_images, tile
+
+
+def test_tiles_stand_in_rows_and_gaps_are_white():
+    images = torch.arange(3.0).view(3, 1, 1, 1).expand(3, 1, 2, 3) / 4
+    mosaic = tile(images, 2)
+    assert mosaic.shape == (4, 6)
+    assert (mosaic[:2, :3] == 0.0).all()
+    assert (mosaic[:2, 3:] == 0.25).all()
+    assert (mosaic[2:, :3] == 0.5).all()
+    assert (mosaic[2:, 3:] == 1.0).all()
+
+
+@pytest.mark.parametrize("shape", [(5, 8, 8), (5, 1, 8, 8), (5, 3, 8, 8), (5, 64)])
+def test_every_layout_of_images_is_drawn(shape):
+    stream = io.BytesIO()
+    image_grid(torch.rand(shape, generator=torch.Generator().manual_seed(0))).savefig(stream, format="png")
+    stream.seek(0)
+    assert imread(stream).std() > 0.05
+
+
+def test_what_is_no_image_is_refused():
+    with pytest.raises(InputError, match="rows of 7 numbers are not square images"):
+        image_grid(torch.rand(2, 7))
+    with pytest.raises(InputError, match="with 1 or 3 channels"):
+        as_images(torch.rand(2, 4, 8, 8))
+    with pytest.raises(InputError, match="columns must be 1 or more"):
+        tile(torch.rand(2, 1, 8, 8), -1)
