@@ -352,6 +352,18 @@ def test_seed_decides_training_and_samples_and_disturbs_nothing(make, data):
     assert torch.equal(torch.get_rng_state(), before)
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@every_model
+def test_trains_and_draws_on_a_gpu(make, data, tmp_path):
+    model = make().fit(data(), epochs=2, batch_size=6, seed=0, device="cuda")
+    samples = model.sample(4, seed=0)
+    assert samples.device.type == model.judge(samples).device.type == "cuda"
+    model.save(tmp_path / "run")
+    torch.testing.assert_close(
+        credo.load(tmp_path / "run").judge(samples.cpu()), model.judge(samples).cpu(), rtol=1e-3, atol=1e-3
+    )
+
+
 def test_spectral_normalisation_bounds_the_discriminator():
     """After training in which the power iteration follows the weights, no layer stretches by more than about 1."""
     model = small(spectral_normalisation=True).fit(points(), epochs=30, batch_size=10, lr=1e-2, seed=0)
@@ -372,7 +384,7 @@ def test_discriminator_that_is_normalised_already_is_left_as_it_is():
     assert len(model.discriminator.layers[2].parametrizations.weight) == 1
 
 
-def test_double_precision_and_compiled_discriminators_of_half_precision():
+def test_double_precision_stays_and_half_precision_is_judged_in_full():
     model = small().double()
     model.fit(points().double(), epochs=1, batch_size=8, seed=0)
     assert model.sample(2).dtype == torch.float64

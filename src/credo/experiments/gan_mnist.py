@@ -6,8 +6,8 @@ The paper's claim. A generator trained only to fool a discriminator draws sample
 
 What is run. The GAN of the paper, a generator of two rectified layers of 1,200 units against a discriminator of two
 maxout layers with dropout, and beside it the DCGAN of Radford et al. (2016), on the first 50,000 digits of MNIST. The
-table has the Parzen-window log likelihood of the 10,000 test digits around 10,000 samples, its width chosen on the last
-10,000 training digits; the Fréchet distance between the features of samples and of test digits in a LeNet trained here;
+table has the Parzen-window log likelihood of the 10,000 test digits around 10,000 samples, its width chosen on the next
+1,000 training digits; the Fréchet distance between the features of samples and of test digits in a LeNet trained here;
 and how many of the ten digits that LeNet finds among the samples. Training images in place of samples stand beside.
 
 What differs. Both models train as the authors' programs do, but for a learning rate that decays to 0; for the GAN,
@@ -60,6 +60,7 @@ if TYPE_CHECKING:
 LATENT = 100
 PIECES = 5
 SAMPLES = 10_000
+VALIDATION = 1000
 ROWS = COLUMNS = 8
 PUBLISHED, SOURCE = 225.0, "Table 1, ± 2"
 
@@ -76,7 +77,7 @@ class Plan:
         gan_batch_size: digits in a step of the GAN.
         dcgan_epochs: passes over the data.
         lenet_epochs: passes over the data.
-        validation: the last rows of the training set, by which the window is chosen.
+        held_out: rows at the end of the training set that are not trained on.
     """
 
     hidden: int
@@ -86,13 +87,13 @@ class Plan:
     gan_batch_size: int
     dcgan_epochs: int
     lenet_epochs: int
-    validation: int
+    held_out: int
 
 
 PLANS: dict[Effort, Plan] = {
-    "full": Plan(1200, 240, 64, gan_epochs=80, gan_batch_size=100, dcgan_epochs=40, lenet_epochs=5, validation=10_000),
-    "quick": Plan(240, 100, 32, gan_epochs=90, gan_batch_size=50, dcgan_epochs=100, lenet_epochs=10, validation=200),
-    "smoke": Plan(60, 20, 4, gan_epochs=2, gan_batch_size=100, dcgan_epochs=2, lenet_epochs=1, validation=200),
+    "full": Plan(1200, 240, 64, gan_epochs=80, gan_batch_size=100, dcgan_epochs=40, lenet_epochs=5, held_out=10_000),
+    "quick": Plan(240, 100, 32, gan_epochs=90, gan_batch_size=50, dcgan_epochs=100, lenet_epochs=10, held_out=200),
+    "smoke": Plan(60, 20, 4, gan_epochs=2, gan_batch_size=100, dcgan_epochs=2, lenet_epochs=1, held_out=200),
 }
 
 
@@ -145,8 +146,8 @@ def load(setting: Setting) -> Digits:
     """MNIST for the full run, scikit-learn's digits else, where the models will be."""
     plan = PLANS[setting.effort]
     data = image_set("mnist") if setting.effort == "full" else load_digits(seed=setting.seed)
-    kept = len(data.x_train) - plan.validation
-    parts = (data.x_train[:kept], data.y_train[:kept], data.x_train[kept:], data.x_test)
+    kept = len(data.x_train) - plan.held_out
+    parts = (data.x_train[:kept], data.y_train[:kept], data.x_train[kept:][:VALIDATION], data.x_test)
     return Digits(*(part.to(setting.device or "cpu") for part in parts))
 
 

@@ -57,6 +57,9 @@ class AdversarialModel(GenerativeModel):
         betas: of Adam, for both players, whatever an ``optimizer`` given to ``fit`` says.
         spectral_normalisation: divide every weight matrix of the discriminator by its largest singular value (Miyato
             et al. 2018).
+
+    References:
+        T. Miyato et al. Spectral normalization for generative adversarial networks. ICLR 2018. arXiv:1802.05957.
     """
 
     parts = (GENERATOR, DISCRIMINATOR)

@@ -183,6 +183,8 @@ class InfoGAN(AdversarialModel):
 
     def with_codes(self, z: Tensor, codes: Codes) -> Tensor:
         """Noise and codes ``z [n, latent]`` with the given codes in place of its own; the noise is kept."""
+        if not isinstance(codes, Codes):
+            raise InputError(f"codes must be Codes(categorical=..., continuous=...), got {type(codes).__name__}")
         noise, *one_hots, continuous = z.split(self.sizes, dim=1)
         if codes.categorical is not None:
             index = _rows(codes.categorical, "categorical", len(z), len(self.categorical)).to(z.device)

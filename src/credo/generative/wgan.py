@@ -62,14 +62,14 @@ class WGAN(AdversarialModel):
     ) -> None:
         if penalty not in PENALTIES:
             raise unknown_name("penalty", penalty, PENALTIES)
+        super().__init__(
+            generator, discriminator, latent=latent, discriminator_steps=discriminator_steps, betas=betas, **options
+        )
         if penalty == "gradient" and any(isinstance(m, _BATCH_NORMS) for m in discriminator.modules()):
             raise InputError(
                 "the discriminator must hold no batch norm for penalty='gradient', which is on the gradient of one "
                 "datum alone: leave it out or use nn.LayerNorm, or choose penalty='clip'"
             )
-        super().__init__(
-            generator, discriminator, latent=latent, discriminator_steps=discriminator_steps, betas=betas, **options
-        )
         self.penalty = penalty
         self.penalty_weight, self.clip = positive(penalty_weight, "penalty_weight"), positive(clip, "clip")
 
