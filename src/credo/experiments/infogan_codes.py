@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-EPOCHS: dict[Effort, int] = {"full": 40, "quick": 150, "smoke": 2}
+EPOCHS: dict[Effort, int] = {"full": 11, "quick": 150, "smoke": 2}
 BATCH_SIZE: dict[Effort, int] = {"full": 128, "quick": 64, "smoke": 64}
 CLASSES = 10
 NOISE_ROWS = 6

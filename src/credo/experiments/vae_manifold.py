@@ -114,7 +114,7 @@ def train_model(task: Task, setting: Setting) -> VAE:
             decoder = UnitMeanDecoder(shape, task.hidden)
             model = VAE(encoder, decoder, latent=LATENT, likelihood=credo.Gaussian(noise="heteroscedastic"))
     return model.fit(
-        task.train,
+        task.train.to(setting.device or "cpu"),
         epochs=EPOCHS[setting.effort][task.decoder],
         batch_size=BATCH,
         lr=LEARNING_RATE[task.decoder],

@@ -40,7 +40,7 @@ BATCH = 100
 SIDE = 10  # samples along each side of a panel
 IN_USE = 0.01
 HIDDEN: dict[Effort, int] = {"full": 500, "quick": 100, "smoke": 100}
-EPOCHS: dict[Effort, int] = {"full": 100, "quick": 150, "smoke": 2}
+EPOCHS: dict[Effort, int] = {"full": 60, "quick": 150, "smoke": 2}
 IMPORTANCE_SAMPLES: dict[Effort, int] = {"full": 1000, "quick": 200, "smoke": 10}
 
 
@@ -70,7 +70,12 @@ def train_model(x: Tensor, latent: int, setting: Setting) -> VAE:
         encoder = DenseEncoder(shape, 2 * latent, hidden, "tanh")
         model = VAE(encoder, DenseDecoder(latent, shape, hidden, "tanh"), latent=latent)
     return model.fit(
-        x, epochs=EPOCHS[setting.effort], batch_size=BATCH, device=setting.device, seed=setting.seed, progress=False
+        x.to(setting.device or "cpu"),
+        epochs=EPOCHS[setting.effort],
+        batch_size=BATCH,
+        device=setting.device,
+        seed=setting.seed,
+        progress=False,
     )
 
 

@@ -179,17 +179,6 @@ class DataModel(Trainable):
         """Every network's class, and how to build it where it comes from ``credo.architectures``."""
         return {"parts": {name: describe_network(network_of(getattr(self, name))) for name in self.parts}}
 
-    def training_card(self) -> dict[str, object]:
-        """History and number of data."""
-        return {**super().training_card(), "n_data": self.n_data}
-
-    def restore_training(self, card: object) -> None:
-        """Take over history and number of data."""
-        super().restore_training(card)
-        n_data = card.get("n_data") if isinstance(card, dict) else None
-        if isinstance(n_data, int) and n_data > 0:
-            self.n_data = n_data
-
     def config(self) -> dict[str, object]:
         """The arguments that are not networks."""
         return self.own_config()

@@ -269,17 +269,6 @@ class NetworkMethod(Trainable, Method):
         """The network's class, and how to build it where it comes from ``credo.architectures``."""
         return {**describe_network(self.net), "custom_forward": self.call is not None}
 
-    def training_card(self) -> dict[str, object]:
-        """History and number of data."""
-        return {"history": self.history, "n_data": self.n_data}
-
-    def restore_training(self, card: object) -> None:
-        """Take over history and number of data."""
-        super().restore_training(card)
-        n_data = card.get("n_data") if isinstance(card, dict) else None
-        if isinstance(n_data, int) and n_data > 0:
-            self.n_data = n_data
-
     def config(self) -> dict[str, object]:
         """The likelihood, and what the method adds."""
         return {"likelihood": None if self.likelihood_is_open else self.likelihood.config(), **self.own_config()}

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Self
+from types import MappingProxyType
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
@@ -26,10 +27,13 @@ class Trainable(Model):
     has its own parameters and optimiser, and :meth:`turn` says who moves on a minibatch.
 
     Attributes:
+        monitors: what early stopping can watch of held-out data, the default first: 1 where more is better, −1 where
+            less is.
         n_data: the number of data in the training set, once it is known.
         last_terms: what the last loss was made of, detached; by name, unless :meth:`reported` says how.
     """
 
+    monitors: ClassVar[Mapping[str, int]] = MappingProxyType({"elbo": 1, "log_likelihood": 1})
     n_data: int | None = None
     last_terms: Any = None
 
@@ -69,7 +73,7 @@ class Trainable(Model):
 
     @abstractmethod
     def score(self, held_out: Dataset[Any] | DataLoader[Any], seed: int) -> dict[str, float]:
-        """How well held-out data fare, by names that begin with ``validation_``; higher is better."""
+        """How well held-out data fare, by names that begin with ``validation_``: those of ``monitors``, at least."""
 
     def fit(self, data: Any, **options: Any) -> Self:
         """Learn from ``data``. See :class:`credo.training.Options` for every option."""
@@ -122,6 +126,17 @@ class Trainable(Model):
     def probe(self, batch: data_.Batch) -> Tensor:
         """A number that is not finite where the last step led out of the finite numbers."""
         return torch.stack([p.detach().sum() for p in self.parameters() if p.is_floating_point()]).sum()
+
+    def training_card(self) -> dict[str, object]:
+        """History and number of data."""
+        return {**super().training_card(), "n_data": self.n_data}
+
+    def restore_training(self, card: object) -> None:
+        """Take over history and number of data."""
+        super().restore_training(card)
+        n_data = card.get("n_data") if isinstance(card, dict) else None
+        if isinstance(n_data, int) and n_data > 0:
+            self.n_data = n_data
 
     def check_device_count(self, devices: int) -> None:
         """Refuse a number of processes that the model cannot be trained with."""

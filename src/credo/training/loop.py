@@ -8,21 +8,20 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
 from credo import data as data_
 from credo._files import recover
-from credo.errors import DivergenceError, InputError
+from credo.errors import DivergenceError, InputError, unknown_name
 from credo.seeding import check_seed, derive, reseed, seeded
 from credo.training import checkpoints
 from credo.training.means import Means
 from credo.training.options import Options
+from credo.training.players import Players
 from credo.training.processes import launch, make_fabric
 from credo.training.progress import Progress
 from credo.training.watch import Watch
@@ -31,8 +30,6 @@ if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
     from credo.training.contract import Trainable
-
-__all__ = ["Options", "default_optimizer", "train"]
 
 _STEPS_BETWEEN_CHECKS = 50
 _ORDER, _NOISE, _SET_UP, _VALIDATION = range(4)
@@ -56,6 +53,7 @@ class _Run:
 
     def __init__(self, fabric: Fabric, model: Trainable, data: Any, options: Options) -> None:
         self.fabric, self.model, self.options = fabric, model, options
+        self.monitor = _monitor(model, options)
         self.seed = int(fabric.broadcast(check_seed(options.seed)))
         self.loader = self._make_loader(data)
         self.batches = _length(self.loader)
@@ -115,7 +113,6 @@ class _Run:
     def _set_up(self) -> None:
         model, options, device = self.model, self.options, self.fabric.device
         reseed(derive(self.seed, _SET_UP), device)
-        options.factor(0.0)  # a schedule that gives no number is said now
         model.check_device_count(self.fabric.world_size)
         if options.checkpoint is not None:
             checkpoints.check_folder(options.checkpoint)
@@ -126,21 +123,13 @@ class _Run:
         model.resolve(batch)
         self._check_data(batch)
         model.prepare(batch.x)
-        self.optimizers = {
-            player: self._optimizer(groups) for player, groups in model.players(options.weight_decay).items()
-        }
-        self.rates = {player: [g["lr"] for g in o.param_groups] for player, o in self.optimizers.items()}
+        self.players = Players(model, options)
+        self.optimizers = self.players.optimizers
         loss: Any = torch.compile(model) if options.compile else model
         self.loss, *wrapped = self.fabric.setup(loss, *self.optimizers.values())
         self.fabric_optimizers = dict(zip(self.optimizers, wrapped, strict=True))
         if not options.resume:
             model.history = []
-
-    def _optimizer(self, groups: list[dict[str, Any]]) -> Optimizer:
-        optimizer = (self.options.optimizer or default_optimizer)(groups, lr=self.options.lr)
-        if not isinstance(optimizer, Optimizer):
-            raise InputError(f"optimizer must give a torch.optim.Optimizer, got {type(optimizer).__name__}")
-        return optimizer
 
     def _epoch(self, epoch: int, progress: Progress) -> None:
         model, fabric, options = self.model, self.fabric, self.options
@@ -152,10 +141,10 @@ class _Run:
         means = Means(fabric)
         for i, raw in enumerate(self.loader, 1):
             batch, rows = self._share(data_.move(model.as_batch(raw), fabric.device), i)
-            factor = options.factor((epoch + (i - 1) / (self.batches or math.inf)) / options.epochs)
+            progressed = (epoch + (i - 1) / (self.batches or math.inf)) / options.epochs
             self.step += 1
             for player in model.turn(i):
-                self._set_rate(player, factor)
+                self.players.set_rate(player, progressed)
                 loss = self._loss(batch, i, player)
                 watch.see(self.step, loss, batch)
                 if i == 1 or watch.is_free or i % _STEPS_BETWEEN_CHECKS == 0:
@@ -173,7 +162,7 @@ class _Run:
         self._stop_if_diverged(watch, epoch)
         self._synchronise_buffers()
         self.epoch_start = {}
-        entry = {"epoch": epoch + 1, **model.entry(means.over_processes()), "lr": self._rate()}
+        entry = {"epoch": epoch + 1, **model.entry(means.over_processes()), **self.players.rates()}
         if self.validation is not None:
             entry.update(self._validate())
             self._keep_best(entry)
@@ -181,14 +170,6 @@ class _Run:
         model.history.append(entry)
         progress.epoch(epoch + 1, model.headline(entry))
         model.after_epoch(entry)
-
-    def _set_rate(self, player: str, factor: float) -> None:
-        for group, rate in zip(self.optimizers[player].param_groups, self.rates[player], strict=True):
-            group["lr"] = rate * factor
-
-    def _rate(self) -> float:
-        first = next(iter(self.optimizers.values()))
-        return float(first.param_groups[0]["lr"])
 
     def _move(self, player: str, loss: Tensor) -> None:
         """One step of the player's optimiser down its loss."""
@@ -250,7 +231,7 @@ class _Run:
         return self.fabric.broadcast(scores)
 
     def _keep_best(self, entry: dict[str, float]) -> None:
-        score = entry[f"validation_{self.options.monitor}"]
+        score = self.model.monitors[self.monitor] * entry[f"validation_{self.monitor}"]
         if self.options.patience is not None and score > self.best_score:
             self.best_score, self.best_epoch = score, int(entry["epoch"]) - 1
             self.best = _snapshot(self.model)
@@ -359,11 +340,13 @@ class _Run:
         raise InputError("validation: the loader yielded no batches")
 
 
-def default_optimizer(groups: Iterable[dict[str, Any]], lr: float) -> Optimizer:
-    """Adam, fused where the parameters' device has a fused kernel."""
-    groups = list(groups)
-    fused = all(p.device.type in ("cpu", "cuda") for group in groups for p in group["params"])
-    return torch.optim.Adam(groups, lr=lr, fused=fused)
+def _monitor(model: Trainable, options: Options) -> str:
+    """What early stopping watches: what was asked for, or the first that the model offers."""
+    if options.monitor is None:
+        return next(iter(model.monitors), "")
+    if options.monitor not in model.monitors:
+        raise unknown_name("monitor", options.monitor, list(model.monitors))
+    return options.monitor
 
 
 def _snapshot(model: Trainable) -> dict[str, Tensor]:

@@ -11,14 +11,19 @@ from torch import Tensor
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
+Names = tuple[str, ...]
+
 
 class Means:
-    """Weighted means by name, summed on the device so that nothing waits for it."""
+    """Weighted means by name, summed on the device so that nothing waits for it.
+
+    Terms that come together, such as those of one player's loss, are summed together.
+    """
 
     def __init__(self, fabric: Fabric) -> None:
         self._fabric = fabric
-        self._totals: dict[str, Tensor] = {}
-        self._weights: dict[str, float] = {}
+        self._totals: dict[Names, Tensor] = {}
+        self._weights: dict[Names, float] = {}
 
     @property
     def rows(self) -> float:
@@ -27,16 +32,16 @@ class Means:
 
     def add(self, terms: Mapping[str, Tensor], rows: float) -> None:
         """Take in the means over ``rows`` rows."""
-        for name, value in terms.items():
-            total = self._totals.get(name)
-            weighted = value.double() * rows
-            self._totals[name] = weighted if total is None else total + weighted
-            self._weights[name] = self._weights.get(name, 0.0) + rows
+        names = tuple(terms)
+        if names not in self._totals:
+            self._totals[names] = torch.zeros(len(names), dtype=torch.float64, device=self._fabric.device)
+        self._totals[names].add_(torch.stack(list(terms.values())), alpha=rows)
+        self._weights[names] = self._weights.get(names, 0.0) + rows
 
     def over_processes(self) -> dict[str, float]:
         """The mean of every name."""
-        names = list(self._totals)
-        weights = [torch.full_like(self._totals[name], self._weights[name]) for name in names]
-        stacked = torch.stack([torch.stack([self._totals[name] for name in names]), torch.stack(weights)])
+        names = [name for together in self._totals for name in together]
+        weights = [torch.full_like(total, self._weights[together]) for together, total in self._totals.items()]
+        stacked = torch.stack([torch.cat(list(self._totals.values())), torch.cat(weights)])
         totals, counts = self._fabric.all_reduce(stacked, reduce_op="sum").tolist()  # type: ignore[union-attr]
         return {name: total / count for name, total, count in zip(names, totals, counts, strict=True)}

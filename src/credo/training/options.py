@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 import math
 import numbers
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -17,10 +17,13 @@ from credo.errors import InputError, unknown_name
 from credo.seeding import check_seed
 
 _SCHEDULES = ("cosine", "constant")
-_MONITORS = ("elbo", "log_likelihood")
 _COUNTS = {"epochs": 0, "batch_size": 1, "checkpoint_every": 1, "devices": 1}
 _CONVERTING = ("16-true", "bf16-true", "64-true", "64")
 _OPTIONAL_COUNTS = {"patience": 1, "n_data": 1}
+
+
+Schedule: TypeAlias = "str | Callable[[float], float]"
+Builder: TypeAlias = Callable[..., Optimizer]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,13 +35,15 @@ class Options:
         batch_size: rows in a minibatch, over all processes; a DataLoader keeps its own.
         lr: learning rate at the start.
         optimizer: ``callable(parameter_groups, lr=…)`` giving an optimiser; Adam by default. Groups it gives learning
-            rates of their own keep their ratios.
+            rates of their own keep their ratios. Where a model has several players, such as a generator and a
+            discriminator, a mapping from their names gives each its own.
         schedule: ``"cosine"`` (to 0), ``"constant"``, or ``callable(progress)`` giving a factor on the learning
-            rate for progress from 0 to 1.
+            rate for progress from 0 to 1; or a mapping from the names of players.
         weight_decay: the optimiser's, for the network's weights and never for the scales of a posterior.
         gradient_clip: largest norm of the whole gradient, or ``None``.
         validation: held-out data, evaluated after every epoch.
-        monitor: what early stopping watches, ``"elbo"`` or ``"log_likelihood"``, per held-out datum.
+        monitor: what early stopping watches, per held-out datum: ``"elbo"``, ``"log_likelihood"``, or whatever else the
+            model has to offer; by default the first.
         patience: stop after this many epochs without a better score and return to the best; ``None``: never.
         precision: Fabric's name of a precision, ``"32-true"``, ``"bf16-mixed"`` or ``"16-mixed"``.
         compile: compile the loss with ``torch.compile``.
@@ -57,12 +62,12 @@ class Options:
     epochs: int = 20
     batch_size: int = 128
     lr: float = 1e-3
-    optimizer: Callable[..., Optimizer] | None = None
-    schedule: str | Callable[[float], float] = "cosine"
+    optimizer: Builder | Mapping[str, Builder] | None = None
+    schedule: Schedule | Mapping[str, Schedule] = "cosine"
     weight_decay: float = 0.0
     gradient_clip: float | None = None
     validation: Any = None
-    monitor: str = "elbo"
+    monitor: str | None = None
     patience: int | None = None
     precision: Any = "32-true"
     compile: bool = False
@@ -89,12 +94,12 @@ class Options:
             raise InputError(f"weight_decay must be 0 or more and finite, got {self.weight_decay!r}")
         if self.gradient_clip is not None and not _is_positive(self.gradient_clip):
             raise InputError(f"gradient_clip must be positive and finite, or None, got {self.gradient_clip!r}")
-        if self.optimizer is not None and not callable(self.optimizer):
-            raise InputError(f"optimizer must be a callable such as torch.optim.SGD, got {self.optimizer!r}")
-        if not callable(self.schedule) and self.schedule not in _SCHEDULES:
-            raise unknown_name("schedule", self.schedule, _SCHEDULES)
-        if self.monitor not in _MONITORS:
-            raise unknown_name("monitor", self.monitor, _MONITORS)
+        for optimizer in _each(self.optimizer):
+            if optimizer is not None and not callable(optimizer):
+                raise InputError(f"optimizer must be a callable such as torch.optim.SGD, got {optimizer!r}")
+        for schedule in _each(self.schedule):
+            if not callable(schedule) and schedule not in _SCHEDULES:
+                raise unknown_name("schedule", schedule, _SCHEDULES)
         if self.patience is not None and self.validation is None:
             raise InputError("patience needs held-out data to watch: pass validation=(X, y)")
         if self.resume and self.checkpoint is None:
@@ -116,20 +121,26 @@ class Options:
                 raise unknown_name("option of fit", key, names)
         return cls(**keywords)
 
-    def factor(self, progress: float) -> float:
-        """What the learning rate is multiplied with when ``progress`` of the training, from 0 to 1, is done."""
-        if self.schedule == "constant":
-            return 1.0
-        if not callable(self.schedule):
-            return 0.5 * (1.0 + math.cos(math.pi * progress))
-        given = self.schedule(progress)
-        try:
-            factor = float(given)
-        except (TypeError, ValueError):
-            factor = math.nan
-        if not 0.0 <= factor < math.inf:
-            raise InputError(f"schedule must give a number of 0 or more, but gave {given!r} at progress {progress:g}")
-        return factor
+
+def factor(schedule: Schedule, progress: float) -> float:
+    """What the learning rate is multiplied with when ``progress`` of the training, from 0 to 1, is done."""
+    if schedule == "constant":
+        return 1.0
+    if not callable(schedule):
+        return 0.5 * (1.0 + math.cos(math.pi * progress))
+    given = schedule(progress)
+    try:
+        found = float(given)
+    except (TypeError, ValueError):
+        found = math.nan
+    if not 0.0 <= found < math.inf:
+        raise InputError(f"schedule must give a number of 0 or more, but gave {given!r} at progress {progress:g}")
+    return found
+
+
+def _each(option: Any) -> list[Any]:
+    """An option for all players as a list of one, or those of each."""
+    return list(option.values()) if isinstance(option, Mapping) else [option]
 
 
 def _is_positive(value: object) -> bool:
