@@ -203,7 +203,7 @@ BAD_OPTIONS: dict[str, tuple[dict[str, Any], str]] = {
     "weight_decay": ({"weight_decay": -1.0}, "weight_decay must be 0 or more and finite, got -1.0"),
     "gradient_clip": ({"gradient_clip": 0}, "gradient_clip must be positive and finite, or None, got 0"),
     "monitor": ({"monitor": "loss"}, "unknown monitor 'loss'"),
-    "patience alone": ({"patience": 3}, r"patience needs held-out data to watch: pass validation=\(X, y\)"),
+    "patience alone": ({"patience": 3}, r"patience needs held-out data to watch: pass validation=\.\.\."),
     "patience": ({"patience": 0, "validation": (X, Y)}, "patience must be a whole number, 1 or more, got 0"),
     "precision": ({"precision": "8-bit"}, "device, devices, strategy or precision cannot be used here"),
     "converting": ({"precision": "64-true"}, "precision='64-true' would convert the network"),

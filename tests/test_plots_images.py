@@ -38,3 +38,24 @@ def test_what_is_no_image_is_refused():
         as_images(torch.rand(2, 4, 8, 8))
     with pytest.raises(InputError, match="columns must be 1 or more"):
         tile(torch.rand(2, 1, 8, 8), -1)
+
+
+def test_whole_numbers_are_eight_bit_and_means_may_fall_a_little_below_0():
+    bytes_ = image_grid((255 * torch.eye(4)[None]).to(torch.uint8)).axes[0].images[0].get_array()
+    assert bytes_.mean() == pytest.approx(0.25)
+    grey = image_grid(torch.eye(4)[None] - 0.01).axes[0].images[0].get_array()
+    assert grey.min() == 0.0
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({"columns": 2.5}, "columns must be a whole number"), ({"value_range": (1.0, 1.0)}, "black the lower")],
+)
+def test_wrong_options_of_a_grid_are_named(options, message):
+    with pytest.raises(InputError, match=message):
+        image_grid(torch.rand(4, 3, 3), **options)
+
+
+def test_images_without_a_shade_are_refused():
+    with pytest.raises(InputError, match="NaN or infinite"):
+        image_grid(torch.full((1, 2, 2), torch.nan))

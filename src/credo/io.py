@@ -54,8 +54,8 @@ def load(
     Args:
         path: the folder.
         net: a network of the same architecture, whose parameters take the saved values; for a deep ensemble a
-            factory or a network, for a generative model a mapping from the names of its parts to networks. May be left
-            out for networks from ``credo.architectures``.
+            factory or a network, for a generative model a mapping from the names of its parts to networks. Networks
+            from ``credo.architectures`` may be left out.
         prior: needed where the saved prior could not be described in JSON.
         likelihood: needed where the saved likelihood could not be.
         forward: how to call the network, as when the model was built.
@@ -74,8 +74,8 @@ def load(
     given = {"prior": prior, "likelihood": likelihood, "forward": forward}
     overrides = {key: value for key, value in given.items() if value is not None}
     with torch.random.fork_rng(devices=[]):  # initial weights are drawn, and overwritten
-        if net is None:
-            net = _rebuild_networks(card.get("network"), tensors, folder)
+        if net is None or isinstance(net, Mapping):
+            net = _rebuild_networks(card.get("network"), net or {}, tensors, folder)
         try:
             model = method.from_config(config, net, **overrides)
         except Exception as error:  # a hostile card can make a constructor fail in any way
@@ -212,19 +212,21 @@ def _check_integers(description: Any, tensors: Mapping[str, Tensor], folder: Pat
             raise LoadError(f"the card in {folder} speaks of a size of {size:.3g}, but {TENSORS} is smaller than that")
 
 
-def _rebuild_networks(network: object, tensors: Mapping[str, Tensor], folder: Path) -> Any:
-    """The network that a card describes, or all of them by name where a model has several."""
+def _rebuild_networks(network: object, given: Mapping[str, Any], tensors: Mapping[str, Tensor], folder: Path) -> Any:
+    """The network that a card describes; where a model has several, those that are not ``given``, by name."""
     parts = network.get("parts") if isinstance(network, dict) else None
     if not isinstance(parts, dict):
-        return _rebuild_network("net", network, tensors, folder)
-    return {str(name): _rebuild_network(str(name), part, tensors, folder) for name, part in parts.items()}
+        return given or _rebuild_network("net", network, tensors, folder)
+    missing = {str(name): part for name, part in parts.items() if name not in given}
+    return {**given, **{name: _rebuild_network(name, part, tensors, folder) for name, part in missing.items()}}
 
 
 def _rebuild_network(part: str, network: object, tensors: Mapping[str, Tensor], folder: Path) -> nn.Module:
     if not isinstance(network, dict) or not isinstance(network.get("architecture"), dict):
         name = shortened(str(network.get("class", "network"))) if isinstance(network, dict) else "network"
+        what, given = (f"a {name}", "...") if part == "net" else (f"a {name}, the {part}", f"{{{part!r}: ...}}")
         raise LoadError(
-            f"{folder} holds what was learned for a {name}; pass one to load it into: credo.load(path, net=...)"
+            f"{folder} holds what was learned for {what}; pass one to load it into: credo.load(path, net={given})"
         )
     recipe = network["architecture"]
     _check_integers(recipe, tensors, folder)

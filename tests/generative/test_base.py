@@ -126,7 +126,7 @@ def test_networks_are_named_when_they_are_missing(tmp_path):
     build().fit(images(), epochs=1, seed=0).save(tmp_path / "run")
     with pytest.raises(LoadError, match=r"net=\{'encoder': \.\.\., 'decoder': \.\.\.\}"):
         credo.load(tmp_path / "run", net=nn.Linear(1, 1))
-    with pytest.raises(LoadError, match="networks encoder, decoder"):
+    with pytest.raises(LoadError, match="does not fit the network: it lacks encoder"):
         credo.load(tmp_path / "run", net={"encoder": nn.Linear(1, 1)})
     other = build(hidden=(9,))
     with pytest.raises(LoadError, match="does not fit the network"):

@@ -102,7 +102,7 @@ def test_idle_codes_restart_at_encoder_outputs(update):
         assert torch.equal(book.sums[1:], book.vectors[1:])
 
 
-def test_without_revival_codes_stay_where_they_are():
+def test_without_revival_no_code_is_restarted():
     with seeded(0, CPU):
         book = TrainedCodebook(4, 2, None)
         before, z = book.vectors.detach().clone(), torch.randn(30, 2)

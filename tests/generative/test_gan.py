@@ -528,7 +528,7 @@ def test_last_minibatch_of_one_row_is_named_where_batch_norm_cannot_take_it():
         (lambda: GAN(nn.Identity(), MLP(2, (8,), 1), latent=2), "generator must be an nn.Module with weights"),
         (lambda: GAN(MLP(3, (8,), 2), lambda x: x, latent=3), "discriminator must be an nn.Module"),
         (lambda: small().sample(0), "n must be a whole number of 1 or more, got 0"),
-        (lambda: small().decode(torch.zeros(4, 2)), r"z must have shape \[n, 3\], got \[4, 2\]"),
+        (lambda: small().decode(torch.zeros(4, 2)), r"z must have shape \[N, 3\] with N of 1 or more, got \[4, 2\]"),
         (lambda: small()(points(), player="critic"), "unknown player 'critic'"),
     ],
 )

@@ -16,6 +16,7 @@ import credo
 from credo.architectures import ConvDecoder, DenseDecoder, DenseEncoder
 from credo.errors import InputError, LoadError
 from credo.generative import VAE, bounds
+from credo.generative.observations import observe
 from credo.seeding import seeded
 
 CPU = torch.device("cpu")
@@ -208,9 +209,9 @@ def test_compiled_training_is_that_of_eager():
 def test_grey_values_are_drawn_anew_and_binary_ones_stay():
     grey, binary = images(), images().round()
     model = build()
-    assert not torch.equal(model._observed(grey), model._observed(grey))
-    assert torch.equal(model._observed(binary), binary)
-    assert torch.equal(build(likelihood=credo.Gaussian())._observed(grey), grey)
+    assert not torch.equal(observe(grey, model.likelihood), observe(grey, model.likelihood))
+    assert torch.equal(observe(binary, model.likelihood), binary)
+    assert torch.equal(observe(grey, credo.Gaussian()), grey)
 
 
 def test_bounds_decode_no_more_at_once_than_memory_allows(monkeypatch):
@@ -469,7 +470,7 @@ def test_one_row_is_too_few_for_batch_norm():
 def test_wrong_calls_are_said():
     model = build()
     for call, message in (
-        (lambda: model.decode(torch.zeros(3)), r"z must have shape \[N, 2\], got \[3\]"),
+        (lambda: model.decode(torch.zeros(3)), r"z must have shape \[N, 2\] with N of 1 or more, got \[3\]"),
         (lambda: model.sample(0), "n must be a whole number of 1 or more"),
         (lambda: model.interpolate(images(2), images(3)), "start and end must be equally many, got 2 and 3"),
         (lambda: model.interpolate(images(2), images(2), steps=1), "steps must be a whole number of 2 or more"),

@@ -360,7 +360,10 @@ def test_digits_are_rebuilt_better_than_by_their_mean_with_most_codes_in_use():
         ({"update": "emma"}, "unknown update 'emma': did you mean 'ema'"),
         ({"likelihood": credo.Bernoulli}, "an object and not a class, got Bernoulli"),
         ({"likelihood": credo.Gaussian(noise="heteroscedastic")}, r"output_dim=1\)"),
-        ({"decoder": credo.MAP(nn.Linear(3, 64), credo.Bernoulli())}, "not one with a posterior over its weights"),
+        (
+            {"decoder": credo.MAP(nn.Linear(3, 64), credo.Bernoulli())},
+            "a network, not a MAP around one",
+        ),
     ],
 )
 def test_wrong_settings_are_named(options, message):

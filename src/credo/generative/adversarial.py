@@ -6,6 +6,7 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from numbers import Real
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple, Self
@@ -19,13 +20,14 @@ from torch.utils.data import DataLoader, Dataset
 from credo import data as data_
 from credo.errors import InputError, unknown_name
 from credo.generative.base import GenerativeModel, called, evaluating
+from credo.generative.observations import check_logits, output_range
+from credo.generative.rows import codes_for
 from credo.generative.variety import Variety
 from credo.likelihoods.base import positive, whole
 from credo.seeding import seeded
 
 GENERATOR, DISCRIMINATOR = "generator", "discriminator"
 _ROWS_AT_ONCE = 1024
-_RANGES = {nn.Tanh: (-1.0, 1.0), nn.Sigmoid: (0.0, 1.0)}
 
 
 class Objective(NamedTuple):
@@ -41,7 +43,8 @@ class AdversarialModel(GenerativeModel):
     On every minibatch the discriminator moves; on every ``discriminator_steps``-th the generator moves too. Each has
     an optimiser of its own. ``history`` holds both losses and ``diversity``: the mean distance of a sample to its
     nearest other sample, over the same for data. It is near 1 where samples are as varied as data, and a warning is
-    given where it stays below 0.2: the mark of a generator that puts out the same few things.
+    given where it stays below 0.2: the mark of a generator that puts out nearly the same thing again and again. Whole
+    kinds of data can be missing while the rest is varied: see ``credo.generative.evaluation.mode_coverage`` for that.
 
     Samples are drawn in evaluation mode: by the running statistics of batch norm, a sample does not depend on those
     that are drawn with it. Where the generator ends in tanh or a sigmoid, or has an attribute ``output_range`` as those
@@ -63,6 +66,7 @@ class AdversarialModel(GenerativeModel):
     """
 
     parts = (GENERATOR, DISCRIMINATOR)
+    monitors = MappingProxyType({})
     generator: nn.Module
     discriminator: nn.Module
     outputs: int = 1
@@ -84,6 +88,7 @@ class AdversarialModel(GenerativeModel):
         for name, network in ((GENERATOR, generator), (DISCRIMINATOR, discriminator)):
             if not isinstance(network, nn.Module) or not any(p.requires_grad for p in network.parameters()):
                 raise InputError(f"the {name} must be an nn.Module with weights to learn, got {network!r}")
+        check_logits(DISCRIMINATOR, discriminator, "its output is taken for a logit, or for a score without bounds")
         super().__init__(generator=generator, discriminator=discriminator)
         self.latent = whole(latent, "latent", least=1)
         self.discriminator_steps = whole(discriminator_steps, "discriminator_steps", least=1)
@@ -150,19 +155,18 @@ class AdversarialModel(GenerativeModel):
     @torch.no_grad()
     def decode(self, z: Any) -> Tensor:
         """G(z), ``[n, ...]``, for noise ``z [n, latent]``."""
-        noise = torch.as_tensor(z, dtype=self.dtype, device=self.device)
-        if noise.ndim != 2 or noise.shape[1] != self.latent:
-            raise InputError(f"z must have shape [n, {self.latent}], got {list(noise.shape)}")
+        noise = codes_for(self, z)
         with evaluating(self):
             return torch.cat([self.generator(part) for part in noise.split(_ROWS_AT_ONCE)])
 
     def fit(self, data: Any, *, grids: str | Path | None = None, grid_every: int = 1, **options: Any) -> Self:
         """Learn from ``data``, as every generative model does; ``lr`` is that of players without one of their own."""
-        if options.get("validation") is not None:
-            raise InputError(
-                f"{type(self).__name__} has no likelihood of held-out data to validate with: leave validation out, and "
-                "see credo.generative.evaluation for measures of samples"
-            )
+        for option in ("validation", "patience", "monitor"):
+            if options.get(option) is not None:
+                raise InputError(
+                    f"{type(self).__name__} has no likelihood of held-out data to validate with: leave {option} out, "
+                    "and see credo.generative.evaluation for measures of samples"
+                )
         if "lr" in options and None not in self.rates.values():
             raise InputError(
                 "lr would change nothing, as both players have their own: pass generator_lr and discriminator_lr to "
@@ -198,6 +202,8 @@ class AdversarialModel(GenerativeModel):
 
     def check_data(self, batch: data_.Batch, dataset: Dataset[Any] | DataLoader[Any]) -> None:
         """As for every generative model; a few data are kept in mind to compare samples with."""
+        if batch.sample_weight is not None:
+            raise InputError(f"{type(self).__name__} does not weight rows: leave sample_weight out")
         super().check_data(batch, dataset)
         rows = dataset.x if isinstance(dataset, data_.TensorRows) else batch.x
         self._warn_of_half_range(rows)
@@ -261,7 +267,7 @@ class AdversarialModel(GenerativeModel):
         """Nothing: :meth:`fit` takes no held-out data."""
         raise InputError(f"{type(self).__name__} has no likelihood of held-out data")
 
-    def own_config(self) -> dict[str, object]:
+    def config(self) -> dict[str, object]:
         """The arguments that are not networks, but for the latent size."""
         return {
             "discriminator_steps": self.discriminator_steps,
@@ -299,15 +305,6 @@ def networks_for(
     return published(shape)
 
 
-def output_range(generator: nn.Module) -> tuple[float, float] | None:
-    """The least and the largest value that ``generator`` can put out, where its attributes or last layer tell."""
-    last: nn.Module = generator
-    while isinstance(last, nn.Sequential) and len(last):
-        last = last[-1]
-    declared: tuple[float, float] | None = getattr(last, "output_range", None)
-    return _RANGES.get(type(last)) if declared is None else declared
-
-
 def full_precision(x: Tensor) -> Tensor:
     """``x``, in float32 where it came in half precision."""
     return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
@@ -320,7 +317,8 @@ def _rescaling(least: float, most: float, low: float, high: float) -> str:
 
 
 def _checked_betas(betas: Sequence[float]) -> tuple[float, float]:
-    if not isinstance(betas, list | tuple) or len(betas) != 2 or not all(0.0 <= b < 1.0 for b in betas):
+    is_pair = isinstance(betas, list | tuple) and len(betas) == 2 and all(isinstance(b, Real) for b in betas)
+    if not is_pair or not all(0.0 <= b < 1.0 for b in betas):
         raise InputError(f"betas must be two numbers from 0 to below 1, such as (0.5, 0.999), got {betas!r}")
     return float(betas[0]), float(betas[1])
 

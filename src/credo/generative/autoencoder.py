@@ -14,7 +14,8 @@ from torch.utils.data import DataLoader, Dataset
 from credo.errors import InputError, unknown_name
 from credo.generative import presets
 from credo.generative.base import DataModel, called, evaluating
-from credo.generative.rows import check_finite, check_shares, row_weights, side_by_side
+from credo.generative.observations import check_logits
+from credo.generative.rows import check_finite, check_shares, codes_for, row_weights, side_by_side
 from credo.likelihoods.base import whole
 
 _LOSSES = ("l2", "bce")
@@ -66,6 +67,8 @@ class AutoEncoder(DataModel):
             raise unknown_name("loss", loss, _LOSSES)
         latent = whole(latent, "latent", least=1)
         encoder, decoder = presets.resolve(encoder, decoder, shape=shape, code=latent, latent=latent, hidden=hidden)
+        if loss == "bce":
+            check_logits("decoder", decoder, "loss='bce' takes logits")
         super().__init__(encoder=encoder, decoder=decoder)
         self.latent, self.is_bce = latent, loss == "bce"
 
@@ -98,9 +101,7 @@ class AutoEncoder(DataModel):
     @torch.no_grad()
     def decode(self, z: Any) -> Tensor:
         """Data from codes ``[N, latent]``, ``[N, ...]``; between 0 and 1 with ``loss="bce"``."""
-        codes = torch.as_tensor(z, dtype=self.dtype, device=self.device)
-        if codes.ndim != 2 or codes.shape[1] != self.latent or len(codes) == 0:
-            raise InputError(f"z must have shape [N, {self.latent}] with N of 1 or more, got {list(codes.shape)}")
+        codes = codes_for(self, z)
         with evaluating(self):
             output = torch.cat([self.decoder(part) for part in codes.split(_ROWS_AT_ONCE)])
         return output.sigmoid() if self.is_bce else output
@@ -125,6 +126,7 @@ class AutoEncoder(DataModel):
     def _errors(self, x: Tensor) -> Tensor:
         """ℓ of every datum, ``[B]``."""
         output = self.decoder(self._codes(x))
+        self._check_output(output, x)
         each = F.binary_cross_entropy_with_logits if self.is_bce else F.mse_loss
         return each(output.to(x.dtype), x, reduction="none").flatten(1).sum(1)
 
@@ -140,7 +142,9 @@ class AutoEncoder(DataModel):
 
     def check_call(self, x: Tensor) -> None:
         """Codes of the latent size, and an output in the shape of the data."""
-        output = called("decoder", self.decoder, called("encoder", self._codes, x))
+        self._check_output(called("decoder", self.decoder, called("encoder", self._codes, x)), x)
+
+    def _check_output(self, output: object, x: Tensor) -> None:
         if not isinstance(output, Tensor) or output.shape != x.shape:
             found = list(output.shape) if isinstance(output, Tensor) else type(output).__name__
             raise InputError(f"the decoder must put out data of shape {list(x.shape)}, got {found}")
@@ -158,6 +162,6 @@ class AutoEncoder(DataModel):
         """The error of a held-out datum."""
         return {"validation_error": float(self.error(held_out).mean())}
 
-    def own_config(self) -> dict[str, object]:
+    def config(self) -> dict[str, object]:
         """The arguments that are not networks."""
         return {"latent": self.latent, "loss": "bce" if self.is_bce else "l2"}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sized
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -17,6 +17,7 @@ from credo.errors import CredoError, InputError, LoadError
 from credo.likelihoods import likelihood_from_config
 from credo.likelihoods.base import whole
 from credo.methods.network import NetworkMethod, describe_network
+from credo.model import Model
 from credo.training.contract import Trainable
 
 _IN_A_GRID = 64
@@ -25,14 +26,17 @@ _IN_A_GRID = 64
 class DataModel(Trainable):
     """A model of data x alone: ``model.fit(x)``.
 
-    Data are tensors or arrays ``[N, ...]``, a Dataset or a DataLoader; what stands behind the first part of a pair,
-    such as labels, is not looked at. Options of ``fit`` are those of :class:`credo.training.Options`, and two more:
-    ``grids``, a folder for pictures of what the model can do, and ``grid_every``, the number of epochs between them.
+    Data are tensors or arrays ``[N, ...]``, a Dataset or a DataLoader. Where they come with labels, as a tuple
+    ``(x, labels)`` or from a loader, those are not looked at; a tuple ``(x, labels, sample_weight)`` weights the rows.
+    Options of ``fit`` are those of :class:`credo.training.Options`, and two more: ``grids``, a folder for pictures of
+    what the model can do, and ``grid_every``, the number of epochs between them.
 
     Subclasses list their networks in ``parts``; each is an attribute.
     """
 
     parts: ClassVar[tuple[str, ...]]
+    may_be_methods: ClassVar[tuple[str, ...]] = ()
+    """The parts whose weights may have a posterior."""
     _grids: Path | None = None
     _grid_every: int = 1
     _rows: Tensor | None = None
@@ -40,6 +44,7 @@ class DataModel(Trainable):
 
     def __init__(self, **networks: nn.Module) -> None:
         super().__init__()
+        refuse_methods(**{name: part for name, part in networks.items() if name not in self.may_be_methods})
         for name in self.parts:
             setattr(self, name, networks[name])
         self.history = []
@@ -47,10 +52,6 @@ class DataModel(Trainable):
     @abstractmethod
     def pictures(self, x: Tensor) -> Tensor:
         """What a grid shows: images of the model's own, for the first rows ``x [n, ...]`` of the data."""
-
-    @abstractmethod
-    def own_config(self) -> dict[str, object]:
-        """What JSON can hold of the arguments that are not networks."""
 
     @abstractmethod
     def check_values(self, x: Tensor) -> None:
@@ -71,7 +72,7 @@ class DataModel(Trainable):
             options: ``epochs=20, batch_size=128, lr=1e-3, validation=None, device=None, seed=None`` and more, see
                 :class:`credo.training.Options`.
         """
-        self._grids = None if grids is None else Path(grids)
+        self._grids = _grid_folder(grids)
         self._grid_every = whole(grid_every, "grid_every", least=1)
         try:
             return super().fit(data, **options)
@@ -87,24 +88,27 @@ class DataModel(Trainable):
 
         with evaluating(self):
             images = self.pictures(self._rows)
-        self._grids.mkdir(parents=True, exist_ok=True)
         low, high = (float(end) for end in self._rows.aminmax())  # black and white as in the data
         figure = image_grid(images.cpu(), value_range=(low, high) if low < high else None)
         figure.savefig(self._grids / f"epoch-{epoch:04d}.png")
 
     def as_dataset(self, data: Any) -> Dataset[Any] | DataLoader[Any]:
-        """Data without targets; a pair (x, labels) loses its labels."""
+        """Data without targets; of a tuple, labels are dropped and weights of rows are kept."""
         if isinstance(data, Dataset | DataLoader):
             return data
-        x = data[0] if isinstance(data, tuple | list) and len(data) in (2, 3) else data
-        if isinstance(x, list):
+        if isinstance(data, list):
             raise InputError("data must be a tensor, an array, a Dataset or a DataLoader, got a list: stack it first")
+        if isinstance(data, tuple) and len(data) not in (2, 3):
+            raise InputError(f"a tuple must be (x, labels) or (x, labels, sample_weight), got {len(data)} parts")
+        x, labels, weight = (*data, None)[:3] if isinstance(data, tuple) else (data, None, None)
         x = data_.prepare_input(x, torch.device("cpu"), self.dtype, keep_device=True)
         if not isinstance(x, Tensor) or x.ndim < 2 or len(x) == 0:
             found = list(x.shape) if isinstance(x, Tensor) else type(x).__name__
             raise InputError(f"data must be rows of numbers or images, shape [N, ...] with N of 1 or more, got {found}")
+        if labels is not None and isinstance(labels, Sized) and len(labels) != len(x):
+            raise InputError(f"there are {len(x)} data but {len(labels)} labels: a tuple must be (x, labels)")
         x = x if x.is_floating_point() else x.to(self.dtype)
-        return data_.TensorRows(x, x.new_zeros(len(x)), None)
+        return data_.as_dataset((x, x.new_zeros(len(x)), weight), self.dtype)
 
     def as_batch(self, raw: Any) -> data_.Batch:
         """The first part of what a loader yields."""
@@ -121,11 +125,12 @@ class DataModel(Trainable):
         """Values of everything that is held in memory, and one call of the networks."""
         if isinstance(dataset, data_.TensorRows):
             self.check_values(dataset.x)
-        if self._grids is not None:
+        if self._grids is not None and self._rows is None:  # held-out data are looked at after those of training
             from credo.plots.images import as_images
 
             as_images(batch.x[:1].cpu())
             self._rows = batch.x[:_IN_A_GRID]
+            self._grids.mkdir(parents=True, exist_ok=True)
         with torch.no_grad(), evaluating(self):
             self.check_call(batch.x[:2])
 
@@ -179,10 +184,6 @@ class DataModel(Trainable):
         """Every network's class, and how to build it where it comes from ``credo.architectures``."""
         return {"parts": {name: describe_network(network_of(getattr(self, name))) for name in self.parts}}
 
-    def config(self) -> dict[str, object]:
-        """The arguments that are not networks."""
-        return self.own_config()
-
     @classmethod
     def from_config(cls, config: dict[str, Any], net: Any, **overrides: Any) -> Self:
         """Build the model again; ``net`` maps the names of its parts to networks."""
@@ -210,6 +211,13 @@ class GenerativeModel(DataModel):
         return self.sample(_IN_A_GRID, seed=0)
 
 
+def refuse_methods(**parts: object) -> None:
+    """Refuse a method, such as MCDropout, in the place of a network."""
+    for name, part in parts.items():
+        if isinstance(part, Model):
+            raise InputError(f"the {name} must be a network, not a {type(part).__name__} around one")
+
+
 def network_of(part: nn.Module) -> nn.Module:
     """The network of a part, which may be a method with a posterior over its weights."""
     return part.net if isinstance(part, NetworkMethod) else part
@@ -223,6 +231,15 @@ def called(name: str, network: Callable[[Tensor], Any], x: Tensor) -> Any:
         raise
     except Exception as error:  # whatever the user's network raises
         raise InputError(f"the {name} cannot be called on a batch of shape {list(x.shape)}: {error}") from error
+
+
+def _grid_folder(grids: object) -> Path | None:
+    """The folder for grids, which need not exist yet."""
+    if grids is None:
+        return None
+    if not isinstance(grids, str | Path) or (Path(grids).exists() and not Path(grids).is_dir()):
+        raise InputError(f"grids must be a folder to draw into, such as 'grids', got {grids!r}")
+    return Path(grids)
 
 
 def _is_helper_process() -> bool:

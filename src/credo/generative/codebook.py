@@ -159,7 +159,7 @@ class TrainedCodebook(Codebook):
         """Nothing: the optimiser does it."""
 
     def restart(self, codes: Tensor, at: Tensor) -> None:
-        """In place; the optimiser's memory of an idle code has faded."""
+        """In place; what the optimiser remembers of a code, its momentum, is left to fade."""
         self.vectors.copy_(torch.where(codes[:, None], at, self.vectors))
 
 

@@ -54,9 +54,9 @@ class GAN(AdversarialModel):
         """−E log D(G(z)), or E log(1 − D(G(z)))."""
         return Objective(generator_loss(self.judge(fake), self.objective))
 
-    def own_config(self) -> dict[str, object]:
+    def config(self) -> dict[str, object]:
         """The arguments that are not networks."""
-        return {"latent": self.latent, "objective": self.objective, **super().own_config()}
+        return {"latent": self.latent, "objective": self.objective, **super().config()}
 
 
 def minus_value(real: Tensor, fake: Tensor) -> Tensor:

@@ -112,6 +112,8 @@ class InfoGAN(AdversarialModel):
         sizes = [whole(noise, "noise", least=0), *classes, whole(continuous, "continuous", least=0)]
         if not sum(sizes[1:]):
             raise InputError("categorical and continuous must name at least one code between them, or use a GAN")
+        weight, continuous_weight = positive(weight, "weight"), positive(continuous_weight, "continuous_weight")
+        code_std = None if code_std is None else positive(code_std, "code_std")
         widths = [1, *classes, sizes[-1]] if code_std is not None else [1, *classes, sizes[-1], sizes[-1]]
         generator, discriminator = networks_for(
             shape,
@@ -128,9 +130,7 @@ class InfoGAN(AdversarialModel):
             **options,
         )
         self.categorical, self.continuous, self.sizes = classes, sizes[-1], sizes
-        self.weight = positive(weight, "weight")
-        self.continuous_weight = positive(continuous_weight, "continuous_weight")
-        self.code_std = None if code_std is None else positive(code_std, "code_std")
+        self.weight, self.continuous_weight, self.code_std = weight, continuous_weight, code_std
         self.objective, self.widths, self.outputs = objective, widths, sum(widths)
 
     def discriminator_objective(self, real: Tensor, fake: Tensor, z: Tensor) -> Objective:
@@ -216,7 +216,7 @@ class InfoGAN(AdversarialModel):
         weights = {"categorical_information": self.weight, "continuous_information": self.continuous_weight}
         return torch.stack([weights[name] * value for name, value in information.items()]).sum()
 
-    def own_config(self) -> dict[str, object]:
+    def config(self) -> dict[str, object]:
         """The arguments that are not networks."""
         return {
             "noise": self.sizes[0],
@@ -226,7 +226,7 @@ class InfoGAN(AdversarialModel):
             "continuous_weight": self.continuous_weight,
             "code_std": self.code_std,
             "objective": self.objective,
-            **super().own_config(),
+            **super().config(),
         }
 
 
@@ -238,7 +238,10 @@ def _checked_classes(categorical: Sequence[int]) -> tuple[int, ...]:
 
 def _rows(values: Any, name: str, n: int, width: int) -> Tensor:
     """``values`` as ``[n, width]``: the same row n times, or one number a row where ``width`` is 1."""
-    given = torch.as_tensor(values)
+    try:
+        given = torch.as_tensor(values)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{name} codes must be numbers of shape [{n}, {width}], got {values!r}") from error
     rows = given[:, None] if given.ndim == 1 and width == 1 else given
     try:
         return rows.expand(n, width)

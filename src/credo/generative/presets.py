@@ -17,6 +17,7 @@ from credo.architectures import (
 )
 from credo.architectures.dense import datum_shape
 from credo.errors import InputError, unknown_name
+from credo.likelihoods import Likelihood
 
 
 class Pair(NamedTuple):
@@ -84,9 +85,8 @@ def resolve(
     shape: Sequence[int] | None,
     code: int,
     latent: int,
-    outputs: int = 1,
-    output_dim: int = -1,
     hidden: Sequence[int] | None,
+    likelihood: Likelihood | None = None,
     presets: Mapping[str, Callable[[Plan], Pair]] = PRESETS,
 ) -> Pair:
     """The two networks as they were given, or those of a preset.
@@ -97,9 +97,8 @@ def resolve(
         shape: of a datum; only for a preset.
         code: how many numbers the encoder puts out.
         latent: how many numbers the decoder takes.
-        outputs: how many numbers the likelihood needs for each of a datum.
-        output_dim: the dimension of data ``[N, ...]`` along which they lie one behind the other.
         hidden: widths of a preset's hidden layers; of a convolutional one, channels.
+        likelihood: of the data, which may need a mean and a log variance of each of their numbers.
         presets: those to choose from.
     """
     if not isinstance(encoder, nn.Module | str):
@@ -119,17 +118,19 @@ def resolve(
             f"the preset {encoder!r} needs to know the shape of a datum: pass shape=(1, 28, 28) or the like"
         )
     datum = datum_shape(shape)
-    plan = Plan(datum, code, latent, _widened(datum, outputs, output_dim), _widths(hidden))
+    is_pair = getattr(likelihood, "noise", None) == "heteroscedastic"
+    output = _doubled(datum, getattr(likelihood, "output_dim", -1)) if is_pair else datum
+    plan = Plan(datum, code, latent, output, _widths(hidden))
     built = presets[encoder](plan)
     return built if decoder is None else Pair(built.encoder, decoder)
 
 
-def _widened(shape: tuple[int, ...], times: int, dim: int) -> tuple[int, ...]:
-    """The ``shape`` of a datum with its size along ``dim`` of data ``[N, ...]`` multiplied."""
+def _doubled(shape: tuple[int, ...], dim: int) -> tuple[int, ...]:
+    """The ``shape`` of a datum with its size along ``dim`` of data ``[N, ...]`` doubled."""
     full = [0, *shape]
     if not -len(shape) <= dim < len(full) or dim == 0:
         raise InputError(f"output_dim={dim} of the likelihood names no dimension of data of shape {list(shape)}")
-    full[dim] *= times
+    full[dim] *= 2
     return tuple(full[1:])
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from numbers import Real
 from typing import Any, Self
 
 import torch
@@ -14,13 +13,15 @@ from torch.utils.data import DataLoader, Dataset
 
 from credo.errors import InputError, unknown_name
 from credo.generative import bounds, presets
-from credo.generative.base import GenerativeModel, called, evaluating
+from credo.generative.base import GenerativeModel, called, evaluating, network_of
 from credo.generative.bounds import Latent
 from credo.generative.decoders import BayesianDecoder, Decoder, PointDecoder, likelihood_for
-from credo.generative.rows import check_finite, check_shares, row_weights
+from credo.generative.observations import check_logits, check_observable, check_output, observe
+from credo.generative.rows import codes_for, row_weights
 from credo.likelihoods import Bernoulli, Likelihood
-from credo.likelihoods.base import whole
+from credo.likelihoods.base import not_negative, whole
 from credo.methods import BayesByBackprop
+from credo.model import Model
 from credo.seeding import check_seed, seeded
 
 _KL = ("analytic", "sampled")
@@ -70,6 +71,7 @@ class VAE(GenerativeModel):
     """
 
     parts = ("encoder", "decoder")
+    may_be_methods = ("decoder",)
     encoder: nn.Module
     decoder: nn.Module
     steps: Tensor
@@ -95,6 +97,8 @@ class VAE(GenerativeModel):
             raise unknown_name("objective", objective, _OBJECTIVES)
         if objective == "iwae" and (beta != 1.0 or warmup or kl != "analytic"):
             raise InputError("beta, warmup and kl are for objective='elbo': an importance-weighted bound has no KL")
+        if isinstance(decoder, Model) and not isinstance(decoder, BayesByBackprop):
+            raise InputError(f"the decoder must be a network or a BayesByBackprop, not a {type(decoder).__name__}")
         if objective == "iwae" and isinstance(decoder, BayesByBackprop):
             raise InputError("objective='iwae' needs a decoder whose weights are numbers, not one with a posterior")
         likelihood = likelihood_for(decoder, likelihood)
@@ -105,16 +109,17 @@ class VAE(GenerativeModel):
             shape=shape,
             code=2 * latent,
             latent=latent,
-            outputs=2 if getattr(likelihood, "noise", None) == "heteroscedastic" else 1,
-            output_dim=getattr(likelihood, "output_dim", -1),
             hidden=hidden,
+            likelihood=likelihood,
         )
+        if isinstance(likelihood, Bernoulli):
+            check_logits("decoder", network_of(decoder), "a Bernoulli likelihood takes logits")
         super().__init__(encoder=encoder, decoder=decoder)
         if not isinstance(decoder, BayesByBackprop):
             self.own_likelihood = likelihood.to(self.device)
         self.latent, self.objective, self.kl = latent, objective, kl
         self.samples = whole(samples, "samples", least=1)
-        self.beta, self.warmup = _kl_weight(beta), whole(warmup, "warmup", least=0)
+        self.beta, self.warmup = not_negative(beta, "beta"), whole(warmup, "warmup", least=0)
         self.register_buffer("steps", torch.zeros((), dtype=torch.int64, device=self.device))
 
     @property
@@ -140,7 +145,7 @@ class VAE(GenerativeModel):
             sample_weight: ``[B]``, multiplies each datum's share.
         """
         weight = row_weights(x, sample_weight)
-        x = self._observed(x)
+        x = observe(x, self.likelihood)
         q = self._posterior(x)
         z = q.rsample((self.samples,))
         if self.objective == "iwae":
@@ -178,9 +183,7 @@ class VAE(GenerativeModel):
     @torch.no_grad()
     def decode(self, z: Any) -> Tensor:
         """E[x | z], ``[N, ...]``; by the mean weights where the decoder has a posterior."""
-        code = torch.as_tensor(z, dtype=self.dtype, device=self.device)
-        if code.ndim != 2 or code.shape[1] != self.latent:
-            raise InputError(f"z must have shape [N, {self.latent}], got {list(code.shape)}")
+        code = codes_for(self, z)
         with evaluating(self):
             return torch.cat([self._decoder.mean(part) for part in code.split(_CODES_AT_ONCE)])
 
@@ -245,13 +248,9 @@ class VAE(GenerativeModel):
         with evaluating(self), seeded(check_seed(seed), self.device):
             for batch in self.batches(x, _ROWS_AT_ONCE):
                 for part in batch.split(max(bounds.NUMBERS_AT_ONCE // batch[0].numel(), 1)):
-                    observed = self._observed(part)
+                    observed = observe(part, self.likelihood)
                     found.append(bound(self._decoder, observed, self._posterior(observed), draws))
         return torch.cat(found)
-
-    def _observed(self, x: Tensor) -> Tensor:
-        """Binary images, drawn from grey values, where the likelihood is of binary data."""
-        return torch.bernoulli(x) if isinstance(self.likelihood, Bernoulli) else x
 
     def _posterior(self, x: Tensor) -> Latent:
         code = self.encoder(x)
@@ -286,18 +285,13 @@ class VAE(GenerativeModel):
 
     def check_values(self, x: Tensor) -> None:
         """Finite numbers; for a Bernoulli likelihood, between 0 and 1."""
-        check_finite(x)
-        if isinstance(self.likelihood, Bernoulli):
-            check_shares(x, "a Bernoulli likelihood", "likelihood=credo.Gaussian(noise='learned')")
+        check_observable(x, self.likelihood)
 
     def check_call(self, x: Tensor) -> None:
         """The encoder's code and the decoder's output must fit the latent size and the data."""
         called("encoder", self.encoder, x)
         output = called("decoder", self._decoder.output, self._posterior(x).mean)
-        try:
-            self.likelihood.check(output, self._observed(x))
-        except InputError as error:
-            raise InputError(f"the decoder's output does not fit data of shape {list(x.shape)}: {error}") from error
+        check_output(output, x, self.likelihood)
 
     def entry(self, means: Mapping[str, float]) -> dict[str, float]:
         """The terms and the ELBO per datum, in nats."""
@@ -316,7 +310,7 @@ class VAE(GenerativeModel):
             "validation_log_likelihood": float(self.log_likelihood(held_out, _VALIDATION_DRAWS, seed).mean()),
         }
 
-    def own_config(self) -> dict[str, object]:
+    def config(self) -> dict[str, object]:
         """The arguments that are not networks, and those of a Bayesian decoder."""
         bayesian = self.decoder if isinstance(self.decoder, BayesByBackprop) else None
         return {
@@ -345,10 +339,3 @@ class VAE(GenerativeModel):
             net = {**net, "decoder": BayesByBackprop.from_config(bayesian, bare, **overrides)}
             overrides = {}
         return super().from_config(arguments, net, **overrides)
-
-
-def _kl_weight(beta: object) -> float:
-    """``beta`` as a float, which must be finite and not negative."""
-    if isinstance(beta, bool) or not isinstance(beta, Real) or not 0.0 <= float(beta) < math.inf:
-        raise InputError(f"beta must be a number of 0 or more, got {beta!r}")
-    return float(beta)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from numbers import Real
+from types import MappingProxyType
 from typing import Any, Self
 
 import torch
@@ -14,13 +14,13 @@ from torch.utils.data import DataLoader, Dataset
 from credo import data as data_
 from credo.errors import InputError, unknown_name
 from credo.generative import presets
-from credo.generative.base import GenerativeModel, called, evaluating
+from credo.generative.base import GenerativeModel, called, evaluating, refuse_methods
 from credo.generative.codebook import AveragedCodebook, Codebook, TrainedCodebook, perplexity, squared_distance
 from credo.generative.decoders import likelihood_for
-from credo.generative.rows import check_finite, check_shares, row_weights, side_by_side
+from credo.generative.observations import check_logits, check_observable, check_output, observe
+from credo.generative.rows import row_weights, side_by_side
 from credo.likelihoods import Bernoulli, Likelihood
-from credo.likelihoods.base import positive, whole
-from credo.methods.network import NetworkMethod
+from credo.likelihoods.base import not_negative, positive, whole
 from credo.seeding import check_seed, seeded
 
 _UPDATES = ("ema", "loss")
@@ -71,10 +71,13 @@ class VQVAE(GenerativeModel):
     """
 
     parts = ("encoder", "decoder")
+    monitors = MappingProxyType({"elbo": 1})
     encoder: nn.Module
     decoder: nn.Module
     prior: Tensor | None
-    """The probabilities of codes, ``[..., K]``, in front of them the shape of the grid; known once there are data."""
+    """The probabilities of codes, ``[..., K]``, in front of them the shape of the grid; ``None`` until counted."""
+    grid: tuple[int, ...] | None = None
+    """The shape of the encoder's grid, known once there are data."""
 
     def __init__(
         self,
@@ -93,9 +96,10 @@ class VQVAE(GenerativeModel):
     ) -> None:
         if update not in _UPDATES:
             raise unknown_name("update", update, _UPDATES)
-        if isinstance(decoder, NetworkMethod):
-            raise InputError("the decoder of a VQVAE must be a network, not one with a posterior over its weights")
-        _check_numbers(commitment, decay)
+        commitment, decay = not_negative(commitment, "commitment"), not_negative(decay, "decay")
+        if decay >= 1.0:
+            raise InputError(f"decay must be a number from 0 to below 1, got {decay!r}")
+        refuse_methods(encoder=encoder, decoder=decoder)
         likelihood = likelihood_for(decoder, likelihood)
         latent, codes = whole(latent, "latent", least=1), whole(codes, "codes", least=2)
         revive_after = None if revive_after is None else positive(revive_after, "revive_after")
@@ -105,15 +109,16 @@ class VQVAE(GenerativeModel):
             shape=shape,
             code=latent,
             latent=latent,
-            outputs=2 if getattr(likelihood, "noise", None) == "heteroscedastic" else 1,
-            output_dim=getattr(likelihood, "output_dim", -1),
             hidden=hidden,
+            likelihood=likelihood,
             presets=presets.GRID_PRESETS,
         )
+        if isinstance(likelihood, Bernoulli):
+            check_logits("decoder", decoder, "a Bernoulli likelihood takes logits")
         super().__init__(encoder=encoder, decoder=decoder)
         self.likelihood = likelihood
-        self.latent, self.codes, self.commitment = latent, codes, float(commitment)
-        self.update, self.decay, self.revive_after = update, float(decay), revive_after
+        self.latent, self.codes, self.commitment = latent, codes, commitment
+        self.update, self.decay, self.revive_after = update, decay, revive_after
         self.codebook: Codebook = (
             AveragedCodebook(codes, latent, revive_after, self.decay)
             if update == "ema"
@@ -135,7 +140,7 @@ class VQVAE(GenerativeModel):
             sample_weight: ``[B]``, multiplies each datum's share.
         """
         weight = row_weights(x, sample_weight)
-        x = self._observed(x)
+        x = observe(x, self.likelihood)
         z = self._vectors(x)
         codes = self.codebook.nearest(z)
         vectors = self.codebook.look_up(codes)
@@ -154,13 +159,18 @@ class VQVAE(GenerativeModel):
     def fit(self, data: Any, **options: Any) -> Self:
         """Learn from ``data``, and then the prior over codes; options as for every generative model."""
         super().fit(data, **options)
-        return self.fit_prior(data)
+        order = data_.EpochOrder(data) if isinstance(data, DataLoader) else None
+        try:
+            return self.fit_prior(data)
+        finally:
+            if order is not None:
+                order.restore()
 
     def fit_prior(self, data: Any) -> Self:
         """Count how often each place of the grid has each code in ``data``; done by :meth:`fit` too."""
         codes = self.encode(data)
         shares = (_counts(codes, self.codes) + 1.0) / (len(codes) + self.codes)
-        self.prior = shares.to(self.dtype)
+        self.prior, self.grid = shares.to(self.dtype), tuple(codes.shape[1:])
         return self
 
     @torch.no_grad()
@@ -191,12 +201,12 @@ class VQVAE(GenerativeModel):
         return self.decode(codes.T.reshape(n, *grid))
 
     @torch.no_grad()
-    def elbo(self, x: Any, seed: int | None = None) -> Tensor:
+    def elbo(self, x: Any, *, seed: int | None = None) -> Tensor:
         """log p(x | e_k) + log p(k) of every datum in nats, ``[N]``, with a uniform p(k) before there is a prior."""
         found = []
         with evaluating(self), seeded(check_seed(seed), self.device):
             for part in self.batches(x, _ROWS_AT_ONCE):
-                observed = self._observed(part)
+                observed = observe(part, self.likelihood)
                 codes = self.codebook.nearest(self._vectors(observed))
                 log_likelihood = self._log_likelihood(observed, self.codebook.look_up(codes))
                 found.append(log_likelihood + self._log_prior(codes))
@@ -205,10 +215,6 @@ class VQVAE(GenerativeModel):
     def perplexity(self, x: Any) -> float:
         """The perplexity of the codes of data, from 1 to K."""
         return perplexity(_counts(self.encode(x).flatten(), self.codes))
-
-    def _observed(self, x: Tensor) -> Tensor:
-        """Binary images, drawn from grey values, where the likelihood is of binary data."""
-        return torch.bernoulli(x) if isinstance(self.likelihood, Bernoulli) else x
 
     def _vectors(self, x: Tensor) -> Tensor:
         """What the encoder puts out, ``[B, latent, ...]``."""
@@ -239,9 +245,8 @@ class VQVAE(GenerativeModel):
         found = torch.as_tensor(codes, device=self.device)
         if found.is_floating_point() or found.is_complex() or found.dtype == torch.bool:
             raise InputError(f"codes must be whole numbers as encode gives them, got {found.dtype}")
-        grid = None if self.prior is None else self.prior.shape[:-1]
-        if found.ndim == 0 or len(found) == 0 or (grid is not None and found.shape[1:] != grid):
-            expected = ", ".join(["N", *map(str, ("...",) if grid is None else grid)])
+        if found.ndim == 0 or len(found) == 0 or (self.grid is not None and found.shape[1:] != self.grid):
+            expected = ", ".join(["N", *map(str, ("...",) if self.grid is None else self.grid)])
             raise InputError(f"codes must have shape [{expected}] with N of 1 or more, got {list(found.shape)}")
         if not 0 <= int(found.min()) <= int(found.max()) < self.codes:
             raise InputError(f"codes must lie from 0 to {self.codes - 1}, got {int(found.min())} to {int(found.max())}")
@@ -252,18 +257,18 @@ class VQVAE(GenerativeModel):
         return side_by_side(x, self.reconstruct)
 
     def resolve(self, batch: data_.Batch) -> None:
-        """A uniform prior, of the shape of the encoder's grid."""
+        """The shape of the encoder's grid; a prior from before says nothing of the codes to come."""
         with torch.no_grad(), evaluating(self):
             z = called("encoder", self._vectors, batch.x[:1])
-        self.prior = self._uniform(z.shape[2:])
+        self.prior, self.grid = None, tuple(z.shape[2:])
 
     def undo_set_up(self) -> Callable[[], None]:
         """As for every model, and the prior as it was."""
-        undo, prior = super().undo_set_up(), self.prior
+        undo, before = super().undo_set_up(), (self.prior, self.grid)
 
         def undo_all() -> None:
             undo()
-            self.prior = prior
+            self.prior, self.grid = before
 
         return undo_all
 
@@ -274,27 +279,20 @@ class VQVAE(GenerativeModel):
 
     def check_values(self, x: Tensor) -> None:
         """Finite numbers; for a Bernoulli likelihood, between 0 and 1."""
-        check_finite(x)
-        if isinstance(self.likelihood, Bernoulli):
-            check_shares(x, "a Bernoulli likelihood", "likelihood=credo.Gaussian(noise='learned')")
+        check_observable(x, self.likelihood)
 
     def check_call(self, x: Tensor) -> None:
         """Vectors of the latent size, in one grid for all data, and an output that fits the data."""
         z = called("encoder", self._vectors, x)
-        if self.prior is not None and z.shape[2:] != self.prior.shape[:-1]:
-            raise InputError(
-                f"all data must have the same grid of codes, {list(self.prior.shape[:-1])}, got {list(z.shape[2:])}"
-            )
+        if self.grid is not None and z.shape[2:] != self.grid:
+            raise InputError(f"all data must have the same grid of codes, {list(self.grid)}, got {list(z.shape[2:])}")
         output = called("decoder", self.decoder, self.codebook.look_up(self.codebook.nearest(z)))
-        try:
-            self.likelihood.check(output, self._observed(x))
-        except InputError as error:
-            raise InputError(f"the decoder's output does not fit data of shape {list(x.shape)}: {error}") from error
+        check_output(output, x, self.likelihood)
 
     def entry(self, means: Mapping[str, float]) -> dict[str, float]:
         """The terms, the bound with a uniform prior, and the perplexity of the epoch's codes, which begin anew."""
-        assert self.prior is not None
-        places = math.prod(self.prior.shape[:-1])
+        assert self.grid is not None
+        places = math.prod(self.grid)
         found = perplexity(self.codebook.used)
         self.codebook.used.zero_()
         return {**means, "elbo": -means["nll"] - places * math.log(self.codes), "perplexity": found}
@@ -306,9 +304,9 @@ class VQVAE(GenerativeModel):
 
     def score(self, held_out: Dataset[Any] | DataLoader[Any], seed: int) -> dict[str, float]:
         """The bound per held-out datum."""
-        return {"validation_elbo": float(self.elbo(held_out, seed).mean())}
+        return {"validation_elbo": float(self.elbo(held_out, seed=seed).mean())}
 
-    def own_config(self) -> dict[str, object]:
+    def config(self) -> dict[str, object]:
         """The arguments that are not networks, and the shape of the grid of codes."""
         return {
             "latent": self.latent,
@@ -318,30 +316,32 @@ class VQVAE(GenerativeModel):
             "update": self.update,
             "decay": self.decay,
             "revive_after": self.revive_after,
-            "grid": None if self.prior is None else list(self.prior.shape[:-1]),
+            "grid": None if self.grid is None else list(self.grid),
+            "has_prior": self.prior is not None,
         }
 
     @classmethod
     def from_config(cls, config: dict[str, Any], net: Any, **overrides: Any) -> Self:
-        """Build the model again, with a uniform prior where it had one."""
+        """Build the model again, with room for a prior where it had one."""
         arguments = dict(config)
-        grid = arguments.pop("grid", None)
+        grid, has_prior = arguments.pop("grid", None), arguments.pop("has_prior", False)
         model = super().from_config(arguments, net, **overrides)
         if grid is not None:
-            model.prior = model._uniform([whole(size, "grid", least=1) for size in grid])
+            model.grid = tuple(whole(size, "grid", least=1) for size in grid)
+            model.prior = model._uniform(model.grid) if has_prior else None
         return model
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
+        """As for every module, and the prior of a model that has one into one that has not, or the other way round."""
+        prior = state_dict.get(f"{prefix}prior")
+        self.prior = None if prior is None else torch.empty_like(prior, device=self.device)
+        self.grid = self.grid if prior is None else tuple(prior.shape[:-1])
+        super()._load_from_state_dict(state_dict, prefix, *rest)
 
 
 def straight_through(z: Tensor, vectors: Tensor) -> Tensor:
     """``vectors``, to the bit, with the gradient going to ``z`` as if they were it."""
     return vectors.detach() + (z - z.detach())
-
-
-def _check_numbers(commitment: object, decay: object) -> None:
-    if isinstance(commitment, bool) or not isinstance(commitment, Real) or not 0 <= float(commitment) < math.inf:
-        raise InputError(f"commitment must be a number of 0 or more, got {commitment!r}")
-    if isinstance(decay, bool) or not isinstance(decay, Real) or not 0 <= float(decay) < 1:
-        raise InputError(f"decay must be a number from 0 to below 1, got {decay!r}")
 
 
 def _counts(codes: Tensor, size: int) -> Tensor:

@@ -62,16 +62,21 @@ class WGAN(AdversarialModel):
     ) -> None:
         if penalty not in PENALTIES:
             raise unknown_name("penalty", penalty, PENALTIES)
-        super().__init__(
-            generator, discriminator, latent=latent, discriminator_steps=discriminator_steps, betas=betas, **options
-        )
-        if penalty == "gradient" and any(isinstance(m, _BATCH_NORMS) for m in discriminator.modules()):
+        penalty_weight, clip = positive(penalty_weight, "penalty_weight"), positive(clip, "clip")
+        is_network = isinstance(discriminator, nn.Module)
+        if penalty == "gradient" and is_network and any(isinstance(m, _BATCH_NORMS) for m in discriminator.modules()):
             raise InputError(
                 "the discriminator must hold no batch norm for penalty='gradient', which is on the gradient of one "
                 "datum alone: leave it out or use nn.LayerNorm, or choose penalty='clip'"
             )
-        self.penalty = penalty
-        self.penalty_weight, self.clip = positive(penalty_weight, "penalty_weight"), positive(clip, "clip")
+        if penalty == "clip" and options.get("spectral_normalisation"):
+            raise InputError(
+                "penalty='clip' and spectral_normalisation=True undo each other: choose one bound on the weights"
+            )
+        super().__init__(
+            generator, discriminator, latent=latent, discriminator_steps=discriminator_steps, betas=betas, **options
+        )
+        self.penalty, self.penalty_weight, self.clip = penalty, penalty_weight, clip
 
     def discriminator_objective(self, real: Tensor, fake: Tensor, z: Tensor) -> Objective:
         """E f(G(z)) − E f(x), and the penalty on the gradient."""
@@ -111,12 +116,12 @@ class WGAN(AdversarialModel):
         """The estimate of the distance, and the diversity of samples."""
         return f"Wasserstein distance {entry['wasserstein']:.4g}  diversity {entry['diversity']:.2f}"
 
-    def own_config(self) -> dict[str, object]:
+    def config(self) -> dict[str, object]:
         """The arguments that are not networks."""
         return {
             "latent": self.latent,
             "penalty": self.penalty,
             "penalty_weight": self.penalty_weight,
             "clip": self.clip,
-            **super().own_config(),
+            **super().config(),
         }

@@ -94,6 +94,13 @@ def positive(value: object, argument: str) -> float:
     return float(value)
 
 
+def not_negative(value: object, argument: str) -> float:
+    """``value`` as a float, which must be finite and 0 or more."""
+    if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= float(value) < math.inf:
+        raise InputError(f"{argument} must be a number of 0 or more, got {value!r}")
+    return float(value)
+
+
 def whole(value: object, argument: str, least: int | None = None) -> int:
     """``value`` as an int, which must be at least ``least``."""
     if isinstance(value, bool) or not isinstance(value, Integral) or (least is not None and value < least):

@@ -11,9 +11,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from credo.errors import InputError
+from credo.likelihoods.base import whole
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+_ROOM_BELOW_ZERO = 0.25
 
 
 def image_grid(
@@ -24,13 +27,19 @@ def image_grid(
     Args:
         images: ``[N, H, W]``, ``[N, 1, H, W]`` or ``[N, 3, H, W]``; rows of numbers ``[N, D]`` with D a square as well.
         columns: how many in a row; by default about as many as rows.
-        value_range: the values of black and white; by default 0 and 1, or −1 and 1 where there are negative ones.
+        value_range: the values of black and white; by default 0 and 1, −1 and 1 where there are clearly negative ones,
+            0 and 255 for whole numbers.
     """
     from matplotlib.figure import Figure
 
-    tiles = as_images(torch.as_tensor(images).detach().cpu().float())
-    low, high = value_range or ((-1.0, 1.0) if float(tiles.min()) < 0.0 else (0.0, 1.0))
-    count = columns or math.ceil(math.sqrt(len(tiles)))
+    given = torch.as_tensor(images).detach().cpu()
+    tiles = as_images(given.float())
+    if not bool(tiles.isfinite().all()):
+        raise InputError("images hold NaN or infinite values, which have no shade")
+    low, high = value_range or _usual_range(given)
+    if not low < high:
+        raise InputError(f"value_range must be the values of black and white, black the lower, got {value_range}")
+    count = math.ceil(math.sqrt(len(tiles))) if columns is None else columns
     mosaic = tile(((tiles - low) / (high - low)).clamp(0.0, 1.0), count)
     height, width = mosaic.shape[:2]
     figure = Figure(figsize=(6.0, max(6.0 * height / width, 0.5)), dpi=100)
@@ -38,6 +47,13 @@ def image_grid(
     ax.imshow(mosaic, cmap="gray", vmin=0.0, vmax=1.0, interpolation="nearest", aspect="auto")
     ax.set_axis_off()
     return figure
+
+
+def _usual_range(images: Tensor) -> tuple[float, float]:
+    """The values of black and white by the kind of numbers; means near 0 may fall a little below."""
+    if not images.is_floating_point() and images.dtype != torch.bool:
+        return 0.0, 255.0
+    return (-1.0, 1.0) if float(images.min()) < -_ROOM_BELOW_ZERO else (0.0, 1.0)
 
 
 def as_images(values: Tensor) -> Tensor:
@@ -58,8 +74,7 @@ def as_images(values: Tensor) -> Tensor:
 
 def tile(images: Tensor, columns: int) -> NDArray[np.float32]:
     """Images ``[N, C, H, W]`` as one, ``[rows·H, columns·W, C]`` (no last dimension where C is 1); gaps are white."""
-    if columns < 1:
-        raise InputError(f"columns must be 1 or more, got {columns}")
+    columns = whole(columns, "columns", least=1)
     rows = -(-len(images) // columns)
     blank = images.new_ones((rows * columns - len(images), *images.shape[1:]))
     grid = torch.cat([images, blank]).unflatten(0, (rows, columns))

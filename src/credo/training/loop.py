@@ -41,6 +41,7 @@ def train(model: Trainable, data: Any, options: Options) -> None:
 
     Whatever goes wrong, the weights are those at the end of the last good epoch.
     """
+    model.check_device_count(options.devices)
     launch(make_fabric(options, model.device), _train_process, model, data, options)
 
 

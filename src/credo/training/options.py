@@ -101,7 +101,7 @@ class Options:
             if not callable(schedule) and schedule not in _SCHEDULES:
                 raise unknown_name("schedule", schedule, _SCHEDULES)
         if self.patience is not None and self.validation is None:
-            raise InputError("patience needs held-out data to watch: pass validation=(X, y)")
+            raise InputError("patience needs held-out data to watch: pass validation=...")
         if self.resume and self.checkpoint is None:
             raise InputError("resume=True needs to know from where: pass checkpoint='folder'")
         if str(self.precision) in _CONVERTING:

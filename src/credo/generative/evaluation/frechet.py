@@ -28,6 +28,9 @@ def frechet_distance(features_a: Tensor, features_b: Tensor) -> float:
         M. Heusel et al. GANs trained by a two time-scale update rule converge to a local Nash equilibrium. NeurIPS
         2017. arXiv:1706.08500.
     """
+    for features in (features_a, features_b):
+        if not isinstance(features, Tensor):
+            raise InputError(f"features must be tensors, got {type(features).__name__}: convert with torch.as_tensor")
     if features_a.ndim != 2 or features_b.ndim != 2 or features_a.shape[1] != features_b.shape[1]:
         raise InputError(
             f"features must have shapes [N, D] and [M, D], got {list(features_a.shape)} and {list(features_b.shape)}"
@@ -35,6 +38,8 @@ def frechet_distance(features_a: Tensor, features_b: Tensor) -> float:
     if min(len(features_a), len(features_b)) < 2:
         raise InputError(f"a covariance needs two rows or more, got {len(features_a)} and {len(features_b)}")
     a, b = features_a.double(), features_b.to(features_a.device).double()
+    if not bool(a.isfinite().all() and b.isfinite().all()):
+        raise InputError("features hold NaN or infinite values: so may the images they are of")
     covariance_a, covariance_b = a.T.cov(), b.T.cov()
     if a.shape[1] == 1:
         covariance_a, covariance_b = covariance_a.view(1, 1), covariance_b.view(1, 1)
@@ -55,6 +60,11 @@ def lenet_features(x: Tensor, lenet: MAP | LeNet, batch_size: int = _ROWS_AT_ONC
     net = lenet.net if isinstance(lenet, MAP) else lenet
     if not isinstance(net, LeNet):
         raise InputError(f"lenet must be a LeNet or a method around one, got {type(net).__name__}")
+    channels, size = net.config["in_channels"], net.config["size"]
+    if x.shape[1:] != (channels, size, size):
+        raise InputError(
+            f"images must be of the size the network takes, {[channels, size, size]}, got {list(x.shape[1:])}"
+        )
     weight = next(net.parameters())
     with evaluating(net), torch.no_grad():
         parts = x.to(weight.dtype).split(batch_size)
@@ -69,6 +79,8 @@ def fit_lenet(x: Tensor, y: Tensor, *, epochs: int = 10, device: str | None = No
     """
     if x.ndim != 4 or x.shape[2] != x.shape[3]:
         raise InputError(f"x must be square images, [N, C, S, S], got {list(x.shape)}")
+    if y.is_floating_point():
+        raise InputError(f"y must be labels, whole numbers from 0, got {y.dtype}: convert with y.long()")
     with seeded(seed, torch.device("cpu")):
         method = MAP(LeNet(int(y.max()) + 1, x.shape[1], x.shape[2]), likelihood=Categorical())
     return method.fit((x, y), epochs=epochs, batch_size=128, device=device, seed=seed, progress=False)

@@ -49,7 +49,9 @@ def mode_coverage(samples: Tensor, classify: Callable[[Tensor], Tensor], n: int 
         classify: samples to whole numbers from 0 to n − 1, ``[N]``, such as ``lambda x: lenet.predict(x).mode``.
         n: the number of classes.
     """
-    classes = classify(samples)
+    if not len(samples):
+        raise InputError("there are no samples to classify")
+    classes = torch.as_tensor(classify(samples))
     modes = whole(n, "n", least=1)
     if classes.shape != samples.shape[:1] or classes.is_floating_point():
         raise InputError(

@@ -112,6 +112,8 @@ def _flat(x: Tensor, name: str, like: Tensor | None = None) -> Tensor:
         found = list(x.shape) if isinstance(x, Tensor) else type(x).__name__
         raise InputError(f"{name} must be a tensor of rows of numbers or images, [N, ...], got {found}")
     flat = x.detach().flatten(1).double()
+    if not bool(flat.isfinite().all()):
+        raise InputError(f"{name} hold NaN or infinite values")
     if like is None:
         return flat
     if flat.shape[1] != like.shape[1]:

@@ -1,0 +1,214 @@
+"""What users get wrong with models of data, and the sentence that each gets."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import credo
+from credo.architectures import MLP, LeNet
+from credo.errors import InputError, LoadError
+from credo.generative import GAN, VAE, VQVAE, WGAN, AutoEncoder, InfoGAN
+from credo.generative.evaluation import (
+    fit_lenet,
+    frechet_distance,
+    lenet_features,
+    mode_coverage,
+    parzen_log_likelihood,
+)
+from credo.seeding import seeded
+
+CPU = torch.device("cpu")
+SQUASHED = nn.Sequential(nn.Linear(2, 3), nn.Sequential(nn.Sigmoid()))
+
+
+def rows(n: int = 24, width: int = 3) -> Tensor:
+    with seeded(0, CPU):
+        return torch.rand(n, width)
+
+
+def small(model: str, **options: object) -> credo.generative.base.DataModel:
+    with seeded(0, CPU):
+        if model == "vae":
+            return VAE(nn.Linear(3, 4), nn.Linear(2, 3), latent=2, **options)
+        if model == "vqvae":
+            return VQVAE(nn.Linear(3, 2), nn.Linear(2, 3), latent=2, codes=4, **options)
+        if model == "ae":
+            return AutoEncoder(nn.Linear(3, 2), nn.Linear(2, 3), latent=2, **options)
+        return GAN(MLP(2, (4,), 3), MLP(3, (4,), 1), latent=2, **options)
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda: VAE(nn.Linear(3, 4), SQUASHED, latent=2),
+        lambda: VQVAE(nn.Linear(3, 2), SQUASHED, latent=2),
+        lambda: AutoEncoder(nn.Linear(3, 2), SQUASHED, latent=2, loss="bce"),
+        lambda: GAN(MLP(2, (4,), 3), nn.Sequential(nn.Linear(3, 1), nn.Sigmoid()), latent=2),
+        lambda: WGAN(MLP(2, (4,), 3), nn.Sequential(nn.Linear(3, 1), nn.Sigmoid()), latent=2),
+    ],
+    ids=["VAE", "VQVAE", "AutoEncoder", "GAN", "WGAN"],
+)
+def test_networks_that_squash_what_is_a_logit_are_refused(build):
+    with pytest.raises(InputError, match=r"ends in a sigmoid, but .*: leave the sigmoid out"):
+        build()
+
+
+def test_sigmoid_is_welcome_where_means_are_put_out():
+    VAE(nn.Linear(3, 4), SQUASHED, latent=2, likelihood=credo.Gaussian(noise=0.1))
+    AutoEncoder(nn.Linear(3, 2), SQUASHED, latent=2)
+
+
+def test_reconstruction_of_another_shape_is_never_broadcast():
+    model = AutoEncoder(nn.Linear(3, 2), nn.Linear(2, 1), latent=2)
+    for call in (model.loss, model.error):
+        with pytest.raises(InputError, match=r"must put out data of shape \[24, 3\], got \[24, 1\]"):
+            call(rows())
+
+
+@pytest.mark.parametrize("model", ["vae", "vqvae", "ae"])
+def test_weights_of_rows_count(model):
+    """A row of weight 0 is as if it were not there, for a batch of all rows."""
+    x, weight = rows(), (torch.arange(24) < 12).float()
+    options = {"epochs": 2, "batch_size": 24, "seed": 0}
+    plain = small(model).fit(x, **options)
+    weighted = small(model).fit((x, None, weight), **options)
+    assert not torch.equal(plain.encoder.weight, weighted.encoder.weight)
+    spoilt = torch.where(weight[:, None] > 0, x, 1.0 - x)
+    if model == "ae":  # the others draw random numbers for every row
+        other = small(model).fit((spoilt, None, weight), **options)
+        torch.testing.assert_close(other.encoder.weight, weighted.encoder.weight)
+
+
+def test_data_that_would_be_half_ignored_are_refused():
+    x = rows()
+    for data, message in (
+        ([x[:10], x[10:]], "got a list: stack it first"),
+        ((x, torch.zeros(3)), "there are 24 data but 3 labels"),
+        ((x, x, x, x), "got 4 parts"),
+        ((x, None, -torch.ones(24)), "sample_weight must hold one number of 0 or more"),
+    ):
+        with pytest.raises(InputError, match=message):
+            small("vae").fit(data, epochs=1)
+    with pytest.raises(InputError, match="GAN does not weight rows"):
+        small("gan").fit((x, None, torch.ones(24)), epochs=1)
+
+
+@pytest.mark.parametrize("x", [255.0 * rows(), (255 * rows()).to(torch.uint8), -rows()])
+@pytest.mark.parametrize("model", ["vae", "vqvae"])
+def test_own_loops_hear_of_wrong_ranges_too(model, x):
+    with pytest.raises(InputError, match="between 0 and 1"):
+        small(model).loss(x)
+
+
+def test_methods_in_the_place_of_networks_are_refused():
+    method = credo.MCDropout(MLP(2, (4,), 3), credo.Bernoulli())
+    with pytest.raises(InputError, match="the decoder must be a network, not a MCDropout around one"):
+        AutoEncoder(nn.Linear(3, 2), method, latent=2)
+    with pytest.raises(InputError, match="the encoder must be a network"):
+        VAE(credo.MAP(MLP(3, (4,), 4)), nn.Linear(2, 3), latent=2)
+    with pytest.raises(InputError, match="the generator must be a network"):
+        GAN(method, MLP(3, (4,), 1), latent=2)
+    with pytest.raises(InputError, match="the decoder must be a network or a BayesByBackprop"):
+        VAE(nn.Linear(3, 4), method, latent=2)
+
+
+def test_refused_arguments_leave_the_discriminator_as_it_was():
+    with_norm = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 1))
+    with pytest.raises(InputError, match="no batch norm"):
+        WGAN(MLP(2, (4,), 3), with_norm, latent=2, spectral_normalisation=True)
+    plain = MLP(3, (4,), 4)
+    with pytest.raises(InputError, match="weight must be a positive number"):
+        InfoGAN(MLP(4, (4,), 3), plain, noise=0, categorical=(2,), weight=-1, spectral_normalisation=True)
+    for network in (with_norm, plain):
+        assert not any("parametrizations" in name for name, _ in network.named_parameters())
+
+
+def test_two_bounds_on_one_critic_are_refused():
+    with pytest.raises(InputError, match="undo each other"):
+        WGAN(MLP(2, (4,), 3), MLP(3, (4,), 1), latent=2, penalty="clip", spectral_normalisation=True)
+
+
+@pytest.mark.parametrize("option", [{"patience": 2}, {"monitor": "elbo"}, {"validation": rows()}])
+def test_games_have_nothing_to_validate_with(option):
+    with pytest.raises(InputError, match=f"GAN has no likelihood .* leave {next(iter(option))} out"):
+        small("gan").fit(rows(), epochs=1, **option)
+
+
+def test_monitors_are_each_model_s_own():
+    x = rows()
+    stopped = small("ae").fit(x, epochs=8, lr=1e-2, validation=x.flip(1), patience=2, monitor="error", seed=0)
+    errors = [entry["validation_error"] for entry in stopped.history]
+    assert stopped.error(x.flip(1)).mean().item() == pytest.approx(min(errors))
+    with pytest.raises(InputError, match=r"unknown monitor 'log_likelihood'.*elbo"):
+        small("vqvae").fit(x, epochs=1, validation=x, monitor="log_likelihood")
+
+
+def test_grids_that_are_no_folder_are_said_before_training(tmp_path):
+    (tmp_path / "file").write_text("")
+    for grids in (tmp_path / "file", True):
+        model = small("vae")
+        with pytest.raises(InputError, match="grids must be a folder"):
+            model.fit(rows(), epochs=1, grids=grids)
+        assert not model.history
+
+
+def test_own_part_is_named_by_load_and_alone_is_enough(tmp_path):
+    model = GAN(MLP(2, (4,), 3), nn.Sequential(nn.Linear(3, 1)), latent=2)
+    model.save(tmp_path / "run")
+    with pytest.raises(LoadError, match=r"a Sequential, the discriminator; .* net=\{'discriminator': \.\.\.\}"):
+        credo.load(tmp_path / "run")
+    loaded = credo.load(tmp_path / "run", net={"discriminator": nn.Sequential(nn.Linear(3, 1))})
+    assert torch.equal(loaded.sample(4, seed=0), model.sample(4, seed=0))
+
+
+def test_vqvae_without_a_counted_prior_does_not_sample(tmp_path):
+    """The last checkpoint is written before the codes are counted."""
+    model = small("vqvae").fit(rows(), epochs=1, checkpoint=tmp_path / "run", seed=0)
+    loaded = credo.load(tmp_path / "run", net={"encoder": nn.Linear(3, 2), "decoder": nn.Linear(2, 3)})
+    with pytest.raises(InputError, match="no prior over codes to sample from yet"):
+        loaded.sample(4)
+    loaded.fit_prior(rows())
+    assert torch.equal(loaded.sample(4, seed=0), model.sample(4, seed=0))
+
+
+def test_vqvae_state_goes_into_a_fresh_model_and_back():
+    fitted, fresh = small("vqvae").fit(rows(), epochs=1, seed=0), small("vqvae")
+    before = fresh.state_dict()
+    fresh.load_state_dict(fitted.state_dict())
+    assert torch.equal(fresh.sample(4, seed=0), fitted.sample(4, seed=0))
+    fresh.load_state_dict(before)
+    assert fresh.prior is None
+
+
+def test_counting_codes_leaves_the_loader_s_generator_alone():
+    generator = torch.Generator().manual_seed(3)
+    loader = DataLoader(TensorDataset(rows()), batch_size=8, shuffle=True, generator=generator)
+    before = generator.get_state()
+    small("vqvae").fit(loader, epochs=1, seed=0)
+    assert torch.equal(generator.get_state(), before)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: frechet_distance(rows().numpy(), rows()), "features must be tensors, got ndarray"),
+        (lambda: frechet_distance(rows() / 0.0, rows()), "features hold NaN or infinite"),
+        (lambda: parzen_log_likelihood(rows() / 0.0, rows(), sigma=1.0), "samples hold NaN or infinite"),
+        (lambda: mode_coverage(rows(0), lambda x: x), "no samples to classify"),
+        (lambda: lenet_features(torch.rand(2, 1, 8, 8), LeNet()), r"\[1, 28, 28\], got \[1, 8, 8\]"),
+        (lambda: fit_lenet(torch.rand(4, 1, 8, 8), torch.rand(4)), "y must be labels, whole numbers"),
+        (lambda: small("vae").decode("abc"), "z must hold numbers"),
+        (lambda: small("gan", betas=("a", "b")), "betas must be two numbers"),
+    ],
+)
+def test_wrong_calls_get_a_sentence(call, message):
+    with pytest.raises(InputError, match=message):
+        call()
+
+
+def test_classifier_may_answer_with_an_array():
+    found = mode_coverage(rows(4), lambda x: torch.tensor([0, 1, 1, 2]).numpy(), 3)
+    assert found.counts.tolist() == [1, 2, 1]
