@@ -36,7 +36,7 @@ def test_what_is_no_image_is_refused():
         image_grid(torch.rand(2, 7))
     with pytest.raises(InputError, match="with 1 or 3 channels"):
         as_images(torch.rand(2, 4, 8, 8))
-    with pytest.raises(InputError, match="columns must be 1 or more"):
+    with pytest.raises(InputError, match="columns must be a whole number of 1 or more"):
         tile(torch.rand(2, 1, 8, 8), -1)
 
 
