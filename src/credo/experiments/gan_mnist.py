@@ -32,7 +32,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from credo._threads import one_thread
@@ -48,10 +47,10 @@ from credo.generative.evaluation import (
     mode_coverage,
     parzen_log_likelihood,
 )
+from credo.plots.images import draw_images
 from credo.seeding import seeded
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from credo.methods import MAP
@@ -271,20 +270,11 @@ def _figure(drawn: dict[str, Tensor], train: Tensor) -> Figure:
     panels = figure.subplots(1, 2 * len(drawn), width_ratios=[COLUMNS, 1] * len(drawn))
     for (name, samples), left, right in zip(drawn.items(), panels[::2], panels[1::2], strict=True):
         shown = samples[: ROWS * COLUMNS]
-        _show(left, shown, COLUMNS, name)
-        _show(right, nearest(shown[COLUMNS - 1 :: COLUMNS], train), 1, "nearest")
+        draw_images(left, shown, COLUMNS, name)
+        draw_images(right, nearest(shown[COLUMNS - 1 :: COLUMNS], train), 1, "nearest")
     return figure
 
 
 def nearest(samples: Tensor, train: Tensor) -> Tensor:
     """The training image at the least Euclidean distance of each sample."""
     return train[torch.cdist(samples.flatten(1), train.flatten(1)).argmin(1)]
-
-
-def _show(ax: Axes, images: Tensor, columns: int, title: str) -> None:
-    from credo.plots.images import tile
-
-    framed = F.pad(images.cpu().float(), (1, 1, 1, 1))  # small digits fill their image to the rim
-    ax.imshow(tile(framed, columns), cmap="gray", vmin=0.0, vmax=1.0, interpolation="nearest")
-    ax.set_title(title)
-    ax.set_axis_off()

@@ -24,7 +24,6 @@ import math
 from typing import TYPE_CHECKING
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from credo._threads import one_thread
@@ -33,6 +32,7 @@ from credo.datasets import Images, load_digits
 from credo.datasets.files import images as image_set
 from credo.experiments.registry import Effort, Result, Row, Setting, experiment
 from credo.generative import Codes, InfoGAN
+from credo.plots.images import draw_images
 from credo.seeding import seeded
 
 if TYPE_CHECKING:
@@ -138,19 +138,14 @@ def _figure(model: InfoGAN, class_of: Tensor, seed: int) -> Figure:
         z = model.noise(NOISE_ROWS).repeat_interleave(CLASSES, 0)  # the same noise along a row
     ticks = torch.linspace(-CONTINUOUS_RANGE, CONTINUOUS_RANGE, CLASSES).repeat(NOISE_ROWS)
     own = z[:, -model.continuous :].cpu()
-    _show(panels[0], model, z, Codes(categorical=class_of.repeat(NOISE_ROWS)), "categorical code, by digit")
+
+    def show(ax: Axes, codes: Codes, title: str) -> None:
+        draw_images(ax, model.decode(model.with_codes(z, codes)), CLASSES, title)
+
+    show(panels[0], Codes(categorical=class_of.repeat(NOISE_ROWS)), "categorical code, by digit")
     digits = class_of[torch.arange(NOISE_ROWS)].repeat_interleave(CLASSES)
     for k, ax in enumerate(panels[1:]):
         varied = own.clone()
         varied[:, k] = ticks
-        _show(ax, model, z, Codes(digits, varied), f"continuous code {k + 1}, −2 to 2")
+        show(ax, Codes(digits, varied), f"continuous code {k + 1}, −2 to 2")
     return figure
-
-
-def _show(ax: Axes, model: InfoGAN, z: Tensor, codes: Codes, title: str) -> None:
-    from credo.plots.images import tile
-
-    images = F.pad(model.decode(model.with_codes(z, codes)).cpu().float(), (1, 1, 1, 1))
-    ax.imshow(tile(images, CLASSES), cmap="gray", vmin=0.0, vmax=1.0, interpolation="nearest")
-    ax.set_title(title)
-    ax.set_axis_off()

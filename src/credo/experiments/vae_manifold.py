@@ -23,7 +23,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 import credo
@@ -98,8 +97,9 @@ def run(setting: Setting) -> Result:
             setting.report(f"{len(task.train):,} images of {task.name}, {task.decoder.capitalize()} decoder")
             model = train_model(task, setting)
             rows += _measure(task, model, setting)
-            framed = F.pad(model.manifold(task.side), (1, 1, 1, 1))
-            figures[task.decoder] = plots.image_grid(framed, task.side, value_range=(0.0, 1.0))
+            figures[task.decoder] = plots.image_grid(
+                model.manifold(task.side), task.side, value_range=(0.0, 1.0), gap=1
+            )
     return Result(tuple(rows), figures)
 
 

@@ -20,7 +20,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from credo._threads import one_thread
@@ -29,7 +28,7 @@ from credo.datasets import load_digits
 from credo.datasets.files import images as image_set
 from credo.experiments.registry import Effort, Result, Row, Setting, experiment
 from credo.generative import VAE
-from credo.plots.images import tile
+from credo.plots.images import draw_images
 from credo.seeding import seeded
 
 if TYPE_CHECKING:
@@ -97,7 +96,5 @@ def _panels(samples: dict[int, Tensor]) -> Figure:
 
     figure = Figure(figsize=(8.0, 8.4), layout="constrained")
     for ax, (latent, images) in zip(figure.subplots(2, 2).flat, samples.items(), strict=True):
-        ax.imshow(tile(F.pad(images, (1, 1, 1, 1)), SIDE), cmap="gray", vmin=0.0, vmax=1.0, interpolation="nearest")
-        ax.set_title(f"{latent} latent variables")
-        ax.set_axis_off()
+        draw_images(ax, images, SIDE, f"{latent} latent variables")
     return figure

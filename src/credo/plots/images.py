@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -14,21 +15,27 @@ from credo.errors import InputError
 from credo.likelihoods.base import whole
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 _ROOM_BELOW_ZERO = 0.25
 
 
 def image_grid(
-    images: Tensor | NDArray[np.floating], columns: int | None = None, *, value_range: tuple[float, float] | None = None
+    images: Tensor | NDArray[np.floating],
+    columns: int | None = None,
+    *,
+    value_range: tuple[float, float] | None = None,
+    gap: int = 0,
 ) -> Figure:
-    """A figure with all images in rows, without gaps, as papers show samples.
+    """A figure with all images in rows, as papers show samples.
 
     Args:
         images: ``[N, H, W]``, ``[N, 1, H, W]`` or ``[N, 3, H, W]``; rows of numbers ``[N, D]`` with D a square as well.
         columns: how many in a row; by default about as many as rows.
         value_range: the values of black and white; by default 0 and 1, −1 and 1 where there are clearly negative ones,
             0 and 255 for whole numbers.
+        gap: black pixels around every image.
     """
     from matplotlib.figure import Figure
 
@@ -40,13 +47,22 @@ def image_grid(
     if not low < high:
         raise InputError(f"value_range must be the values of black and white, black the lower, got {value_range}")
     count = math.ceil(math.sqrt(len(tiles))) if columns is None else columns
-    mosaic = tile(((tiles - low) / (high - low)).clamp(0.0, 1.0), count)
+    mosaic = tile(((tiles - low) / (high - low)).clamp(0.0, 1.0), count, gap)
     height, width = mosaic.shape[:2]
     figure = Figure(figsize=(6.0, max(6.0 * height / width, 0.5)), dpi=100)
-    ax = figure.add_axes((0.0, 0.0, 1.0, 1.0))
-    ax.imshow(mosaic, cmap="gray", vmin=0.0, vmax=1.0, interpolation="nearest", aspect="auto")
-    ax.set_axis_off()
+    _show(figure.add_axes((0.0, 0.0, 1.0, 1.0)), mosaic, aspect="auto")
     return figure
+
+
+def draw_images(ax: Axes, images: Tensor, columns: int, title: str = "", *, gap: int = 1) -> None:
+    """Draw images ``[N, C, H, W]`` between 0 and 1 into one panel of a figure, in rows."""
+    _show(ax, tile(images.detach().cpu().float().clamp(0.0, 1.0), columns, gap))
+    ax.set_title(title)
+
+
+def _show(ax: Axes, mosaic: NDArray[np.float32], **options: Any) -> None:
+    ax.imshow(mosaic, cmap="gray", vmin=0.0, vmax=1.0, interpolation="nearest", **options)
+    ax.set_axis_off()
 
 
 def _usual_range(images: Tensor) -> tuple[float, float]:
@@ -72,9 +88,13 @@ def as_images(values: Tensor) -> Tensor:
     return values
 
 
-def tile(images: Tensor, columns: int) -> NDArray[np.float32]:
-    """Images ``[N, C, H, W]`` as one, ``[rows·H, columns·W, C]`` (no last dimension where C is 1); gaps are white."""
-    columns = whole(columns, "columns", least=1)
+def tile(images: Tensor, columns: int, gap: int = 0) -> NDArray[np.float32]:
+    """Images ``[N, C, H, W]`` as one, ``[rows·H, columns·W, C]`` (no last dimension where C is 1); blanks are white.
+
+    ``gap`` black pixels are put around every image.
+    """
+    columns, gap = whole(columns, "columns", least=1), whole(gap, "gap", least=0)
+    images = F.pad(images, (gap, gap, gap, gap))
     rows = -(-len(images) // columns)
     blank = images.new_ones((rows * columns - len(images), *images.shape[1:]))
     grid = torch.cat([images, blank]).unflatten(0, (rows, columns))
