@@ -109,8 +109,28 @@ def vae_mnist() -> str:
     return "\n".join([*lines, "", f"{source} {found[0]['hardware']}, {found[0]['date']}."])
 
 
+def reproductions(*names: str) -> str:
+    """The tables of ``credo reproduce`` one below the other."""
+    lines = ["| | quantity | published | ours |", "|---|---|---|---|"]
+    found = {name: result(name.replace("-", "_")) for name in names}
+    for name, content in found.items():
+        for i, row in enumerate(content["rows"]):
+            published = "" if row["published"] is None else f"{row['published']:g}"
+            error = "" if row["standard_error"] is None else f" ± {row['standard_error']:.2g}"
+            title = f"`{name}`" if i == 0 else ""
+            lines.append(f"| {title} | {row['quantity']} | {published} | {row['mean']:.4g}{error} |")
+    machines = ", ".join(sorted({content["hardware"] for content in found.values()}))
+    return "\n".join([*lines, "", f"{machines}, {max(content['date'] for content in found.values())}."])
+
+
+def generative() -> str:
+    """The generative models on MNIST and on Frey faces."""
+    return reproductions("vae-manifold", "vae-samples", "gan-mnist", "infogan-codes")
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "classical": classical,
+    "generative": generative,
     "step_and_predict": step_and_predict,
     "uci": uci,
     "uci_short": uci_short,

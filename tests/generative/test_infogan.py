@@ -134,12 +134,11 @@ def test_noise_has_the_distribution_of_its_parts():
         assert bool((part.sum(1) == 1.0).all())
         error = math.sqrt((1 / k) * (1 - 1 / k) / 8000)
         torch.testing.assert_close(part.mean(0), torch.full((k,), 1 / k), rtol=0, atol=4.0 * error)
-    assert continuous.abs().max() <= 1.0
-    # U(−1, 1) has variance 1/3 and fourth moment 1/5: its estimate has the standard error √((1/5 − 1/9)/n).
-    torch.testing.assert_close(
-        continuous.var(0), torch.full((CONTINUOUS,), 1 / 3), rtol=0, atol=4.0 * math.sqrt((1 / 5 - 1 / 9) / 8000)
-    )
-    torch.testing.assert_close(noise.var(0), torch.ones(NOISE), rtol=0, atol=4.0 * math.sqrt(2 / 8000))
+    for part, width in ((noise, NOISE), (continuous, CONTINUOUS)):
+        assert part.abs().max() <= 1.0
+        # U(−1, 1) has variance 1/3 and fourth moment 1/5: its estimate has the standard error √((1/5 − 1/9)/n).
+        error = math.sqrt((1 / 5 - 1 / 9) / 8000)
+        torch.testing.assert_close(part.var(0), torch.full((width,), 1 / 3), rtol=0, atol=4.0 * error)
 
 
 def test_samples_carry_the_codes_that_are_given_and_recognition_reads_them():

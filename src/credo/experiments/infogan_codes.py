@@ -11,7 +11,7 @@ likeliest class of Q(c | x); classes are matched to digits by the training label
 the accuracy is that of the test set. The figure varies each code on its own, along rows of the same noise; the columns
 of the categorical code are in the order of the digits they were matched to, the continuous codes run from −2 to 2.
 
-What differs. Learning rates decay to 0, and the noise is Gaussian. The quick and the smoke run learn the 8×8 digits of
+What differs. Learning rates decay to 0. The quick and the smoke run learn the 8×8 digits of
 scikit-learn with small fully connected networks, which at that size find fewer of the digits.
 
 What to look for. Accuracy varies with the seed: where two digits share a class, and another is split in two, it is

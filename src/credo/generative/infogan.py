@@ -60,8 +60,8 @@ class InfoGAN(AdversarialModel):
 
         min_{G,Q} max_D V(D, G) − λ L_I(G, Q),    L_I = E_{c, x = G(z, c)} log Q(c | x) + H(c) ≤ I(c; G(z, c))
 
-    Categorical codes are uniform over their classes, continuous ones over [−1, 1]. Q(c | x) is a product of
-    categorical and Gaussian distributions, read off by the network that also discriminates; the two players maximise
+    Categorical codes are uniform over their classes, continuous ones and the noise over [−1, 1]. Q(c | x) is a product
+    of categorical and Gaussian distributions, read off by the network that also discriminates; the two players maximise
     L_I both. ``history`` holds ``categorical_information``, at most H(c) = Σ log K, and ``continuous_information``, in
     nats. As in the authors' program the Gaussians have a standard deviation of 1. Where Q learns it
     (``code_std=None``), the bound is tight but has no upper limit, as differential entropies have no lower one: the
@@ -166,11 +166,14 @@ class InfoGAN(AdversarialModel):
         return found
 
     def noise(self, n: int) -> Tensor:
-        """What the generator takes, ``[n, latent]``: z ~ N(0, I), one-hot categories, and codes from U(−1, 1)."""
+        """What the generator takes, ``[n, latent]``: noise from U(−1, 1), one-hot categories, codes from U(−1, 1).
+
+        Noise of no more than the codes' size leaves it to them to tell the most.
+        """
         options: dict[str, Any] = {"dtype": self.dtype, "device": self.device}
         one_hots = [F.one_hot(torch.randint(k, (n,), device=self.device), k).to(self.dtype) for k in self.categorical]
-        uniform = 2.0 * torch.rand(n, self.continuous, **options) - 1.0
-        return torch.cat([torch.randn(n, self.sizes[0], **options), *one_hots, uniform], dim=1)
+        noise, codes = (2.0 * torch.rand(n, size, **options) - 1.0 for size in (self.sizes[0], self.continuous))
+        return torch.cat([noise, *one_hots, codes], dim=1)
 
     def sample(self, n: int = 1, seed: int | None = None, codes: Codes | None = None) -> Tensor:
         """``n`` data from the generator, ``[n, ...]``, with the codes that are given, the rest at random.
