@@ -13,8 +13,9 @@ and how many of the ten digits that LeNet finds among the samples. Training imag
 What differs. Both models train as the authors' programs do, but for learning rates that decay to 0. For the GAN, noise
 is Gaussian rather than uniform, momentum stays at 0.5, and the generator starts from larger weights (He et al. 2015);
 half the learning rate for the discriminator stands for a loss that their program averages over data and samples. The
-DCGAN sees digits with a margin that makes them 32×32, a size that can be halved down to 4×4. The quick and the smoke
-run use smaller networks on the 8×8 digits of scikit-learn.
+DCGAN sees digits with a margin that makes them 32×32, a size that can be halved down to 4×4, and its generator learns
+five times as fast as its discriminator: with both at the published 0.0002 the discriminator wins, and many samples are
+clean strokes that make no digit. The quick and the smoke run use smaller networks on the 8×8 digits of scikit-learn.
 
 What to look for. The right-hand column of the figure: the training images next to the last samples are others. The
 DCGAN should have the lower Fréchet distance and the cleaner strokes.
@@ -94,7 +95,7 @@ class Plan:
 
 
 PLANS: dict[Effort, Plan] = {
-    "full": Plan(1200, 240, 64, gan_epochs=80, gan_batch_size=100, dcgan_epochs=40, lenet_epochs=5, held_out=10_000),
+    "full": Plan(1200, 240, 64, gan_epochs=80, gan_batch_size=100, dcgan_epochs=30, lenet_epochs=5, held_out=10_000),
     "quick": Plan(240, 100, 32, gan_epochs=90, gan_batch_size=50, dcgan_epochs=100, lenet_epochs=10, held_out=200),
     "smoke": Plan(60, 20, 4, gan_epochs=2, gan_batch_size=100, dcgan_epochs=2, lenet_epochs=1, held_out=200),
 }
@@ -224,7 +225,7 @@ def draw_dcgan(digits: Digits, plan: Plan, setting: Setting) -> Tensor:
     margin = 2 if setting.effort == "full" else 0
     framed = F.pad(2.0 * digits.train - 1.0, (margin,) * 4, value=-1.0)
     with seeded(setting.seed, torch.device("cpu")):
-        model = DCGAN(tuple(framed.shape[1:]), latent=LATENT, width=plan.width)
+        model = DCGAN(tuple(framed.shape[1:]), latent=LATENT, width=plan.width, generator_lr=1e-3)
     model.fit(
         framed,
         epochs=plan.dcgan_epochs,

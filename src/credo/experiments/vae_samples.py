@@ -39,7 +39,7 @@ BATCH = 100
 SIDE = 10  # samples along each side of a panel
 IN_USE = 0.01
 HIDDEN: dict[Effort, int] = {"full": 500, "quick": 100, "smoke": 100}
-EPOCHS: dict[Effort, int] = {"full": 60, "quick": 150, "smoke": 2}
+EPOCHS: dict[Effort, int] = {"full": 40, "quick": 150, "smoke": 2}
 IMPORTANCE_SAMPLES: dict[Effort, int] = {"full": 1000, "quick": 200, "smoke": 10}
 
 
