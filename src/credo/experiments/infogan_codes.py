@@ -7,12 +7,13 @@ matched to which they classify with 5 % error (section 7.2), though no label was
 slant and width (Figure 2).
 
 What is run. InfoGAN with the networks, weights and learning rates of the authors' program. The code of an image is the
-likeliest class of Q(c | x), whose batch norm takes its averages from training digits, in place of digits and samples; classes are matched to digits by the training labels, one to one, so that most agree, and
-the accuracy is that of the test set. The figure varies each code on its own, along rows of the same noise; the columns
-of the categorical code are in the order of the digits they were matched to, the continuous codes run from −2 to 2.
+likeliest class of Q(c | x), with the averages of its batch norm taken over training digits, in place of digits and
+samples alike. Classes are matched to digits by the training labels, one to one, so that most agree, and the accuracy is
+that of the test set. The figure varies each code on its own, along rows of the same noise; the columns of the
+categorical code are in the order of the digits they were matched to, the continuous codes run from −2 to 2.
 
-What differs. Learning rates decay to 0. The quick and the smoke run learn the 8×8 digits of
-scikit-learn with small fully connected networks, which at that size find fewer of the digits.
+What differs. Learning rates decay to 0, over more steps than in the authors' program. The quick and the smoke run learn
+the 8×8 digits of scikit-learn with small fully connected networks, which at that size find fewer of the digits.
 
 What to look for. Accuracy varies with the seed: where two digits share a class, and another is split in two, it is
 about 80 or 90 %.
