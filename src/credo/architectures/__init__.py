@@ -14,7 +14,7 @@ from torch import nn
 from credo.architectures._base import ACTIVATIONS, Architecture
 from credo.architectures.convolutional import ConvDecoder, ConvEncoder
 from credo.architectures.dcgan import DCGANDiscriminator, DCGANGenerator
-from credo.architectures.dense import DenseDecoder, DenseEncoder
+from credo.architectures.dense import DenseDecoder, DenseEncoder, DenseGenerator
 from credo.architectures.infogan import InfoGANDiscriminator, InfoGANGenerator
 from credo.architectures.lenet import LeNet
 from credo.architectures.mlp import MLP
@@ -32,6 +32,7 @@ __all__ = [
     "DCGANGenerator",
     "DenseDecoder",
     "DenseEncoder",
+    "DenseGenerator",
     "InfoGANDiscriminator",
     "InfoGANGenerator",
     "LeNet",
@@ -50,6 +51,7 @@ REGISTRY: dict[str, type[Architecture]] = {
     "dcgan_generator": DCGANGenerator,
     "dense_decoder": DenseDecoder,
     "dense_encoder": DenseEncoder,
+    "dense_generator": DenseGenerator,
     "infogan_discriminator": InfoGANDiscriminator,
     "infogan_generator": InfoGANGenerator,
     "lenet": LeNet,

@@ -25,11 +25,11 @@ import math
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.optim.swa_utils import update_bn
 
 from credo._threads import one_thread
-from credo.architectures import DenseEncoder
+from credo.architectures import DenseEncoder, DenseGenerator
 from credo.datasets import Images, load_digits
 from credo.datasets.files import images as image_set
 from credo.experiments.registry import Effort, Result, Row, Setting, experiment
@@ -84,10 +84,8 @@ def train(x: Tensor, setting: Setting) -> InfoGAN:
 
 def small_infogan(shape: tuple[int, ...]) -> InfoGAN:
     """Fully connected networks for 8×8 digits, which are as large as a convolution of the paper's sees at once."""
-    pixels, latent, outputs = math.prod(shape), 62 + CLASSES + 2, 1 + CLASSES + 2
-    hidden = [nn.Linear(latent, 256), nn.BatchNorm1d(256), nn.ReLU()]
-    hidden += [nn.Linear(256, 256), nn.BatchNorm1d(256), nn.ReLU()]
-    generator = nn.Sequential(*hidden, nn.Linear(256, pixels), nn.Unflatten(1, shape), nn.Sigmoid())
+    latent, outputs = 62 + CLASSES + 2, 1 + CLASSES + 2
+    generator = DenseGenerator(latent, shape, (256, 256))
     discriminator = DenseEncoder(shape, outputs, (256, 256), "leaky_relu")
     return InfoGAN(generator, discriminator, discriminator_lr=5e-4)
 

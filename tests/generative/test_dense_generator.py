@@ -1,0 +1,52 @@
+"""The fully connected generator."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import credo
+from credo.architectures import MLP, DenseGenerator, build, describe
+from credo.errors import InputError
+from credo.generative import GAN
+
+
+@pytest.mark.parametrize(("output", "low"), [("sigmoid", 0.0), ("tanh", -1.0)])
+def test_output_fills_its_range_and_does_not_leave_it(output, low):
+    torch.manual_seed(0)
+    net = DenseGenerator(3, (2, 4), (16,), output)
+    with torch.no_grad():
+        data = net(100.0 * torch.randn(200, 3))
+        net.layers[-3].weight *= 50.0
+        wide = net(torch.randn(200, 3))
+    assert data.shape == (200, 2, 4)
+    assert net.output_range == (low, 1.0)
+    assert low <= float(wide.min()) < low + 0.1
+    assert 0.9 < float(wide.max()) <= 1.0
+
+
+def test_data_outside_of_its_range_are_refused():
+    model = GAN(DenseGenerator(3, (2,), (8,)), MLP(2, (8,), 1), latent=3)
+    with pytest.raises(InputError, match="the generator puts out values from 0 to 1"):
+        model.fit(torch.randn(12, 2), epochs=1)
+
+
+def test_saved_game_needs_no_networks(tmp_path):
+    model = GAN(DenseGenerator(3, (1, 4, 4), ()), MLP(4, (8,), 1), latent=3)
+    assert type(build(**describe(model.generator))) is DenseGenerator
+    model.save(tmp_path / "run")
+    assert torch.equal(credo.load(tmp_path / "run").sample(4, seed=0), model.sample(4, seed=0))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"output": "tan"}, "unknown output 'tan': did you mean 'tanh'"),
+        ({"latent": 0}, "latent must be a whole number of 1 or more"),
+        ({"hidden": (8, 0)}, r"hidden\[1\] must be a whole number"),
+        ({"shape": 4}, "shape must be that of one datum"),
+    ],
+)
+def test_wrong_arguments_are_named(arguments, message):
+    with pytest.raises(InputError, match=message):
+        DenseGenerator(**{"latent": 3, "shape": (2,), **arguments})
