@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
 from sklearn.decomposition import PCA
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
@@ -18,16 +17,10 @@ from credo.architectures import DenseDecoder, DenseEncoder
 from credo.errors import InputError, LoadError
 from credo.generative import AutoEncoder, GenerativeModel
 from credo.seeding import seeded
+from generative.life import bars, check_resumed_run, equal
 
 CPU = torch.device("cpu")
 SHAPE = (1, 8, 8)
-
-
-def images(n: int = 40, seed: int = 0) -> Tensor:
-    """Grey images ``[n, 1, 8, 8]`` of a bright bar somewhere."""
-    with seeded(seed, CPU):
-        place = torch.randint(8, (n,))
-        return 0.1 + 0.8 * F.one_hot(place, 8).float()[:, None, :, None].expand(-1, 1, 8, 8)
 
 
 def build(encoder: Any = "dense", seed: int = 0, **options: Any) -> AutoEncoder:
@@ -48,11 +41,6 @@ MODELS = {
     "convolutional": lambda: build("convolutional", hidden=(4, 8)),
 }
 every_model = pytest.mark.parametrize("make", MODELS.values(), ids=MODELS)
-
-
-def equal(a: nn.Module, b: nn.Module) -> bool:
-    first, second = a.state_dict(), b.state_dict()
-    return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +77,7 @@ def test_linear_reconstructions_are_the_projections_of_pca(flat, linear):
 
 
 def test_losses_are_those_of_the_definition():
-    x = images(5)
+    x = bars(5)
     for loss in ("l2", "bce"):
         model = build(loss=loss).eval()
         rebuilt = model.reconstruct(x)
@@ -110,7 +98,7 @@ def test_binary_cross_entropy_decodes_to_shares():
 
 
 def test_weights_of_rows_multiply_their_share():
-    x, model = images(6), build()
+    x, model = bars(6), build()
     parts = [model.loss(x, sample_weight=row) for row in torch.eye(6)]
     torch.testing.assert_close(torch.stack(parts).sum(), model.loss(x))
     with pytest.raises(InputError, match=r"sample_weight must have shape \[6\], got \[5\]"):
@@ -119,20 +107,20 @@ def test_weights_of_rows_multiply_their_share():
 
 @every_model
 def test_training_lowers_the_error(make):
-    x, model = images(), make()
+    x, model = bars(), make()
     before = float(model.error(x).mean())
-    model.fit(x, epochs=30, batch_size=10, lr=1e-2, validation=images(seed=1), seed=0)
+    model.fit(x, epochs=30, batch_size=10, lr=1e-2, validation=bars(seed=1), seed=0)
     assert float(model.error(x).mean()) < before
     first, last = model.history[0], model.history[-1]
     assert last["error"] < first["error"]
-    assert last["validation_error"] == pytest.approx(float(model.error(images(seed=1)).mean()))
+    assert last["validation_error"] == pytest.approx(float(model.error(bars(seed=1)).mean()))
     assert model.headline(last).startswith("error ")
     assert "held-out" in model.headline(last)
 
 
 @every_model
 def test_codes_and_what_is_decoded_from_them(make):
-    x, model = images(), make()
+    x, model = bars(), make()
     codes = model.encode(x)
     assert codes.shape == (40, 3)
     assert not codes.requires_grad
@@ -146,7 +134,7 @@ def test_codes_and_what_is_decoded_from_them(make):
 
 @every_model
 def test_saved_model_is_rebuilt_without_its_networks(make, tmp_path):
-    x, model = images(), make().fit(images(), epochs=2, seed=0)
+    x, model = bars(), make().fit(bars(), epochs=2, seed=0)
     model.save(tmp_path / "run")
     loaded = credo.load(tmp_path / "run")
     assert (loaded.history, loaded.n_data, loaded.config()) == (model.history, 40, model.config())
@@ -156,7 +144,7 @@ def test_saved_model_is_rebuilt_without_its_networks(make, tmp_path):
 
 
 def test_networks_of_ones_own_are_passed_when_loading(tmp_path):
-    model = AutoEncoder(**own_networks(), latent=3).fit(images(), epochs=1, seed=0)
+    model = AutoEncoder(**own_networks(), latent=3).fit(bars(), epochs=1, seed=0)
     model.save(tmp_path / "run")
     with pytest.raises(LoadError, match="Sequential"):
         credo.load(tmp_path / "run")
@@ -165,23 +153,11 @@ def test_networks_of_ones_own_are_passed_when_loading(tmp_path):
 
 @every_model
 def test_resumed_training_ends_in_the_same_weights(make, tmp_path):
-    x, options = images(), {"epochs": 4, "batch_size": 16, "seed": 3}
-    whole = make().fit(x, **options)
-
-    def stop(entry):
-        if entry["epoch"] == 3:
-            raise KeyboardInterrupt
-
-    broken = make()
-    broken.after_epoch = stop
-    with pytest.raises(KeyboardInterrupt):
-        broken.fit(x, checkpoint=tmp_path / "run", **options)
-    resumed = make().fit(x, checkpoint=tmp_path / "run", resume=True, **options)
-    assert equal(whole, resumed)
+    check_resumed_run(make, bars(), tmp_path / "run")
 
 
 def test_looking_at_a_model_changes_nothing():
-    x, model = images(), AutoEncoder(**own_networks(), latent=3)
+    x, model = bars(), AutoEncoder(**own_networks(), latent=3)
     before, random = copy.deepcopy(model.state_dict()), torch.get_rng_state()
     model.encode(x), model.reconstruct(x), model.error(x)
     assert torch.equal(random, torch.get_rng_state())
@@ -190,7 +166,7 @@ def test_looking_at_a_model_changes_nothing():
 
 
 def test_early_stopping_returns_to_the_least_error():
-    held_out = images(seed=1)
+    held_out = bars(seed=1)
     with seeded(0, CPU):
         noise = torch.rand(12, *SHAPE)
     model = build().fit(noise, epochs=60, lr=3e-2, validation=held_out, patience=3, seed=0)
@@ -200,7 +176,7 @@ def test_early_stopping_returns_to_the_least_error():
 
 
 def test_grids_show_data_beside_their_reconstructions(tmp_path):
-    x, model = images(), build()
+    x, model = bars(), build()
     model.fit(x, epochs=4, seed=0, grids=tmp_path, grid_every=2)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["epoch-0002.png", "epoch-0004.png"]
     shown = model.pictures(x)
@@ -215,10 +191,10 @@ def test_there_is_nothing_to_sample_from():
 
 
 def test_float64_and_half_precision():
-    model = build().double().fit(images().double(), epochs=1, seed=0)
-    assert model.encode(images().double()).dtype == model.reconstruct(images().double()).dtype == torch.float64
+    model = build().double().fit(bars().double(), epochs=1, seed=0)
+    assert model.encode(bars().double()).dtype == model.reconstruct(bars().double()).dtype == torch.float64
     for loss in ("l2", "bce"):
-        mixed = build(loss=loss).fit(images(), epochs=2, seed=0, precision="bf16-mixed")
+        mixed = build(loss=loss).fit(bars(), epochs=2, seed=0, precision="bf16-mixed")
         assert np.isfinite(mixed.history[-1]["error"])
 
 
@@ -241,12 +217,12 @@ def test_wrong_settings_are_named(options, message):
 
 def test_wrong_data_are_named():
     with pytest.raises(InputError, match=r"loss='bce' needs data between 0 and 1, got values from .* to 229.5: divide"):
-        build(loss="bce").fit(255 * images())
+        build(loss="bce").fit(255 * bars())
     with pytest.raises(InputError, match="or choose loss='l2'"):
-        build(loss="bce").encode(-images())
-    build().fit(255 * images(), epochs=1)
+        build(loss="bce").encode(-bars())
+    build().fit(255 * bars(), epochs=1)
     with pytest.raises(InputError, match="NaN or infinite"):
-        build().fit(images() / torch.zeros(1))
+        build().fit(bars() / torch.zeros(1))
     with pytest.raises(InputError, match=r"data must have shape \[N, 1, 8, 8\], got \[2, 1, 7, 8\]"):
         build().fit(torch.rand(4, 1, 7, 8))
     for z in (torch.zeros(2, 4), torch.zeros(3), torch.zeros(0, 3)):
@@ -255,7 +231,7 @@ def test_wrong_data_are_named():
 
 
 def test_networks_that_do_not_fit_each_other_are_named():
-    x = images()
+    x = bars()
     with pytest.raises(InputError, match=r"encoder must put out codes of shape \[2, 3\], got \[2, 4\]"):
         AutoEncoder(DenseEncoder(SHAPE, 4), DenseDecoder(3, SHAPE), latent=3).fit(x)
     with pytest.raises(InputError, match=r"decoder must put out data of shape \[2, 1, 8, 8\], got \[2, 64\]"):
@@ -266,11 +242,11 @@ def test_networks_that_do_not_fit_each_other_are_named():
 
 def test_a_last_batch_of_one_is_too_small_for_batch_norm():
     with pytest.raises(InputError, match="too small for batch norm"):
-        AutoEncoder(**own_networks(), latent=3).fit(images(9), batch_size=4, epochs=1)
+        AutoEncoder(**own_networks(), latent=3).fit(bars(9), batch_size=4, epochs=1)
 
 
 def test_own_training_loop():
-    x, model = images(), build()
+    x, model = bars(), build()
     optimiser = torch.optim.Adam(model.parameter_groups(), lr=1e-2)
     before = float(model.loss(x).detach())
     for _ in range(20):

@@ -18,6 +18,7 @@ from credo.errors import InputError, LoadError
 from credo.generative import VAE, bounds
 from credo.generative.observations import observe
 from credo.seeding import seeded
+from generative.life import check_resumed_run, equal
 
 CPU = torch.device("cpu")
 SIGMAS = 4.0
@@ -64,11 +65,6 @@ def normalised() -> VAE:
         return VAE(encoder, DenseDecoder(2, (1, 6, 6), (8,)), latent=2)
 
 
-def equal(a: nn.Module, b: nn.Module) -> bool:
-    first, second = a.state_dict(), b.state_dict()
-    return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
-
-
 @every_model
 def test_training_raises_the_bound(make):
     x, model = images(), make()
@@ -99,19 +95,7 @@ def test_saved_model_is_rebuilt_without_its_networks(make, tmp_path):
 
 @every_model
 def test_resumed_training_ends_in_the_same_weights(make, tmp_path):
-    x, options = images(), {"epochs": 4, "batch_size": 16, "seed": 3}
-    whole = make().fit(x, **options)
-
-    def stop(entry):
-        if entry["epoch"] == 2:
-            raise KeyboardInterrupt
-
-    broken = make()
-    broken.after_epoch = stop
-    with pytest.raises(KeyboardInterrupt):
-        broken.fit(x, checkpoint=tmp_path / "run", **options)
-    resumed = make().fit(x, checkpoint=tmp_path / "run", resume=True, **options)
-    assert equal(whole, resumed)
+    check_resumed_run(make, images(), tmp_path / "run")
 
 
 @pytest.mark.parametrize("make", [*MODELS.values(), normalised], ids=[*MODELS, "normalised"])

@@ -20,16 +20,10 @@ from credo.architectures import ResidualDecoder, ResidualEncoder
 from credo.errors import InputError, LoadError
 from credo.generative import VQVAE
 from credo.seeding import seeded
+from generative.life import bars, check_resumed_run, equal
 
 CPU = torch.device("cpu")
 SHAPE = (1, 8, 8)
-
-
-def images(n: int = 40, seed: int = 0) -> Tensor:
-    """Grey images ``[n, 1, 8, 8]`` of a bright bar somewhere."""
-    with seeded(seed, CPU):
-        place = torch.randint(8, (n,))
-        return 0.1 + 0.8 * F.one_hot(place, 8).float()[:, None, :, None].expand(-1, 1, 8, 8)
 
 
 def build(encoder: Any = "residual", seed: int = 0, **options: Any) -> VQVAE:
@@ -49,11 +43,6 @@ MODELS = {
 }
 every_model = pytest.mark.parametrize("make", MODELS.values(), ids=MODELS)
 both_updates = pytest.mark.parametrize("update", ["ema", "loss"])
-
-
-def equal(a: nn.Module, b: nn.Module) -> bool:
-    first, second = a.state_dict(), b.state_dict()
-    return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
 
 
 def gradients(module: nn.Module) -> list[Tensor]:
@@ -83,7 +72,7 @@ def test_gradient_of_the_decoders_input_passes_straight_through(update, commitme
         encoder, decoder = Watched(ResidualEncoder(SHAPE, 3, (4, 8))), Watched(ResidualDecoder(3, SHAPE, (8, 4)))
         model = VQVAE(encoder, decoder, latent=3, codes=8, likelihood=credo.Gaussian(0.2), update=update)
     model.commitment = commitment
-    x = images(5)
+    x = bars(5)
     with torch.no_grad():
         codes = model.codebook.nearest(encoder(x))
         vectors = model.codebook.look_up(codes)
@@ -97,7 +86,7 @@ def test_gradient_of_the_decoders_input_passes_straight_through(update, commitme
 
 
 def test_loss_is_that_of_the_paper():
-    x = images(5)
+    x = bars(5)
     for update, codebook_loss in (("ema", 0.0), ("loss", 1.0)):
         model = build(update=update, commitment=0.5).eval()
         z = model.encoder(x)
@@ -111,7 +100,7 @@ def test_loss_is_that_of_the_paper():
 
 def test_codebook_loss_moves_the_codebook_alone():
     """Both rules give the networks the same gradients; the codes' are those of the codebook loss by itself."""
-    x, averaged, trained = images(5), build(), build(update="loss")
+    x, averaged, trained = bars(5), build(), build(update="loss")
     with torch.no_grad():
         trained.codebook.vectors.copy_(averaged.codebook.vectors)
     z = trained.encoder(x).detach()
@@ -132,15 +121,15 @@ def test_codebook_loss_moves_the_codebook_alone():
 def test_codes_that_the_first_batch_does_not_need_begin_at_its_vectors(update):
     with seeded(0, CPU):
         model = build(update=update, codes=64)
-        model.loss(images(40))
+        model.loss(bars(40))
         with torch.no_grad():
-            rows = model.encoder(images(40)).movedim(1, -1).reshape(-1, 3)
+            rows = model.encoder(bars(40)).movedim(1, -1).reshape(-1, 3)
     at_a_row = (model.codebook.vectors[:, None] == rows).all(-1).any(1)
     assert int(at_a_row.sum()) >= 56
 
 
 def test_codebook_follows_training_alone():
-    x, model = images(), build()
+    x, model = bars(), build()
     before = copy.deepcopy(model.codebook.state_dict())
     model.eval().loss(x)
     model.train()
@@ -153,9 +142,9 @@ def test_codebook_follows_training_alone():
 
 @every_model
 def test_training_raises_the_bound(make):
-    x, model = images(), make()
+    x, model = bars(), make()
     before = float(model.elbo(x, seed=0).mean())
-    model.fit(x, epochs=15, batch_size=10, lr=1e-2, validation=images(seed=1), seed=0)
+    model.fit(x, epochs=15, batch_size=10, lr=1e-2, validation=bars(seed=1), seed=0)
     assert float(model.elbo(x, seed=0).mean()) > before
     first, last = model.history[0], model.history[-1]
     places = math.prod(model.encode(x).shape[1:])
@@ -169,7 +158,7 @@ def test_training_raises_the_bound(make):
 
 @every_model
 def test_codes_and_what_is_decoded_from_them(make):
-    x, model = images(), make().fit(images(), epochs=2, seed=0)
+    x, model = bars(), make().fit(bars(), epochs=2, seed=0)
     codes = model.encode(x)
     assert codes.dtype == torch.int64
     assert codes.shape == (
@@ -186,7 +175,7 @@ def test_codes_and_what_is_decoded_from_them(make):
 
 
 def test_prior_is_what_the_counts_say():
-    x, model = images(), build().fit(images(), epochs=5, lr=1e-2, seed=0)
+    x, model = bars(), build().fit(bars(), epochs=5, lr=1e-2, seed=0)
     codes = model.encode(x)
     for i, j, k in itertools.product(range(2), range(2), range(8)):
         share = (int((codes[:, i, j] == k).sum()) + 1) / (40 + 8)
@@ -201,7 +190,7 @@ def test_prior_is_what_the_counts_say():
 
 def test_samples_follow_the_prior():
     """The share of every code at a place is within four standard errors of its probability."""
-    model, n = build().fit(images(), epochs=5, lr=1e-2, seed=0), 2000
+    model, n = build().fit(bars(), epochs=5, lr=1e-2, seed=0), 2000
     drawn = []
     model.decode = lambda codes: drawn.append(codes) or codes
     model.sample(n, seed=0)
@@ -212,7 +201,7 @@ def test_samples_follow_the_prior():
 
 @every_model
 def test_saved_model_is_rebuilt_without_its_networks(make, tmp_path):
-    x, model = images(), make().fit(images(), epochs=2, seed=0)
+    x, model = bars(), make().fit(bars(), epochs=2, seed=0)
     model.save(tmp_path / "run")
     loaded = credo.load(tmp_path / "run")
     assert (loaded.history, loaded.n_data, loaded.config()) == (model.history, 40, model.config())
@@ -228,21 +217,7 @@ def test_saved_model_is_rebuilt_without_its_networks(make, tmp_path):
 @every_model
 def test_resumed_training_ends_in_the_same_weights(make, tmp_path):
     """Averages, idle counts, the codes in use and the prior are part of the state."""
-    x, options = images(), {"epochs": 4, "batch_size": 16, "lr": 1e-2, "seed": 3}
-    whole = make().fit(x, **options)
-
-    def stop(entry):
-        if entry["epoch"] == 3:
-            raise KeyboardInterrupt
-
-    broken = make()
-    broken.after_epoch = stop
-    with pytest.raises(KeyboardInterrupt):
-        broken.fit(x, checkpoint=tmp_path / "run", **options)
-    resumed = make().fit(x, checkpoint=tmp_path / "run", resume=True, **options)
-    assert equal(whole, resumed)
-    strip = [{k: v for k, v in entry.items() if k != "seconds"} for entry in whole.history]
-    assert strip == [{k: v for k, v in entry.items() if k != "seconds"} for entry in resumed.history]
+    check_resumed_run(make, bars(), tmp_path / "run", lr=1e-2)
 
 
 def test_networks_of_ones_own_for_sequences(tmp_path):
@@ -265,7 +240,7 @@ def test_networks_of_ones_own_for_sequences(tmp_path):
 
 @every_model
 def test_looking_at_a_model_changes_nothing(make):
-    x, model = images(), make().fit(images(), epochs=1, seed=0)
+    x, model = bars(), make().fit(bars(), epochs=1, seed=0)
     model.train()
     before, random = copy.deepcopy(model.state_dict()), torch.get_rng_state()
     model.encode(x), model.reconstruct(x), model.sample(3, seed=0), model.perplexity(x)
@@ -276,7 +251,7 @@ def test_looking_at_a_model_changes_nothing(make):
 
 
 def test_a_fit_that_is_refused_leaves_the_prior():
-    model = build().fit(images(), epochs=1, seed=0)
+    model = build().fit(bars(), epochs=1, seed=0)
     prior = model.prior.clone()
     with pytest.raises(InputError, match="images must have shape"):
         model.fit(torch.rand(5, 1, 12, 12))
@@ -286,7 +261,7 @@ def test_a_fit_that_is_refused_leaves_the_prior():
 def test_early_stopping_returns_to_the_best_bound():
     with seeded(0, CPU):
         noise = torch.rand(12, *SHAPE)
-    held_out = images(seed=1)
+    held_out = bars(seed=1)
     model = build().fit(noise, epochs=60, lr=3e-2, validation=held_out, patience=3, seed=0)
     bounds = [entry["validation_elbo"] for entry in model.history]
     assert len(bounds) < 60
@@ -296,24 +271,22 @@ def test_early_stopping_returns_to_the_best_bound():
 
 def test_grids_show_data_beside_their_reconstructions(tmp_path):
     model = build()
-    model.fit(images(), epochs=2, seed=0, grids=tmp_path)
+    model.fit(bars(), epochs=2, seed=0, grids=tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["epoch-0001.png", "epoch-0002.png"]
-    assert torch.equal(model.pictures(images())[0::2], images()[:32])
+    assert torch.equal(model.pictures(bars())[0::2], bars()[:32])
 
 
 def test_float64_and_half_precision():
-    model = build().double().fit(images().double(), epochs=1, seed=0)
-    assert model.elbo(images().double()).dtype == model.sample(2).dtype == model.prior.dtype == torch.float64
-    mixed = build().fit(images(), epochs=2, seed=0, precision="bf16-mixed")
+    model = build().double().fit(bars().double(), epochs=1, seed=0)
+    assert model.elbo(bars().double()).dtype == model.sample(2).dtype == model.prior.dtype == torch.float64
+    mixed = build().fit(bars(), epochs=2, seed=0, precision="bf16-mixed")
     assert math.isfinite(mixed.history[-1]["elbo"])
     assert mixed.codebook.vectors.dtype == torch.float32
 
 
 @pytest.mark.slow
 def test_compiled_training_is_that_of_eager():
-    eager, compiled = (
-        build().fit(images(64), epochs=4, batch_size=16, seed=0, **how) for how in ({}, {"compile": True})
-    )
+    eager, compiled = (build().fit(bars(64), epochs=4, batch_size=16, seed=0, **how) for how in ({}, {"compile": True}))
     assert compiled.history[-1]["nll"] == pytest.approx(eager.history[-1]["nll"], rel=1e-3)
 
 
@@ -321,7 +294,7 @@ def test_compiled_training_is_that_of_eager():
 @both_updates
 def test_two_processes_learn_the_codebook_of_one(update):
     """On the same global batches, of which each process sees half; sums in another order differ by rounding."""
-    x = images(40)
+    x = bars(40)
     alone, together = (
         build(update=update, revive_after=None).fit(x, epochs=3, batch_size=8, seed=0, **how)
         for how in ({}, {"devices": 2, "strategy": "ddp_spawn"})
@@ -375,13 +348,13 @@ def test_wrong_data_are_named():
     with pytest.raises(
         InputError, match=r"Bernoulli likelihood needs data between 0 and 1, got values from .* to 229.5"
     ):
-        build(likelihood=credo.Bernoulli()).fit(255 * images())
+        build(likelihood=credo.Bernoulli()).fit(255 * bars())
     with pytest.raises(InputError, match="NaN or infinite"):
-        build().encode(images() / torch.zeros(1))
+        build().encode(bars() / torch.zeros(1))
     with pytest.raises(InputError, match="there is no prior over codes to sample from yet"):
         build().sample(3)
     with pytest.raises(InputError, match="n must be a whole number of 1 or more"):
-        build().fit(images(), epochs=1).sample(0)
+        build().fit(bars(), epochs=1).sample(0)
 
 
 @pytest.mark.parametrize(
@@ -397,17 +370,17 @@ def test_wrong_data_are_named():
 )
 def test_wrong_codes_are_named(codes, message):
     with pytest.raises(InputError, match=message):
-        build().fit(images(2), epochs=1).decode(codes)
+        build().fit(bars(2), epochs=1).decode(codes)
 
 
 def test_networks_that_do_not_fit_each_other_are_named():
     decoder = ResidualDecoder(3, SHAPE)
     with pytest.raises(InputError, match=r"encoder must put out a vector of size 3, or a grid of them, shape \[1, 3, "):
-        VQVAE(ResidualEncoder(SHAPE, 4), decoder, latent=3, codes=8).fit(images())
+        VQVAE(ResidualEncoder(SHAPE, 4), decoder, latent=3, codes=8).fit(bars())
     with pytest.raises(InputError, match="the decoder's output does not fit data of shape"):
-        VQVAE(ResidualEncoder(SHAPE, 3), ResidualDecoder(3, (3, 8, 8)), latent=3, codes=8).fit(images())
+        VQVAE(ResidualEncoder(SHAPE, 3), ResidualDecoder(3, (3, 8, 8)), latent=3, codes=8).fit(bars())
     with pytest.raises(InputError, match="the decoder cannot be called on a batch of shape"):
-        VQVAE(ResidualEncoder(SHAPE, 3), nn.Conv2d(4, 1, 1), latent=3, codes=8).fit(images())
+        VQVAE(ResidualEncoder(SHAPE, 3), nn.Conv2d(4, 1, 1), latent=3, codes=8).fit(bars())
 
 
 def test_images_of_another_size_have_another_grid():
@@ -416,4 +389,4 @@ def test_images_of_another_size_have_another_grid():
     with pytest.raises(
         InputError, match=r"validation: all data must have the same grid of codes, \[2, 2\], got \[3, 2"
     ):
-        model.fit(images(), validation=torch.rand(4, 1, 12, 8))
+        model.fit(bars(), validation=torch.rand(4, 1, 12, 8))
