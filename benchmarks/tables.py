@@ -109,6 +109,17 @@ def vae_mnist() -> str:
     return "\n".join([*lines, "", f"{source} {found[0]['hardware']}, {found[0]['date']}."])
 
 
+def peers() -> str:
+    """Train step, prediction and KL of other libraries."""
+    found = result("peers_cpu")
+    lines = ["| | train step | predict, 100 draws | KL at its start / true KL |", "|---|---|---|---|"]
+    for row in found["rows"]:
+        name = row["name"] if row["name"].startswith("credo") else f"{row['name']} ({row['version']})"
+        kl = "one draw" if row["kl_ratio"] is None else f"{row['kl_ratio']:.3g}"
+        lines.append(f"| {name} | {row['train_step']:.2f}× | {row['predict']:.2f}× | {kl} |")
+    return "\n".join([*lines, "", f"{found['hardware']}, {found['date']}."])
+
+
 def reproductions(*names: str) -> str:
     """The tables of ``credo reproduce`` one below the other."""
     lines = ["| | quantity | published | ours |", "|---|---|---|---|"]
@@ -131,6 +142,7 @@ def generative() -> str:
 TABLES: dict[str, Callable[[], str]] = {
     "classical": classical,
     "generative": generative,
+    "peers": peers,
     "step_and_predict": step_and_predict,
     "uci": uci,
     "uci_short": uci_short,

@@ -14,6 +14,7 @@ from sklearn.datasets import load_diabetes
 from sklearn.linear_model import ARDRegression, BayesianRidge
 from torch.distributions import MultivariateNormal
 
+from credo.errors import InputError
 from credo.linear import BayesianLinearRegression, GaussianBasis, Polynomial
 from credo.linear._precisions import GammaPrecision, GivenPrecision
 from credo.linear._spectrum import Spectrum
@@ -153,6 +154,13 @@ def test_more_rows_are_learned_from_as_if_all_had_come_at_once():
         np.testing.assert_allclose(pieces.weight_precision_, batch.weight_precision_, rtol=1e-5)
         np.testing.assert_allclose(pieces.coef_, batch.coef_, rtol=1e-5)
         np.testing.assert_allclose(pieces.lower_bound_, batch.lower_bound_, rtol=1e-9)
+
+
+def test_further_rows_are_not_learned_from_with_another_basis():
+    x, y = table()
+    model = BayesianLinearRegression().fit(x, y).set_params(basis=Polynomial(2))
+    with pytest.raises(InputError, match="call fit to begin anew"):
+        model.partial_fit(x, y)
 
 
 def test_variational_bound_rises_and_stays_below_the_exact_evidence():

@@ -293,6 +293,12 @@ def test_partial_fit_keeps_running_means():
     assert model.inertia_ == pytest.approx(4.0 + 0.0 + 9.0)
 
 
+def test_partial_fit_refuses_another_number_of_clusters():
+    model = KMeans(2).fit([[0.0], [2.0], [10.0]]).set_params(n_clusters=3)
+    with pytest.raises(InputError, match="n_clusters is 3, but 2 centres have been learned"):
+        model.partial_fit([[1.0]])
+
+
 def test_partial_fit_leaves_centres_without_rows_where_they_are():
     model = KMeans(2, init=[[0.0], [10.0]]).fit([[0.0], [2.0], [10.0]])
     model.partial_fit([[1.0]])

@@ -134,6 +134,7 @@ class BayesianLinearRegression(RegressorMixin, ClassicalEstimator):  # type: ign
             self._check()
             rows = self._training_rows(X, y, targets=_real)
             self.basis_ = as_basis(self.basis).placed(rows)
+            self._basis_of_moments = self.basis
             self._record(self._learn(Moments.of(rows, self.basis_)))
         return self
 
@@ -145,6 +146,11 @@ class BayesianLinearRegression(RegressorMixin, ClassicalEstimator):  # type: ign
         """
         if not hasattr(self, "moments_"):
             return self.fit(X, y)
+        if repr(self.basis) != repr(self._basis_of_moments):
+            raise InputError(
+                f"basis is {self.basis!r}, but earlier rows were learned from with {self._basis_of_moments!r}: call fit to "
+                "begin anew"
+            )
         with as_before_on_failure(self):
             self._check()
             rows = self._training_rows(X, y, targets=_real, reset=False)

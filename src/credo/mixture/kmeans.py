@@ -103,6 +103,11 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Cl
         """
         if not hasattr(self, "cluster_centers_"):
             return self.fit(X)
+        if self.n_clusters != len(self.cluster_centers_):
+            raise InputError(
+                f"n_clusters is {self.n_clusters}, but {len(self.cluster_centers_)} centres have been learned: call fit to "
+                "begin anew"
+            )
         with as_before_on_failure(self):
             rows = self._training_rows(X, reset=False)
             centers, counts = self._tensor(self.cluster_centers_), self._tensor(self.counts_)
