@@ -148,8 +148,8 @@ class BayesianLinearRegression(RegressorMixin, ClassicalEstimator):  # type: ign
             return self.fit(X, y)
         if repr(self.basis) != repr(self._basis_of_moments):
             raise InputError(
-                f"basis is {self.basis!r}, but earlier rows were learned from with {self._basis_of_moments!r}: call fit to "
-                "begin anew"
+                f"basis is {self.basis!r}, but earlier rows were learned from with {self._basis_of_moments!r}: "
+                "call fit to begin anew"
             )
         with as_before_on_failure(self):
             self._check()

@@ -105,8 +105,8 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Cl
             return self.fit(X)
         if self.n_clusters != len(self.cluster_centers_):
             raise InputError(
-                f"n_clusters is {self.n_clusters}, but {len(self.cluster_centers_)} centres have been learned: call fit to "
-                "begin anew"
+                f"n_clusters is {self.n_clusters}, but {len(self.cluster_centers_)} centres have been learned: "
+                "call fit to begin anew"
             )
         with as_before_on_failure(self):
             rows = self._training_rows(X, reset=False)
