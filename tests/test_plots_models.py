@@ -10,6 +10,7 @@ from torch import nn
 import credo
 from credo import plots
 from credo.errors import InputError, UnsupportedError
+from credo.generative import GAN, VAE
 
 X = torch.linspace(-1, 1, 20)[:, None]
 FIT = {"epochs": 3, "batch_size": 10, "seed": 0, "progress": False}
@@ -47,6 +48,19 @@ def test_curves_are_the_history_per_datum(bayesian):
     np.testing.assert_allclose(drawn["complexity (KL)"].get_ydata(), column["kl"] / 20)
     np.testing.assert_allclose(drawn["−ELBO"].get_ydata(), column["nll"] + column["kl"] / 20)
     assert drawn["NLL, validation"].get_linestyle() == "--"
+
+
+def test_models_of_data_have_curves_of_their_own():
+    x = X.tanh().abs().repeat(1, 3)
+    vae = VAE(torch.nn.Linear(3, 4), torch.nn.Linear(2, 3), latent=2).fit(x, validation=x, **FIT)
+    drawn = lines(plots.training_curves(vae.history))
+    assert list(drawn) == ["NLL", "complexity (KL)", "−ELBO", "−ELBO, validation"]
+    np.testing.assert_allclose(drawn["−ELBO, validation"].get_ydata(), [-e["validation_elbo"] for e in vae.history])
+    np.testing.assert_allclose(drawn["complexity (KL)"].get_ydata(), [e["kl"] for e in vae.history], rtol=1e-6)
+    gan = GAN(torch.nn.Linear(2, 3), torch.nn.Linear(3, 1), latent=2).fit(x, **FIT)
+    drawn = lines(plots.training_curves(gan.history))
+    assert list(drawn) == ["discriminator", "generator", "diversity"]
+    np.testing.assert_allclose(drawn["generator"].get_ydata(), [e["generator"] for e in gan.history])
 
 
 def test_every_method_has_curves():
@@ -146,7 +160,8 @@ def test_wrong_arguments_are_named_and_leave_no_figure(bayesian):
     for call, sentence in (
         (lambda: plots.training_curves([]), "fit the model first"),
         (lambda: plots.training_curves(bayesian), "history must be that of a model.*got BayesByBackprop"),
-        (lambda: plots.training_curves([{"loss": 1.0}]), "'epoch' and 'nll'"),
+        (lambda: plots.training_curves([{"loss": 1.0}]), "that have an 'epoch'"),
+        (lambda: plots.training_curves([{"epoch": 1, "seconds": 1.0}]), "no terms of a loss"),
         (lambda: plots.training_curves([{"epoch": 1, "nll": float("nan")}]), "no finite 'nll'"),
         (lambda: plots.weight_histogram(bayesian, samples=-1), "samples must be 0 or more, got -1"),
         (lambda: plots.weight_histogram(bayesian, bins=0), "bins must be 1 or more, got 0"),

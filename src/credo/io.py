@@ -49,7 +49,7 @@ def load(
     likelihood: Likelihood | None = None,
     forward: Any = None,
 ) -> Any:
-    """The model saved at ``path``: a :class:`credo.Method`, or a :class:`credo.Regressor` or ``Classifier``.
+    """The model saved at ``path``: a method, a generative model, or a :class:`credo.Regressor` or ``Classifier``.
 
     Args:
         path: the folder.
@@ -218,15 +218,33 @@ def _rebuild_networks(network: object, given: Mapping[str, Any], tensors: Mappin
     if not isinstance(parts, dict):
         return given or _rebuild_network("net", network, tensors, folder)
     missing = {str(name): part for name, part in parts.items() if name not in given}
+    own = {name: part for name, part in missing.items() if not _has_recipe(part)}
+    if own:
+        asked = ", ".join(f"{name!r}: ..." for name in own)
+        raise LoadError(
+            f"{folder} holds what was learned for networks of your own, {_named(own)}; pass such to load it into: "
+            f"credo.load(path, net={{{asked}}})"
+        )
     return {**given, **{name: _rebuild_network(name, part, tensors, folder) for name, part in missing.items()}}
 
 
+def _has_recipe(network: object) -> bool:
+    return isinstance(network, dict) and isinstance(network.get("architecture"), dict)
+
+
+def _named(networks: Mapping[str, object]) -> str:
+    """Parts of a model and their classes, in words."""
+    classes = {
+        name: part.get("class", "network") if isinstance(part, dict) else "network" for name, part in networks.items()
+    }
+    return " and ".join(f"the {name} (a {shortened(str(kind))})" for name, kind in classes.items())
+
+
 def _rebuild_network(part: str, network: object, tensors: Mapping[str, Tensor], folder: Path) -> nn.Module:
-    if not isinstance(network, dict) or not isinstance(network.get("architecture"), dict):
+    if not isinstance(network, dict) or not _has_recipe(network):
         name = shortened(str(network.get("class", "network"))) if isinstance(network, dict) else "network"
-        what, given = (f"a {name}", "...") if part == "net" else (f"a {name}, the {part}", f"{{{part!r}: ...}}")
         raise LoadError(
-            f"{folder} holds what was learned for {what}; pass one to load it into: credo.load(path, net={given})"
+            f"{folder} holds what was learned for a {name}; pass one to load it into: credo.load(path, net=...)"
         )
     recipe = network["architecture"]
     _check_integers(recipe, tensors, folder)

@@ -20,6 +20,11 @@ T = TypeVar("T")
 _NORMALISATIONS = (_NormBase, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm)
 
 
+def is_compiled(net: object) -> bool:
+    """Whether ``net`` came from ``torch.compile``; torch's compiler is not loaded to find out."""
+    return "torch._dynamo" in sys.modules and isinstance(net, torch._dynamo.eval_frame.OptimizedModule)
+
+
 def check_network(net: object) -> nn.Module:
     """Return ``net`` if it can carry a posterior, else say why not and what to do."""
     if not isinstance(net, nn.Module):
@@ -28,7 +33,7 @@ def check_network(net: object) -> nn.Module:
         raise InputError(
             f"net is a {type(net).__name__} already; pass the plain network, and give an ensemble its method as base="
         )
-    if "torch._dynamo" in sys.modules and isinstance(net, torch._dynamo.eval_frame.OptimizedModule):
+    if is_compiled(net):
         raise UnsupportedError(
             "net is already compiled, and noise cannot enter a compiled network: wrap the plain network, "
             "then compile the training step with fit(compile=True) or torch.compile(model)"

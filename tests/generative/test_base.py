@@ -88,7 +88,7 @@ def test_data_sets_and_loaders_are_learned_from_and_looked_at(make):
         (images()[:0], r"got \[0, 1, 4, 4\]"),
         (images() + torch.inf, "x holds NaN or infinite values in 24 rows"),
         (255 * images(), "data between 0 and 1, got values from 0 to 255"),
-        (images()[:, :, :3], r"data must have shape \[N, 1, 4, 4\], got \[2, 1, 3, 4\]"),
+        (images()[:, :, :3], r"data must have shape \[N, 1, 4, 4\], got \[N, 1, 3, 4\]"),
         (np.array(["a", "b"]), "x must hold numbers"),
         (DataLoader([{"x": i} for i in range(4)]), "a loader must yield tensors, or tuples that begin with one"),
     ],

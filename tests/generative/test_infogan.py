@@ -229,8 +229,8 @@ def test_discriminator_and_recognition_share_a_trunk():
             lambda: build().sample(4, codes=Codes(torch.zeros(3, 2).long())),
             r"categorical codes .* \[4, 2\], got \[3, 2\]",
         ),
-        (lambda: build().sample(1, codes=Codes(torch.tensor([[3, 0]]))), r"whole numbers below \(3, 2\)"),
-        (lambda: build().sample(1, codes=Codes(torch.tensor([[0.5, 0.0]]))), r"whole numbers below"),
+        (lambda: build().sample(1, codes=Codes(torch.tensor([[3, 0]]))), r"whole numbers from 0 to below \(3, 2\)"),
+        (lambda: build().sample(1, codes=Codes(torch.tensor([[0.5, 0.0]]))), r"whole numbers from 0 to below"),
         (lambda: build().sample(2, codes=4), r"codes must be Codes\(categorical=..., continuous=...\), got int"),
         (lambda: build().sample(2, codes=Codes(continuous=torch.zeros(2, 3))), r"continuous codes .* \[2, 2\]"),
         (

@@ -158,7 +158,7 @@ def test_grids_that_are_no_folder_are_said_before_training(tmp_path):
 def test_own_part_is_named_by_load_and_alone_is_enough(tmp_path):
     model = GAN(MLP(2, (4,), 3), nn.Sequential(nn.Linear(3, 1)), latent=2)
     model.save(tmp_path / "run")
-    with pytest.raises(LoadError, match=r"a Sequential, the discriminator; .* net=\{'discriminator': \.\.\.\}"):
+    with pytest.raises(LoadError, match=r"the discriminator \(a Sequential\); .* net=\{'discriminator': \.\.\.\}"):
         credo.load(tmp_path / "run")
     loaded = credo.load(tmp_path / "run", net={"discriminator": nn.Sequential(nn.Linear(3, 1))})
     assert torch.equal(loaded.sample(4, seed=0), model.sample(4, seed=0))
@@ -212,3 +212,52 @@ def test_wrong_calls_get_a_sentence(call, message):
 def test_classifier_may_answer_with_an_array():
     found = mode_coverage(rows(4), lambda x: torch.tensor([0, 1, 1, 2]).numpy(), 3)
     assert found.counts.tolist() == [1, 2, 1]
+
+
+def test_compiled_networks_are_refused():
+    with pytest.raises(InputError, match="the encoder is compiled already: pass the plain network"):
+        VAE(torch.compile(nn.Linear(3, 4)), nn.Linear(2, 3), latent=2)
+
+
+def test_labels_beside_the_data_are_not_looked_at():
+    with_labels = small("vae").fit(rows(), list("abcdefghijklmnopqrstuvwx"), epochs=1, seed=0)
+    without = small("vae").fit(rows(), epochs=1, seed=0)
+    assert torch.equal(with_labels.encoder.weight, without.encoder.weight)
+
+
+def test_flat_output_for_images_is_told_how_to_take_their_shape():
+    model = VAE(nn.Sequential(nn.Flatten(), nn.Linear(16, 4)), nn.Linear(2, 16), latent=2)
+    with pytest.raises(InputError, match=r"Let it end in nn\.Unflatten\(1, \(1, 4, 4\)\)"):
+        model.fit(torch.rand(8, 1, 4, 4), epochs=1)
+
+
+def test_all_own_networks_are_asked_for_at_once(tmp_path):
+    small("vae").save(tmp_path / "run")
+    with pytest.raises(LoadError, match=r"the encoder \(a Linear\) and the decoder \(a Linear\).*'decoder': \.\.\.\}"):
+        credo.load(tmp_path / "run")
+
+
+class Pictures(TensorDataset):
+    def __getitem__(self, i: int) -> object:
+        return object()
+
+
+def test_data_set_of_what_is_no_tensor_gets_a_sentence():
+    with pytest.raises(InputError, match="the data set must yield tensors, arrays or numbers"):
+        small("vae").fit(Pictures(rows()), epochs=1)
+
+
+def test_constant_rates_let_a_finished_run_go_on(tmp_path):
+    x, options = rows(), {"batch_size": 8, "seed": 0, "schedule": "constant"}
+    whole = small("vae").fit(x, epochs=4, **options)
+    small("vae").fit(x, epochs=2, checkpoint=tmp_path / "run", **options)
+    longer = small("vae").fit(x, epochs=4, checkpoint=tmp_path / "run", resume=True, **options)
+    assert torch.equal(longer.encoder.weight, whole.encoder.weight)
+    options["schedule"] = "cosine"
+    with pytest.raises(InputError, match=r"or go on with credo\.load\(checkpoint\)"):
+        small("vae").fit(x, epochs=5, checkpoint=tmp_path / "run", resume=True, **options)
+
+
+def test_method_may_classify():
+    lenet = fit_lenet(torch.rand(12, 1, 8, 8), torch.arange(12) % 3, epochs=1)
+    assert mode_coverage(torch.rand(6, 1, 8, 8), lenet, 3).total == 6

@@ -70,3 +70,10 @@ def test_wrong_players_and_schedules_are_named(options, message):
     with pytest.raises(InputError, match=message):
         model.fit(points(), epochs=1, batch_size=8, **options)
     assert all(torch.equal(a, b) for a, b in zip(model.parameters(), before, strict=True))
+
+
+def test_learning_rates_may_be_given_by_player():
+    rates = {"generator": 1e-2, "discriminator": 1e-3}
+    last = game().fit(points(), epochs=1, batch_size=40, lr=rates, schedule="constant", seed=0).history[-1]
+    assert last["generator_lr"] == pytest.approx(1e-2)
+    assert last["discriminator_lr"] == pytest.approx(1e-3)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from credo.errors import InputError, unknown_name
 
@@ -51,3 +52,10 @@ def require_positive(**sizes: int) -> None:
     for name, size in sizes.items():
         if not isinstance(size, int) or size < 1:
             raise InputError(f"{name} must be a whole number of 1 or more, got {size!r}")
+
+
+def require_shape(x: Tensor, shape: Sequence[int], what: str = "images") -> None:
+    """Raise unless a row of ``x [N, ...]`` has that shape."""
+    if x.shape[1:] != tuple(shape):
+        expected, found = (", ".join(["N", *map(str, sizes)]) for sizes in (shape, x.shape[1:]))
+        raise InputError(f"{what} must have shape [{expected}], got [{found}]")

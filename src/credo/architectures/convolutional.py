@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from torch import Tensor, nn
 
-from credo.architectures._base import Architecture, activation_layer, require_positive
+from credo.architectures._base import Architecture, activation_layer, require_positive, require_shape
 from credo.architectures.dense import datum_shape
 from credo.errors import InputError
 
@@ -48,8 +48,7 @@ class ConvEncoder(Architecture):
 
     def forward(self, x: Tensor) -> Tensor:
         """``[B, C, H, W]`` to ``[B, out_features]``."""
-        if x.shape[1:] != self.shape:
-            raise InputError(f"images must have shape [N, {', '.join(map(str, self.shape))}], got {list(x.shape)}")
+        require_shape(x, self.shape)
         out: Tensor = self.layers(x)
         return out
 

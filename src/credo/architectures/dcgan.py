@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from torch import Tensor, nn
 
-from credo.architectures._base import Architecture, require_positive
+from credo.architectures._base import Architecture, require_positive, require_shape
 from credo.architectures.convolutional import image_shape
 from credo.errors import InputError
 
@@ -116,7 +116,7 @@ class DCGANDiscriminator(Architecture):
 
     def forward(self, x: Tensor) -> Tensor:
         """``[B, C, H, W]`` to ``[B]``."""
-        require_images(x, self.shape)
+        require_shape(x, self.shape)
         scores: Tensor = self.layers(x)
         return scores.squeeze(1)
 
@@ -149,9 +149,3 @@ def strided_shape(shape: Sequence[int]) -> tuple[int, int, int]:
             f"images to {-(-height // 4) * 4}×{-(-width // 4) * 4}"
         )
     return channels, height, width
-
-
-def require_images(x: Tensor, shape: tuple[int, int, int]) -> None:
-    """Refuse images of another shape."""
-    if x.shape[1:] != shape:
-        raise InputError(f"images must have shape [N, {', '.join(map(str, shape))}], got {list(x.shape)}")

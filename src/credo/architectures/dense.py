@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from torch import Tensor, nn
 
-from credo.architectures._base import Architecture, activation_layer, require_positive
+from credo.architectures._base import Architecture, activation_layer, require_positive, require_shape
 from credo.architectures.mlp import MLP
 from credo.errors import InputError, unknown_name
 
@@ -40,8 +40,7 @@ class DenseEncoder(Architecture):
 
     def forward(self, x: Tensor) -> Tensor:
         """``[B, *shape]`` to ``[B, out_features]``."""
-        if x.shape[1:] != self.shape:
-            raise InputError(f"data must have shape [N, {', '.join(map(str, self.shape))}], got {list(x.shape)}")
+        require_shape(x, self.shape, "data")
         out: Tensor = self.layers(x.flatten(1))
         return out
 

@@ -8,8 +8,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from credo.architectures._base import Architecture, require_positive
-from credo.architectures.dcgan import Dense, DoublingConv, HalvingConv, require_images, strided_shape
+from credo.architectures._base import Architecture, require_positive, require_shape
+from credo.architectures.dcgan import Dense, DoublingConv, HalvingConv, strided_shape
 
 _SLOPE = 0.1
 
@@ -92,6 +92,6 @@ class InfoGANDiscriminator(Architecture):
 
     def forward(self, x: Tensor) -> Tensor:
         """``[B, C, H, W]`` to ``[B, 1 + codes]``."""
-        require_images(x, self.shape)
+        require_shape(x, self.shape)
         features = self.trunk(x)
         return torch.cat([self.discriminate(features), self.recognise(features)], dim=1)

@@ -8,7 +8,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from credo.architectures._base import Architecture, require_positive
+from credo.architectures._base import Architecture, require_positive, require_shape
 from credo.architectures.convolutional import image_shape
 from credo.errors import InputError
 
@@ -66,8 +66,7 @@ class ResidualEncoder(Architecture):
 
     def forward(self, x: Tensor) -> Tensor:
         """``[B, C, H, W]`` to ``[B, out_channels, H/4, W/4]``."""
-        if x.shape[1:] != self.shape:
-            raise InputError(f"images must have shape [N, {', '.join(map(str, self.shape))}], got {list(x.shape)}")
+        require_shape(x, self.shape)
         out: Tensor = self.layers(x)
         return out
 
@@ -106,8 +105,7 @@ class ResidualDecoder(Architecture):
 
     def forward(self, z: Tensor) -> Tensor:
         """``[B, in_channels, H/4, W/4]`` to ``[B, C, H, W]``."""
-        if z.shape[1:] != self.in_shape:
-            raise InputError(f"vectors must have shape [N, {', '.join(map(str, self.in_shape))}], got {list(z.shape)}")
+        require_shape(z, self.in_shape, "vectors")
         images: Tensor = self.layers(z)
         return images
 

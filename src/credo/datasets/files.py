@@ -194,7 +194,10 @@ def arrays(file: str) -> Arrays:
 
 
 def load(name: str) -> Images | Table | Words | Mushrooms | Arrays:
-    """Any of the sets by its name: ``"mnist"``, ``"uci/yacht"``, ``"ptb"``, ``"small/old_faithful"`` and so on."""
+    """Any of the sets by its name: ``"mnist"``, ``"uci/yacht"``, ``"ptb"``, ``"small/old_faithful"`` and so on.
+
+    Images, tables and words have attributes such as ``x_train``; the small sets are the arrays of their file by name.
+    """
     loaders = _loaders()
     if name not in loaders:
         raise unknown_name("data set", name, loaders)

@@ -7,7 +7,6 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from numbers import Real
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple, Self
 
@@ -159,7 +158,7 @@ class AdversarialModel(GenerativeModel):
         with evaluating(self):
             return torch.cat([self.generator(part) for part in noise.split(_ROWS_AT_ONCE)])
 
-    def fit(self, data: Any, *, grids: str | Path | None = None, grid_every: int = 1, **options: Any) -> Self:
+    def fit(self, data: Any, labels: Any = None, **options: Any) -> Self:
         """Learn from ``data``, as every generative model does; ``lr`` is that of players without one of their own."""
         for option in ("validation", "patience", "monitor"):
             if options.get(option) is not None:
@@ -172,7 +171,7 @@ class AdversarialModel(GenerativeModel):
                 "lr would change nothing, as both players have their own: pass generator_lr and discriminator_lr to "
                 f"{type(self).__name__} instead"
             )
-        return super().fit(data, grids=grids, grid_every=grid_every, **options)
+        return super().fit(data, labels, **options)
 
     def players(self, weight_decay: float) -> dict[str, list[dict[str, Any]]]:
         """The discriminator's and the generator's parameters, with the player's learning rate where it has one."""
@@ -263,7 +262,7 @@ class AdversarialModel(GenerativeModel):
         shown = [f"{name} {entry[name]:.4g}" for name in (DISCRIMINATOR, GENERATOR) if name in entry]
         return "  ".join([*shown, f"diversity {entry['diversity']:.2f}"])
 
-    def score(self, held_out: Dataset[Any] | DataLoader[Any], seed: int) -> dict[str, float]:
+    def held_out_scores(self, held_out: Dataset[Any] | DataLoader[Any], seed: int) -> dict[str, float]:
         """Nothing: :meth:`fit` takes no held-out data."""
         raise InputError(f"{type(self).__name__} has no likelihood of held-out data")
 

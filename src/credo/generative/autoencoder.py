@@ -55,7 +55,7 @@ class AutoEncoder(DataModel):
 
     def __init__(
         self,
-        encoder: nn.Module | str,
+        encoder: nn.Module | str = "dense",
         decoder: nn.Module | None = None,
         *,
         latent: int,
@@ -158,7 +158,7 @@ class AutoEncoder(DataModel):
         shown = f"error {entry['error']:.4g}"
         return f"{shown}  held-out {entry['validation_error']:.4g}" if "validation_error" in entry else shown
 
-    def score(self, held_out: Dataset[Any] | DataLoader[Any], seed: int) -> dict[str, float]:
+    def held_out_scores(self, held_out: Dataset[Any] | DataLoader[Any], seed: int) -> dict[str, float]:
         """The error of a held-out datum."""
         return {"validation_error": float(self.error(held_out).mean())}
 

@@ -18,6 +18,7 @@ from credo.likelihoods import likelihood_from_config
 from credo.likelihoods.base import whole
 from credo.methods.network import NetworkMethod, describe_network
 from credo.model import Model
+from credo.selection import is_compiled
 from credo.training.contract import Trainable
 
 _IN_A_GRID = 64
@@ -61,11 +62,15 @@ class DataModel(Trainable):
     def check_call(self, x: Tensor) -> None:
         """Put a batch through the networks and refuse, in a sentence, shapes that do not fit each other."""
 
-    def fit(self, data: Any, *, grids: str | Path | None = None, grid_every: int = 1, **options: Any) -> Self:
-        """Learn from ``data``.
+    def fit(
+        self, data: Any, labels: Any = None, *, grids: str | Path | None = None, grid_every: int = 1, **options: Any
+    ) -> Self:
+        """Learn from ``data``. A model that has been fitted goes on from its weights; its history begins anew.
 
         Args:
-            data: ``[N, ...]`` tensors or arrays, a Dataset or a DataLoader.
+            data: ``[N, ...]`` tensors in the networks' floating-point type, arrays of numbers, a Dataset or a
+                DataLoader; ``(x, labels, sample_weight)`` to weight rows.
+            labels: not looked at.
             grids: a folder into which grids of images are drawn as training goes, ``epoch-0010.png`` and so on:
                 samples, or data beside their reconstructions.
             grid_every: epochs between two grids.
@@ -212,10 +217,14 @@ class GenerativeModel(DataModel):
 
 
 def refuse_methods(**parts: object) -> None:
-    """Refuse a method, such as MCDropout, in the place of a network."""
+    """Refuse a method, such as MCDropout, or a compiled network, in the place of a plain one."""
     for name, part in parts.items():
         if isinstance(part, Model):
             raise InputError(f"the {name} must be a network, not a {type(part).__name__} around one")
+        if is_compiled(part):
+            raise InputError(
+                f"the {name} is compiled already: pass the plain network, and compile with fit(compile=True)"
+            )
 
 
 def network_of(part: nn.Module) -> nn.Module:

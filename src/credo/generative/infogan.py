@@ -193,7 +193,10 @@ class InfoGAN(AdversarialModel):
             index = _rows(codes.categorical, "categorical", len(z), len(self.categorical)).to(z.device)
             limits = torch.tensor(self.categorical, device=z.device)
             if index.is_floating_point() or bool(((index < 0) | (index >= limits)).any()):
-                raise InputError(f"categorical codes must be whole numbers below {self.categorical}, got {index}")
+                raise InputError(
+                    f"categorical codes must be whole numbers from 0 to below {self.categorical}, got numbers from "
+                    f"{float(index.min()):g} to {float(index.max()):g}"
+                )
             one_hots = [F.one_hot(i.long(), k).to(z) for i, k in zip(index.unbind(1), self.categorical, strict=True)]
         if codes.continuous is not None:
             continuous = _rows(codes.continuous, "continuous", len(z), self.continuous).to(z)

@@ -35,7 +35,10 @@ def check_output(output: Tensor, x: Tensor, likelihood: Likelihood) -> None:
     try:
         likelihood.check(output, observe(x, likelihood))
     except InputError as error:
-        raise InputError(f"the decoder's output does not fit data of shape {list(x.shape)}: {error}") from error
+        remedy = ""
+        if isinstance(output, Tensor) and output.shape != x.shape and output.numel() == x.numel():
+            remedy = f" Let it end in nn.Unflatten(1, {tuple(x.shape[1:])})."
+        raise InputError(f"the decoder's output does not fit data of shape {list(x.shape)}: {error}{remedy}") from error
 
 
 def check_logits(name: str, network: nn.Module | None, why: str) -> None:

@@ -81,7 +81,7 @@ class VQVAE(GenerativeModel):
 
     def __init__(
         self,
-        encoder: nn.Module | str,
+        encoder: nn.Module | str = "residual",
         decoder: nn.Module | None = None,
         *,
         latent: int = 64,
@@ -156,9 +156,9 @@ class VQVAE(GenerativeModel):
         """The same as ``model(x)``, by its name, for your own training loop."""
         return self.forward(x, sample_weight=sample_weight)
 
-    def fit(self, data: Any, **options: Any) -> Self:
+    def fit(self, data: Any, labels: Any = None, **options: Any) -> Self:
         """Learn from ``data``, and then the prior over codes; options as for every generative model."""
-        super().fit(data, **options)
+        super().fit(data, labels, **options)
         order = data_.EpochOrder(data) if isinstance(data, DataLoader) else None
         try:
             return self.fit_prior(data)
@@ -302,7 +302,7 @@ class VQVAE(GenerativeModel):
         shown = f"NLL {entry['nll']:.4g}  commitment {entry['commitment']:.3g}  perplexity {entry['perplexity']:.1f}"
         return f"{shown}  held-out ELBO {entry['validation_elbo']:.5g}" if "validation_elbo" in entry else shown
 
-    def score(self, held_out: Dataset[Any] | DataLoader[Any], seed: int) -> dict[str, float]:
+    def held_out_scores(self, held_out: Dataset[Any] | DataLoader[Any], seed: int) -> dict[str, float]:
         """The bound per held-out datum."""
         return {"validation_elbo": float(self.elbo(held_out, seed=seed).mean())}
 

@@ -67,7 +67,8 @@ class WGAN(AdversarialModel):
         if penalty == "gradient" and is_network and any(isinstance(m, _BATCH_NORMS) for m in discriminator.modules()):
             raise InputError(
                 "the discriminator must hold no batch norm for penalty='gradient', which is on the gradient of one "
-                "datum alone: leave it out or use nn.LayerNorm, or choose penalty='clip'"
+                "datum alone: leave it out, as DCGANDiscriminator(shape, batch_norm=False) does, use nn.LayerNorm, or "
+                "choose penalty='clip'"
             )
         if penalty == "clip" and options.get("spectral_normalisation"):
             raise InputError(

@@ -231,7 +231,7 @@ class NetworkMethod(Trainable, Method):
         shown = f"NLL {entry['nll']:.4g}  KL {entry['kl']:.4g}  ELBO {entry['elbo']:.5g}"
         return f"{shown}  held-out ELBO {entry['validation_elbo']:.4g}" if "validation_elbo" in entry else shown
 
-    def score(self, held_out: Dataset[Any] | DataLoader[Any], seed: int) -> dict[str, float]:
+    def held_out_scores(self, held_out: Dataset[Any] | DataLoader[Any], seed: int) -> dict[str, float]:
         """Mean log predictive density and ELBO per held-out datum."""
         assert self.n_data is not None
         return evaluation.score(self, held_out, _VALIDATION_SAMPLES, seed, self.n_data)

@@ -31,7 +31,8 @@ def image_grid(
     """A figure with all images in rows, as papers show samples.
 
     Args:
-        images: ``[N, H, W]``, ``[N, 1, H, W]`` or ``[N, 3, H, W]``; rows of numbers ``[N, D]`` with D a square as well.
+        images: ``[N, H, W]``, ``[N, 1, H, W]`` or ``[N, 3, H, W]``; rows of numbers ``[N, D]`` with D a square; or
+            ``[rows, columns, C, H, W]``, as ``interpolate`` gives them.
         columns: how many in a row; by default about as many as rows.
         value_range: the values of black and white; by default 0 and 1, −1 and 1 where there are clearly negative ones,
             0 and 255 for whole numbers.
@@ -40,6 +41,9 @@ def image_grid(
     from matplotlib.figure import Figure
 
     given = torch.as_tensor(images).detach().cpu()
+    if given.ndim == 5:
+        columns = given.shape[1] if columns is None else columns
+        given = given.flatten(0, 1)
     tiles = as_images(given.float())
     if not bool(tiles.isfinite().all()):
         raise InputError("images hold NaN or infinite values, which have no shade")

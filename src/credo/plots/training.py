@@ -10,7 +10,7 @@ import numpy as np
 
 from credo.errors import InputError
 from credo.plots._tools import axes_or_new, legend_on_top
-from credo.plots.style import OKABE_ITO
+from credo.plots.style import CYCLE, OKABE_ITO
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -21,7 +21,9 @@ _STYLES = {
     "NLL, validation": (OKABE_ITO["blue"], "--"),
     "complexity (KL)": (OKABE_ITO["orange"], "-."),
     "−ELBO": (OKABE_ITO["black"], ":"),
+    "−ELBO, validation": (OKABE_ITO["black"], "--"),
 }
+_NOT_DRAWN = ("epoch", "seconds", "member")
 _DECADE = 10.0
 
 
@@ -32,8 +34,10 @@ def training_curves(history: Sequence[Mapping[str, float]], ax: Axes | None = No
 
     NLL is the negative log likelihood of the training data under drawn weights; dashed, that of the validation data
     under the whole posterior predictive. The complexity is the KL from the prior, or −log p(w) for a point estimate;
-    where there is none, as in maximum likelihood, only the NLL is drawn. Members of an ensemble have a line each. The
-    axis is logarithmic where values range over more than a decade.
+    where there is none, as in maximum likelihood, only the NLL is drawn. Members of an ensemble have a line each. Of a
+    model of data, such as a VAE, the dashed line is the bound of the validation data. Of a model without a likelihood,
+    such as a GAN, all terms of the history are drawn as they are. The axis is logarithmic where values range over more
+    than a decade.
 
     Args:
         history: ``model.history``, one entry an epoch.
@@ -45,7 +49,7 @@ def training_curves(history: Sequence[Mapping[str, float]], ax: Axes | None = No
     ax = axes_or_new(ax)
     for i, (epochs, curves) in enumerate(runs):
         for name, values in curves.items():
-            colour, dashes = _STYLES[name]
+            colour, dashes = _STYLES.get(name) or (CYCLE[list(curves).index(name) % len(CYCLE)], "-")
             ax.plot(
                 epochs,
                 values,
@@ -56,7 +60,7 @@ def training_curves(history: Sequence[Mapping[str, float]], ax: Axes | None = No
                 label=None if i else name,
             )
     _set_scale(ax, np.concatenate([values for _, curves in runs for values in curves.values()]))
-    ax.set(xlabel="epoch", ylabel="nats per datum")
+    ax.set(xlabel="epoch", ylabel="nats per datum" if "nll" in history[0] else "")
     ax.xaxis.set_major_locator(MaxNLocator(steps=[1, 2, 5, 10], integer=True))
     legend_on_top(ax)
     return ax
@@ -66,8 +70,7 @@ def _runs(history: Sequence[Mapping[str, float]]) -> list[list[Mapping[str, floa
     """The entries of every member of an ensemble; of any other model, one list with all."""
     if not isinstance(history, Sequence) or not all(_is_entry(entry) for entry in history):
         raise InputError(
-            "history must be that of a model, a list of mappings with at least 'epoch' and 'nll', got "
-            f"{type(history).__name__}"
+            f"history must be that of a model, a list of mappings that have an 'epoch', got {type(history).__name__}"
         )
     if not history:
         raise InputError("history holds no epochs; fit the model first")
@@ -75,25 +78,36 @@ def _runs(history: Sequence[Mapping[str, float]]) -> list[list[Mapping[str, floa
 
 
 def _is_entry(entry: object) -> bool:
-    return isinstance(entry, Mapping) and {"epoch", "nll"} <= entry.keys()
+    return isinstance(entry, Mapping) and "epoch" in entry
 
 
 def _curves(run: list[Mapping[str, float]]) -> tuple[NDArray[np.float64], dict[str, NDArray[np.float64]]]:
-    """The epochs of a run, and its curves in nats per datum."""
-    column = {
-        key: np.array([entry.get(key, np.nan) for entry in run])
-        for key in ("epoch", "nll", "kl", "elbo", "validation_log_likelihood")
-    }
-    nll, kl, elbo = column["nll"], column["kl"], column["elbo"]
+    """The epochs of a run, and its curves in nats per datum, or as they are where there is no likelihood."""
+    keys = list(dict.fromkeys(key for entry in run for key in entry))
+    if "nll" not in keys:
+        terms = [key for key in keys if key not in _NOT_DRAWN and key != "lr" and not key.endswith("_lr")]
+        if not terms:
+            raise InputError("history holds no terms of a loss, so there is nothing to draw")
+        return _column(run, "epoch"), {key.replace("_", " "): _column(run, key) for key in terms}
+    nll, kl, elbo = (_column(run, key) for key in ("nll", "kl", "elbo"))
     if not np.isfinite(nll).any():
         raise InputError("history holds no finite 'nll', so there is nothing to draw")
-    curves = {"NLL": nll, "NLL, validation": -column["validation_log_likelihood"]}
+    held_out = _column(run, "validation_log_likelihood")
+    curves = {"NLL": nll, "NLL, validation": -held_out}
+    n_data = np.nan
     if np.any(kl != 0.0):
         # ELBO = −N·NLL − KL says N, most exactly where the NLL is large.
         at = np.nanargmax(np.abs(nll))
         n_data = -(elbo[at] + kl[at]) / nll[at] if nll[at] else np.nan
         curves |= {"complexity (KL)": kl / n_data, "−ELBO": -elbo / n_data}
-    return column["epoch"], {name: values for name, values in curves.items() if np.isfinite(values).any()}
+    if np.isclose(n_data, 1.0) or not np.isfinite(held_out).any():  # the terms of a model of data are per datum
+        del curves["NLL, validation"]
+        curves["−ELBO, validation"] = -_column(run, "validation_elbo")
+    return _column(run, "epoch"), {name: values for name, values in curves.items() if np.isfinite(values).any()}
+
+
+def _column(run: list[Mapping[str, float]], key: str) -> NDArray[np.float64]:
+    return np.array([entry.get(key, np.nan) for entry in run])
 
 
 def _set_scale(ax: Axes, values: NDArray[np.float64]) -> None:

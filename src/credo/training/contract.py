@@ -72,7 +72,7 @@ class Trainable(Model):
         """What the progress bar says of an entry of the history."""
 
     @abstractmethod
-    def score(self, held_out: Dataset[Any] | DataLoader[Any], seed: int) -> dict[str, float]:
+    def held_out_scores(self, held_out: Dataset[Any] | DataLoader[Any], seed: int) -> dict[str, float]:
         """How well held-out data fare, by names that begin with ``validation_``: those of ``monitors``, at least."""
 
     def fit(self, data: Any, **options: Any) -> Self:

@@ -227,7 +227,7 @@ class _Run:
         self.model.eval()
         seed = derive(self.seed, _VALIDATION)
         assert self.validation is not None
-        scores = self.model.score(self.validation, seed)
+        scores = self.model.held_out_scores(self.validation, seed)
         _train_mode(self.model)
         return self.fabric.broadcast(scores)
 
@@ -291,10 +291,11 @@ class _Run:
             return 0
         checkpoint = checkpoints.read(folder, self.model, self.optimizers)
         state = checkpoint.state
-        if state.epochs != self.options.epochs:
+        if state.epochs != self.options.epochs and not self.players.are_constant:
             raise InputError(
                 f"the checkpoint is from a run of {state.epochs} epochs, but epochs={self.options.epochs}; "
-                "the learning-rate schedule depends on it, so use the same number"
+                "the learning-rate schedule depends on it, so use the same number, or go on with "
+                "credo.load(checkpoint).fit(...)"
             )
         if self.options.seed is not None and self.options.seed != state.seed:
             raise InputError(f"the checkpoint was made with seed {state.seed}, not {self.options.seed}")
@@ -322,8 +323,15 @@ class _Run:
         return loader
 
     def _first_batch(self) -> data_.Batch:
-        for raw in self.loader:
-            return data_.move(self.model.as_batch(raw), self.fabric.device)
+        try:
+            for raw in self.loader:
+                return data_.move(self.model.as_batch(raw), self.fabric.device)
+        except TypeError as error:
+            if "default_collate" not in str(error):
+                raise
+            raise InputError(
+                f"the data set must yield tensors, arrays or numbers, images as tensors: {error}"
+            ) from error
         raise InputError("the loader yielded no batches; give it data, or drop_last=False")
 
     def _check_data(self, batch: data_.Batch) -> None:

@@ -33,10 +33,10 @@ class Options:
     Attributes:
         epochs: passes over the data.
         batch_size: rows in a minibatch, over all processes; a DataLoader keeps its own.
-        lr: learning rate at the start.
+        lr: learning rate at the start; where a model has several players, such as a generator and a discriminator, a
+            mapping from their names may give each its own.
         optimizer: ``callable(parameter_groups, lr=…)`` giving an optimiser; Adam by default. Groups it gives learning
-            rates of their own keep their ratios. Where a model has several players, such as a generator and a
-            discriminator, a mapping from their names gives each its own.
+            rates of their own keep their ratios; or a mapping from the names of players.
         schedule: ``"cosine"`` (to 0), ``"constant"``, or ``callable(progress)`` giving a factor on the learning
             rate for progress from 0 to 1; or a mapping from the names of players.
         weight_decay: the optimiser's, for the network's weights and never for the scales of a posterior.
@@ -61,7 +61,7 @@ class Options:
 
     epochs: int = 20
     batch_size: int = 128
-    lr: float = 1e-3
+    lr: float | Mapping[str, float] = 1e-3
     optimizer: Builder | Mapping[str, Builder] | None = None
     schedule: Schedule | Mapping[str, Schedule] = "cosine"
     weight_decay: float = 0.0
@@ -88,8 +88,9 @@ class Options:
                 continue
             if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < least:
                 raise InputError(f"{name} must be a whole number, {least} or more, got {value!r}")
-        if not _is_positive(self.lr):
-            raise InputError(f"lr must be positive and finite, got {self.lr!r}")
+        for lr in _each(self.lr):
+            if not _is_positive(lr):
+                raise InputError(f"lr must be positive and finite, got {lr!r}")
         if self.weight_decay != 0 and not _is_positive(self.weight_decay):
             raise InputError(f"weight_decay must be 0 or more and finite, got {self.weight_decay!r}")
         if self.gradient_clip is not None and not _is_positive(self.gradient_clip):

@@ -18,19 +18,25 @@ if TYPE_CHECKING:
 class Players:
     """The players of ``model``, mostly one, with their optimisers by name.
 
-    ``schedule`` and ``optimizer`` among the options are for all players, or a mapping from the names of some; the
-    others have the default.
+    ``lr``, ``schedule`` and ``optimizer`` among the options are for all players, or a mapping from the names of some;
+    the others have the default.
     """
 
     def __init__(self, model: Trainable, options: Options) -> None:
         groups = model.players(options.weight_decay)
         schedules = _by_player("schedule", options.schedule, "cosine", groups)
+        rates = _by_player("lr", options.lr, Options.lr, groups)
         builders = _by_player("optimizer", options.optimizer, None, groups)
         for schedule in schedules.values():
             factor(schedule, 0.0)  # one that gives no number is said now
         self._schedules: Mapping[str, Schedule] = schedules
-        self.optimizers = {player: _build(builders[player], groups[player], options.lr) for player in groups}
+        self.optimizers = {player: _build(builders[player], groups[player], rates[player]) for player in groups}
         self._rates = {player: [group["lr"] for group in o.param_groups] for player, o in self.optimizers.items()}
+
+    @property
+    def are_constant(self) -> bool:
+        """Whether no learning rate depends on how long the training is to be."""
+        return all(schedule == "constant" for schedule in self._schedules.values())
 
     def set_rate(self, player: str, progress: float) -> None:
         """The learning rates of ``player`` when ``progress`` of the training, from 0 to 1, is done."""

@@ -77,6 +77,8 @@ def fit_lenet(x: Tensor, y: Tensor, *, epochs: int = 10, device: str | None = No
     Train it once on real images, and measure all samples with the same one: its features, and so Fréchet distances,
     are its own.
     """
+    if not isinstance(x, Tensor) or not isinstance(y, Tensor):
+        raise InputError(f"x and y must be tensors, got {type(x).__name__} and {type(y).__name__}")
     if x.ndim != 4 or x.shape[2] != x.shape[3]:
         raise InputError(f"x must be square images, [N, C, S, S], got {list(x.shape)}")
     if y.is_floating_point():

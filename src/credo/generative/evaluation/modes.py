@@ -11,6 +11,7 @@ from torch import Tensor
 
 from credo.errors import InputError
 from credo.likelihoods.base import positive, whole
+from credo.methods import Method
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,17 +42,19 @@ class Coverage:
         return int(self.counts.sum()) / self.total
 
 
-def mode_coverage(samples: Tensor, classify: Callable[[Tensor], Tensor], n: int = 10) -> Coverage:
+def mode_coverage(samples: Tensor, classify: Method | Callable[[Tensor], Tensor], n: int = 10) -> Coverage:
     """How many samples a classifier takes for each of ``n`` classes.
 
     Args:
         samples: ``[N, ...]``.
-        classify: samples to whole numbers from 0 to n − 1, ``[N]``, such as ``lambda x: lenet.predict(x).mode``.
+        classify: samples to whole numbers from 0 to n − 1, ``[N]``; or a fitted method, such as :func:`fit_lenet`
+            gives, of whose predictive the mode is taken.
         n: the number of classes.
     """
     if not len(samples):
         raise InputError("there are no samples to classify")
-    classes = torch.as_tensor(classify(samples))
+    found = classify.predict(samples).mode if isinstance(classify, Method) else classify(samples)
+    classes = torch.as_tensor(found)
     modes = whole(n, "n", least=1)
     if classes.shape != samples.shape[:1] or classes.is_floating_point():
         raise InputError(
