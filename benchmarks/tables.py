@@ -14,6 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from credo.experiments.registry import Row
+
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
 
@@ -127,10 +129,11 @@ def reproductions(*names: str) -> str:
     for name, content in found.items():
         for i, row in enumerate(content["rows"]):
             published = "" if row["published"] is None else f"{row['published']:g}"
-            error = "" if row["standard_error"] is None else f" ± {row['standard_error']:.2g}"
+            values = tuple(row["values"])
+            ours = Row(row["quantity"], values).ours if len(values) > 1 else f"{values[0]:.4g}"
             title = f"`{name}`" if i == 0 else ""
-            lines.append(f"| {title} | {row['quantity']} | {published} | {row['mean']:.4g}{error} |")
-    machines = ", ".join(sorted({content["hardware"] for content in found.values()}))
+            lines.append(f"| {title} | {row['quantity']} | {published} | {ours} |")
+    machines = max((content["hardware"] for content in found.values()), key=len)
     return "\n".join([*lines, "", f"{machines}, {max(content['date'] for content in found.values())}."])
 
 
