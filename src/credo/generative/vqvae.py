@@ -43,7 +43,8 @@ class VQVAE(GenerativeModel):
     the shape of that grid. With a prior p(k) over codes, log p(x | e_k) + log p(k) ≤ log p(x) is the bound. The prior
     is uniform during training, and then a categorical distribution for every place, from the counts of codes in the
     training data with one added to each. It knows nothing of how places hang together, so samples are much weaker than
-    reconstructions; the paper fits an autoregressive network to the codes instead, which :meth:`encode` gives.
+    reconstructions; the paper fits an autoregressive network to the codes instead, which :meth:`encode` gives. A
+    checkpoint, written before codes are counted, has no prior: call :meth:`fit_prior` on a model loaded from one.
 
     A Bernoulli likelihood reads grey values as :class:`VAE` does. Grids show data, each beside its reconstruction.
     ``history`` holds the means of ``nll`` = −log p(x | e_k), ``commitment`` = ‖z − e_k‖² and ``elbo`` over an epoch,
