@@ -506,6 +506,11 @@ def test_data_in_one_half_of_the_range_are_warned_of():
         model.fit(torch.rand(12, 2), epochs=1, batch_size=6)
 
 
+def test_data_far_from_the_start_of_an_unbounded_generator_are_warned_of():
+    with pytest.warns(UserWarning, match=r"far from what networks put out at first: rescale them, x = -1 \+ 2"):
+        small().fit(255.0 * torch.rand(12, 2), epochs=1, batch_size=6)
+
+
 def test_last_minibatch_of_one_row_is_named_where_batch_norm_cannot_take_it():
     generator = nn.Sequential(nn.Linear(3, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 2))
     model = GAN(generator, MLP(2, (8,), 1), latent=3)

@@ -27,6 +27,7 @@ from credo.seeding import seeded
 
 GENERATOR, DISCRIMINATOR = "generator", "discriminator"
 _ROWS_AT_ONCE = 1024
+_FAR = 20.0
 
 
 class Objective(NamedTuple):
@@ -205,7 +206,7 @@ class AdversarialModel(GenerativeModel):
             raise InputError(f"{type(self).__name__} does not weight rows: leave sample_weight out")
         super().check_data(batch, dataset)
         rows = dataset.x if isinstance(dataset, data_.TensorRows) else batch.x
-        self._warn_of_half_range(rows)
+        self._warn_of_range(rows)
         self._variety = Variety(rows)
 
     def check_values(self, x: Tensor) -> None:
@@ -222,19 +223,19 @@ class AdversarialModel(GenerativeModel):
                 f"{most:.4g}: {_rescaling(least, most, low, high)}"
             )
 
-    def _warn_of_half_range(self, x: Tensor) -> None:
-        found = output_range(self.generator)
-        if found is None:
-            return
-        low, high = found
+    def _warn_of_range(self, x: Tensor) -> None:
+        """Say where data lie in one half of what the generator can put out, or far from what it starts with."""
         least, most = float(x.min()), float(x.max())
-        if least >= (low + high) / 2 or most <= (low + high) / 2:
-            warnings.warn(
-                f"the data go from {least:.4g} to {most:.4g}, in one half of the generator's range from {low:g} to "
-                f"{high:g}: {_rescaling(least, most, low, high)}",
-                UserWarning,
-                stacklevel=2,
-            )
+        low, high = output_range(self.generator) or (-_FAR, _FAR)
+        if low == -_FAR:
+            is_odd, where = max(-least, most) > _FAR, "far from what networks put out at first"
+        else:
+            is_odd = least >= (low + high) / 2 or most <= (low + high) / 2
+            where = f"in one half of the generator's range from {low:g} to {high:g}"
+        if is_odd:
+            low, high = max(low, -1.0), min(high, 1.0)
+            advice = _rescaling(least, most, low, high)
+            warnings.warn(f"the data go from {least:.4g} to {most:.4g}, {where}: {advice}", UserWarning, stacklevel=2)
 
     def check_call(self, x: Tensor) -> None:
         """The generator must put out data of the right shape, and the discriminator one number a datum."""
