@@ -133,8 +133,9 @@ def reproductions(*names: str) -> str:
             ours = Row(row["quantity"], values).ours if len(values) > 1 else f"{values[0]:.4g}"
             title = f"`{name}`" if i == 0 else ""
             lines.append(f"| {title} | {row['quantity']} | {published} | {ours} |")
-    machines = max((content["hardware"] for content in found.values()), key=len)
-    return "\n".join([*lines, "", f"{machines}, {max(content['date'] for content in found.values())}."])
+    machines = "; ".join(dict.fromkeys(content["hardware"] for content in found.values()))
+    notes = [f"`{name}`: {content['note']}." for name, content in found.items() if "note" in content]
+    return "\n".join([*lines, "", f"{machines}; {max(content['date'] for content in found.values())}.", *notes])
 
 
 def generative() -> str:

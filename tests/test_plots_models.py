@@ -10,7 +10,7 @@ from torch import nn
 import credo
 from credo import plots
 from credo.errors import InputError, UnsupportedError
-from credo.generative import GAN, VAE
+from credo.generative import GAN, VAE, VQVAE
 
 X = torch.linspace(-1, 1, 20)[:, None]
 FIT = {"epochs": 3, "batch_size": 10, "seed": 0, "progress": False}
@@ -57,6 +57,14 @@ def test_models_of_data_have_curves_of_their_own():
     assert list(drawn) == ["NLL", "complexity (KL)", "−ELBO", "−ELBO, validation"]
     np.testing.assert_allclose(drawn["−ELBO, validation"].get_ydata(), [-e["validation_elbo"] for e in vae.history])
     np.testing.assert_allclose(drawn["complexity (KL)"].get_ydata(), [e["kl"] for e in vae.history], rtol=1e-6)
+    bayesian = credo.BayesByBackprop(torch.nn.Linear(2, 3), credo.Bernoulli())
+    full = VAE(torch.nn.Linear(3, 4), bayesian, latent=2).fit(x, validation=x, **FIT)
+    drawn = lines(plots.training_curves(full.history))
+    np.testing.assert_allclose(drawn["−ELBO"].get_ydata(), [-e["elbo"] for e in full.history], rtol=1e-6)
+    complexity = [e["kl"] + e["weight_kl"] for e in full.history]
+    np.testing.assert_allclose(drawn["complexity (KL)"].get_ydata(), complexity, rtol=1e-6)
+    discrete = VQVAE(torch.nn.Linear(3, 2), torch.nn.Linear(2, 3), latent=2, codes=4).fit(x, validation=x, **FIT)
+    assert list(lines(plots.training_curves(discrete.history))) == ["NLL", "−ELBO", "−ELBO, validation"]
     gan = GAN(torch.nn.Linear(2, 3), torch.nn.Linear(3, 1), latent=2).fit(x, **FIT)
     drawn = lines(plots.training_curves(gan.history))
     assert list(drawn) == ["discriminator", "generator", "diversity"]

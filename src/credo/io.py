@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime
 import importlib
+import math
 import platform
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -200,9 +201,21 @@ def _check_sizes(method: type[Model], config: dict[str, Any], tensors: Mapping[s
             wrong = shortened(repr(config.get("members")))
             raise LoadError(f"the card in {folder} says {wrong} members, but {TENSORS} holds {found}")
         config = config["member"] if isinstance(config.get("member"), dict) else {}
+    if config.get("grid") is not None:  # of the codes of a VQVAE
+        _check_grid(config, tensors, folder)
     likelihood = config.get("likelihood")
     if isinstance(likelihood, dict):
         _check_integers(likelihood.get("outputs"), tensors, folder)
+
+
+def _check_grid(config: dict[str, Any], tensors: Mapping[str, Tensor], folder: Path) -> None:
+    """A prior over codes must be as large as the tensor that fills it; the codes, no more than their vectors."""
+    sizes: list[Any] = [*config["grid"], config.get("codes")] if isinstance(config["grid"], list) else [None]
+    if not all(isinstance(size, int) for size in sizes):
+        raise LoadError(f"the card in {folder} does not describe a grid of codes")
+    _check_integers(sizes, tensors, folder)
+    if config.get("has_prior", True) and math.prod(sizes) != _count([t for n, t in tensors.items() if n == "prior"]):
+        raise LoadError(f"the card in {folder} speaks of a grid that the prior in {TENSORS} does not have")
 
 
 def _check_integers(description: Any, tensors: Mapping[str, Tensor], folder: Path) -> None:
@@ -217,10 +230,13 @@ def _rebuild_networks(network: object, given: Mapping[str, Any], tensors: Mappin
     parts = network.get("parts") if isinstance(network, dict) else None
     if not isinstance(parts, dict):
         return given or _rebuild_network("net", network, tensors, folder)
+    for name in given:
+        if name not in parts:
+            raise LoadError(str(unknown_name("part in net", name, [shortened(str(part)) for part in parts])))
     missing = {str(name): part for name, part in parts.items() if name not in given}
     own = {name: part for name, part in missing.items() if not _has_recipe(part)}
     if own:
-        asked = ", ".join(f"{name!r}: ..." for name in own)
+        asked = shortened(", ".join(f"{name!r}: ..." for name in own))
         raise LoadError(
             f"{folder} holds what was learned for networks of your own, {_named(own)}; pass such to load it into: "
             f"credo.load(path, net={{{asked}}})"
@@ -237,7 +253,7 @@ def _named(networks: Mapping[str, object]) -> str:
     classes = {
         name: part.get("class", "network") if isinstance(part, dict) else "network" for name, part in networks.items()
     }
-    return " and ".join(f"the {name} (a {shortened(str(kind))})" for name, kind in classes.items())
+    return shortened(" and ".join(f"the {name} (a {kind})" for name, kind in classes.items()))
 
 
 def _rebuild_network(part: str, network: object, tensors: Mapping[str, Tensor], folder: Path) -> nn.Module:

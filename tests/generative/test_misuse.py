@@ -261,3 +261,52 @@ def test_constant_rates_let_a_finished_run_go_on(tmp_path):
 def test_method_may_classify():
     lenet = fit_lenet(torch.rand(12, 1, 8, 8), torch.arange(12) % 3, epochs=1)
     assert mode_coverage(torch.rand(6, 1, 8, 8), lenet, 3).total == 6
+
+
+def test_weights_reach_the_count_of_codes_and_come_from_loaders_too():
+    x, weight = rows(), (torch.arange(24) == 0).float()
+    model = small("vqvae").fit((x, None, weight), epochs=1, batch_size=24, seed=0)
+    code = int(model.encode(x[:1]))
+    expected = torch.full((4,), 1.0 / 5.0).scatter_(0, torch.tensor(code), 2.0 / 5.0)  # one row, and one a code
+    torch.testing.assert_close(model.prior, expected)
+    loader = DataLoader(TensorDataset(x, torch.zeros(24), weight), batch_size=24)
+    torch.testing.assert_close(small("vqvae").fit_prior(loader).prior.sum(), torch.tensor(1.0))
+    weighted = small("vae").fit(DataLoader(TensorDataset(x, torch.zeros(24), 0.0 * weight), batch_size=24), epochs=1)
+    assert weighted.history[0]["nll"] == 0.0
+
+
+def test_misspelt_part_of_a_saved_model_is_named(tmp_path):
+    small("gan").save(tmp_path / "run")
+    with pytest.raises(LoadError, match="did you mean 'generator'"):
+        credo.load(tmp_path / "run", net={"generatr": MLP(2, (4,), 3)})
+
+
+def test_rate_by_player_does_not_hide_behind_one_that_was_given_before():
+    with pytest.raises(InputError, match="lr would change nothing for the generator"):
+        small("gan", generator_lr=1e-4).fit(rows(), epochs=1, lr={"generator": 1e-2})
+    small("gan", generator_lr=1e-4).fit(rows(), epochs=1, lr={"discriminator": 1e-2})
+
+
+@pytest.mark.parametrize("labels", [3, torch.tensor(3)])
+def test_what_cannot_be_labels_is_refused(labels):
+    for call in (lambda: small("vae").fit((rows(), labels), epochs=1), lambda: small("vae").fit(rows(), 3, epochs=1)):
+        with pytest.raises(InputError, match="labels, which are not looked at, must be one a datum"):
+            call()
+
+
+def test_layers_that_only_reshape_do_not_hide_a_sigmoid():
+    decoder = nn.Sequential(nn.Linear(2, 4), nn.Sigmoid(), nn.Unflatten(1, (1, 2, 2)), nn.Identity())
+    with pytest.raises(InputError, match="ends in a sigmoid"):
+        VAE(nn.Linear(4, 4), decoder, latent=2)
+
+
+def test_vqvae_takes_a_state_in_its_own_precision_and_keeps_what_a_partial_one_lacks():
+    fitted, double = small("vqvae").fit(rows(), epochs=1, seed=0), small("vqvae").double()
+    double.load_state_dict(fitted.state_dict())
+    assert double.prior.dtype == torch.float64
+    double.load_state_dict({}, strict=False)
+    assert double.prior is not None
+
+
+def test_vqvae_of_half_precision_networks_finds_codes():
+    assert small("vqvae").to(torch.bfloat16).encode(rows().bfloat16()).shape == (24,)

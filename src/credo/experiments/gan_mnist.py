@@ -10,12 +10,12 @@ table has the Parzen-window log likelihood of the 10,000 test digits around 10,0
 1,000 training digits; the Fréchet distance between the features of samples and of test digits in a LeNet trained here;
 and how many of the ten digits that LeNet finds among the samples. Training images in place of samples stand beside.
 
-What differs. Noise is Gaussian, learning rates decay to 0, and in both games the generator learns five times as fast as
-the discriminator, as in the authors' program of InfoGAN: at equal rates the discriminator of the DCGAN wins, and many
-samples are strokes that make no digit. The generator of the
-GAN has batch norm, and both its players have Adam: without, by gradient descent with momentum as in the authors'
-program, it collapsed in most runs. The DCGAN sees digits with a margin that makes them 32×32, a size that can be halved
-down to 4×4. The quick and the smoke run use smaller networks on the 8×8 digits of scikit-learn.
+What differs. Noise is Gaussian and learning rates decay to 0. The generator of the GAN has batch norm, and both its
+players have Adam: with gradient descent and momentum instead, and no batch norm, as in the authors' program, it
+collapsed in three full runs of four. In the full run the generators learn five times as fast as the discriminators, as
+in the authors' program of InfoGAN; a DCGAN with equal rates ended at a Fréchet distance of 106, with many strokes that
+make no digit. The DCGAN sees digits with a margin that makes them 32×32, a size that can be halved down to 4×4. The
+quick and the smoke run use smaller networks on the 8×8 digits of scikit-learn.
 
 What to look for. The right-hand column of the figure: the training images next to the last samples are others. The
 DCGAN should have the lower Fréchet distance and the cleaner strokes.
@@ -23,8 +23,8 @@ DCGAN should have the lower Fréchet distance and the cleaner strokes.
 Why not to trust the first number. In 784 dimensions, 10,000 samples are far too few for a Parzen window to come near
 the log likelihood of the model. The estimate prefers samples without detail: blurred averages beat true images, and
 the centres of k-means beat every model (Theis, van den Oord & Bethge, A note on the evaluation of generative models,
-ICLR 2016). It is reported because the paper reports it; training images, than which no samples are better, show how
-little room it leaves.
+ICLR 2016). It is reported because the paper reports it; training images, than which no samples are better, have 243
+nats. Ours stays below the 225 of the paper.
 """
 
 from __future__ import annotations

@@ -10,9 +10,10 @@ The figures are the planes; the table has the bound and the log likelihood of he
 no numbers at two latent variables.
 
 What differs. Adam with a falling learning rate in place of Adagrad, and no prior on the weights. A Bernoulli decoder
-sees binary images drawn from the grey ones at every step. Every tenth face is held out at random; it has neighbours in
-time among those learned from. The quick and the smoke run use the 8×8 digits of scikit-learn for both decoders; for the
-Gaussian one their 17 levels of grey are spread by uniform noise, since the density of a discrete value has no bound.
+sees binary images drawn from the grey ones at every step. A random tenth of the faces is held out; they have neighbours
+in time among those learned from. How long and how fast the faces are learned was chosen by looking at their plane. The
+quick and the smoke run use the 8×8 digits of scikit-learn for both decoders; for the Gaussian one their 17 levels of
+grey are spread by uniform noise, since the density of a discrete value has no bound.
 
 What to look for. All classes of digits, and a face that turns along one direction and changes its expression along
 another; corners that the data do not reach are the least sharp.

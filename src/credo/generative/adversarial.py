@@ -167,10 +167,13 @@ class AdversarialModel(GenerativeModel):
                     f"{type(self).__name__} has no likelihood of held-out data to validate with: leave {option} out, "
                     "and see credo.generative.evaluation for measures of samples"
                 )
-        if "lr" in options and None not in self.rates.values():
+        asked = options.get("lr")
+        named = [player for player in self.parts if not isinstance(asked, Mapping) or player in asked]
+        fixed = [player for player in named if self.rates[player] is not None]
+        if asked is not None and (len(fixed) == len(named) or (isinstance(asked, Mapping) and fixed)):
             raise InputError(
-                "lr would change nothing, as both players have their own: pass generator_lr and discriminator_lr to "
-                f"{type(self).__name__} instead"
+                f"lr would change nothing for the {' and the '.join(fixed)}, whose rate was given before: change "
+                f"{' and '.join(f'{name}_lr' for name in fixed)} of {type(self).__name__} instead"
             )
         return super().fit(data, labels, **options)
 
@@ -226,14 +229,14 @@ class AdversarialModel(GenerativeModel):
     def _warn_of_range(self, x: Tensor) -> None:
         """Say where data lie in one half of what the generator can put out, or far from what it starts with."""
         least, most = float(x.min()), float(x.max())
-        low, high = output_range(self.generator) or (-_FAR, _FAR)
-        if low == -_FAR:
+        found = output_range(self.generator)
+        low, high = found or (-1.0, 1.0)
+        if found is None:
             is_odd, where = max(-least, most) > _FAR, "far from what networks put out at first"
         else:
             is_odd = least >= (low + high) / 2 or most <= (low + high) / 2
             where = f"in one half of the generator's range from {low:g} to {high:g}"
         if is_odd:
-            low, high = max(low, -1.0), min(high, 1.0)
             advice = _rescaling(least, most, low, high)
             warnings.warn(f"the data go from {least:.4g} to {most:.4g}, {where}: {advice}", UserWarning, stacklevel=2)
 

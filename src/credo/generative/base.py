@@ -28,7 +28,7 @@ class DataModel(Trainable):
     """A model of data x alone: ``model.fit(x)``.
 
     Data are tensors or arrays ``[N, ...]``, a Dataset or a DataLoader. Where they come with labels, as a tuple
-    ``(x, labels)`` or from a loader, those are not looked at; a tuple ``(x, labels, sample_weight)`` weights the rows.
+    ``(x, labels)`` or from a loader, those are not looked at; a third part, ``sample_weight``, weights the rows.
     Options of ``fit`` are those of :class:`credo.training.Options`, and two more: ``grids``, a folder for pictures of
     what the model can do, and ``grid_every``, the number of epochs between them.
 
@@ -77,6 +77,8 @@ class DataModel(Trainable):
             options: ``epochs=20, batch_size=128, lr=1e-3, validation=None, device=None, seed=None`` and more, see
                 :class:`credo.training.Options`.
         """
+        if labels is not None and not isinstance(labels, Sized):
+            raise InputError(f"labels, which are not looked at, must be one a datum, got {labels!r}")
         self._grids = _grid_folder(grids)
         self._grid_every = whole(grid_every, "grid_every", least=1)
         try:
@@ -110,21 +112,21 @@ class DataModel(Trainable):
         if not isinstance(x, Tensor) or x.ndim < 2 or len(x) == 0:
             found = list(x.shape) if isinstance(x, Tensor) else type(x).__name__
             raise InputError(f"data must be rows of numbers or images, shape [N, ...] with N of 1 or more, got {found}")
-        if labels is not None and isinstance(labels, Sized) and len(labels) != len(x):
-            raise InputError(f"there are {len(x)} data but {len(labels)} labels: a tuple must be (x, labels)")
+        _check_labels(labels, len(x))
         x = x if x.is_floating_point() else x.to(self.dtype)
         return data_.as_dataset((x, x.new_zeros(len(x)), weight), self.dtype)
 
     def as_batch(self, raw: Any) -> data_.Batch:
-        """The first part of what a loader yields."""
+        """The first part of what a loader yields, and the third, weights of rows, where there is one."""
         if isinstance(raw, data_.Batch):
             return raw
         x = data_.inputs_of(raw)
+        weight = raw[2] if isinstance(raw, tuple | list) and len(raw) == 3 else None
         if not isinstance(x, Tensor):
             raise InputError(f"a loader must yield tensors, or tuples that begin with one, got {type(x).__name__}")
         x = x.to(self.dtype)
         self.check_values(x)  # here, on the CPU: on a GPU a wrong value can be the end of the process
-        return data_.Batch(x, x.new_zeros(len(x)), None)
+        return data_.Batch(x, x.new_zeros(len(x)), None if weight is None else torch.as_tensor(weight).to(self.dtype))
 
     def check_data(self, batch: data_.Batch, dataset: Dataset[Any] | DataLoader[Any]) -> None:
         """Values of everything that is held in memory, and one call of the networks."""
@@ -146,13 +148,18 @@ class DataModel(Trainable):
 
     def batches(self, data: Any, batch_size: int) -> Iterator[Tensor]:
         """The batches of ``data`` in order, checked, on the model's device, ``[b, ...]`` each."""
+        for batch in self.checked_batches(data, batch_size):
+            yield batch.x
+
+    def checked_batches(self, data: Any, batch_size: int) -> Iterator[data_.Batch]:
+        """The same with the weights of rows, where there are some."""
         dataset = self.as_dataset(data)
         if isinstance(dataset, data_.TensorRows):
             self.check_values(dataset.x)
         empty = True
         for batch in data_.batches(dataset, batch_size, self.device, self.dtype, self.as_batch):
             empty = False
-            yield batch.x
+            yield batch
         if empty:
             raise InputError("the loader yielded no batches; give it data, or drop_last=False")
 
@@ -240,6 +247,17 @@ def called(name: str, network: Callable[[Tensor], Any], x: Tensor) -> Any:
         raise
     except Exception as error:  # whatever the user's network raises
         raise InputError(f"the {name} cannot be called on a batch of shape {list(x.shape)}: {error}") from error
+
+
+def _check_labels(labels: Any, count: int) -> None:
+    """Refuse what cannot be the labels of ``count`` data: they are not looked at, but a mistake is likely."""
+    if labels is None:
+        return
+    found = labels.shape[0] if isinstance(labels, Tensor) and labels.ndim else None
+    found = len(labels) if found is None and isinstance(labels, Sized) and not isinstance(labels, Tensor) else found
+    if found != count:
+        what = f"{found} labels" if found is not None else f"{labels!r} beside them"
+        raise InputError(f"there are {count} data but {what}: labels, which are not looked at, must be one a datum")
 
 
 def _grid_folder(grids: object) -> Path | None:

@@ -55,6 +55,8 @@ def output_range(network: nn.Module) -> tuple[float, float] | None:
 
 
 def _last_layer(network: nn.Module) -> nn.Module:
-    while isinstance(network, nn.Sequential) and len(network):
-        network = network[-1]
-    return network
+    """The last layer that changes values, inside of sequences."""
+    if not isinstance(network, nn.Sequential):
+        return network
+    layers = [layer for layer in network if not isinstance(layer, nn.Flatten | nn.Unflatten | nn.Identity)]
+    return _last_layer(layers[-1]) if layers else network

@@ -168,10 +168,15 @@ class VQVAE(GenerativeModel):
                 order.restore()
 
     def fit_prior(self, data: Any) -> Self:
-        """Count how often each place of the grid has each code in ``data``; done by :meth:`fit` too."""
-        codes = self.encode(data)
-        shares = (_counts(codes, self.codes) + 1.0) / (len(codes) + self.codes)
-        self.prior, self.grid = shares.to(self.dtype), tuple(codes.shape[1:])
+        """Count how often each place of the grid has each code in ``data``, rows by weight; done by :meth:`fit` too."""
+        counts, total = torch.zeros(()), 0.0
+        with torch.no_grad(), evaluating(self):
+            for batch in self.checked_batches(data, _ROWS_AT_ONCE):
+                codes, weight = self.codebook.nearest(self._vectors(batch.x)), batch.sample_weight
+                counts = counts.to(self.device) + _counts(codes, self.codes, weight)
+                total += len(codes) if weight is None else float(weight.sum())
+        self.prior = ((counts + 1.0) / (total + self.codes)).to(self.dtype)
+        self.grid = tuple(self.prior.shape[:-1])
         return self
 
     @torch.no_grad()
@@ -325,7 +330,7 @@ class VQVAE(GenerativeModel):
     def from_config(cls, config: dict[str, Any], net: Any, **overrides: Any) -> Self:
         """Build the model again, with room for a prior where it had one."""
         arguments = dict(config)
-        grid, has_prior = arguments.pop("grid", None), arguments.pop("has_prior", False)
+        grid, has_prior = arguments.pop("grid", None), arguments.pop("has_prior", True)
         model = super().from_config(arguments, net, **overrides)
         if grid is not None:
             model.grid = tuple(whole(size, "grid", least=1) for size in grid)
@@ -335,8 +340,11 @@ class VQVAE(GenerativeModel):
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
         """As for every module, and the prior of a model that has one into one that has not, or the other way round."""
         prior = state_dict.get(f"{prefix}prior")
-        self.prior = None if prior is None else torch.empty_like(prior, device=self.device)
-        self.grid = self.grid if prior is None else tuple(prior.shape[:-1])
+        if prior is not None:
+            self.prior = torch.empty_like(prior, device=self.device, dtype=self.dtype)
+            self.grid = tuple(prior.shape[:-1])
+        elif any(name.startswith(prefix) for name in state_dict):
+            self.prior = None
         super()._load_from_state_dict(state_dict, prefix, *rest)
 
 
@@ -345,9 +353,13 @@ def straight_through(z: Tensor, vectors: Tensor) -> Tensor:
     return vectors.detach() + (z - z.detach())
 
 
-def _counts(codes: Tensor, size: int) -> Tensor:
-    """How often each of ``size`` codes comes in ``codes [N, ...]``, place by place, ``[..., size]``."""
+def _counts(codes: Tensor, size: int, weight: Tensor | None = None) -> Tensor:
+    """How often each of ``size`` codes comes in ``codes [N, ...]``, place by place, ``[..., size]``.
+
+    With ``weight [N]`` every datum counts that often.
+    """
     places = codes.reshape(len(codes), -1)
     offsets = size * torch.arange(places.shape[1], device=codes.device)
-    counts = torch.bincount((places + offsets).flatten(), minlength=places.shape[1] * size)
+    weights = None if weight is None else weight.repeat_interleave(places.shape[1]).double()
+    counts = torch.bincount((places + offsets).flatten(), weights, minlength=places.shape[1] * size)
     return counts.view(*codes.shape[1:], size)

@@ -146,10 +146,10 @@ class BayesianLinearRegression(RegressorMixin, ClassicalEstimator):  # type: ign
         """
         if not hasattr(self, "moments_"):
             return self.fit(X, y)
-        if repr(self.basis) != repr(self._basis_of_moments):
+        before = getattr(self, "_basis_of_moments", self.basis)
+        if self.basis is not before and repr(as_basis(self.basis)) != repr(as_basis(before)):
             raise InputError(
-                f"basis is {self.basis!r}, but earlier rows were learned from with {self._basis_of_moments!r}: "
-                "call fit to begin anew"
+                f"basis is {self.basis!r}, but earlier rows were learned from with {before!r}: call fit to begin anew"
             )
         with as_before_on_failure(self):
             self._check()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import groupby
+from numbers import Real
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -84,30 +85,44 @@ def _is_entry(entry: object) -> bool:
 def _curves(run: list[Mapping[str, float]]) -> tuple[NDArray[np.float64], dict[str, NDArray[np.float64]]]:
     """The epochs of a run, and its curves in nats per datum, or as they are where there is no likelihood."""
     keys = list(dict.fromkeys(key for entry in run for key in entry))
+    epochs = _column(run, "epoch")
     if "nll" not in keys:
         terms = [key for key in keys if key not in _NOT_DRAWN and key != "lr" and not key.endswith("_lr")]
-        if not terms:
-            raise InputError("history holds no terms of a loss, so there is nothing to draw")
-        return _column(run, "epoch"), {key.replace("_", " "): _column(run, key) for key in terms}
-    nll, kl, elbo = (_column(run, key) for key in ("nll", "kl", "elbo"))
+        return epochs, _finite({key.replace("_", " "): _column(run, key) for key in terms})
+    nll, elbo, held_out = (_column(run, key) for key in ("nll", "elbo", "validation_log_likelihood"))
     if not np.isfinite(nll).any():
         raise InputError("history holds no finite 'nll', so there is nothing to draw")
-    held_out = _column(run, "validation_log_likelihood")
     curves = {"NLL": nll, "NLL, validation": -held_out}
-    n_data = np.nan
-    if np.any(kl != 0.0):
-        # ELBO = −N·NLL − KL says N, most exactly where the NLL is large.
-        at = np.nanargmax(np.abs(nll))
-        n_data = -(elbo[at] + kl[at]) / nll[at] if nll[at] else np.nan
-        curves |= {"complexity (KL)": kl / n_data, "−ELBO": -elbo / n_data}
-    if np.isclose(n_data, 1.0) or not np.isfinite(held_out).any():  # the terms of a model of data are per datum
+    n_data = 1.0  # a model of data whose terms are per datum
+    if "kl" in keys:
+        kl = _column(run, "kl") + np.nan_to_num(_column(run, "weight_kl"))
+        n_data = _count(nll, kl, elbo)
+        curves |= {"complexity (KL)": kl / n_data} if np.any(kl != 0.0) else {}
+    if "kl" not in keys or "complexity (KL)" in curves:
+        curves["−ELBO"] = -elbo / n_data
+    if np.isclose(n_data, 1.0):
         del curves["NLL, validation"]
         curves["−ELBO, validation"] = -_column(run, "validation_elbo")
-    return _column(run, "epoch"), {name: values for name, values in curves.items() if np.isfinite(values).any()}
+    return epochs, _finite(curves)
+
+
+def _count(nll: NDArray[np.float64], kl: NDArray[np.float64], elbo: NDArray[np.float64]) -> float:
+    """The number of data N, which ELBO = −N·NLL − KL tells, most exactly where the NLL is large."""
+    at = np.nanargmax(np.abs(nll))
+    return float(-(elbo[at] + kl[at]) / nll[at]) if nll[at] else np.nan
+
+
+def _finite(curves: dict[str, NDArray[np.float64]]) -> dict[str, NDArray[np.float64]]:
+    """The curves that have something to draw."""
+    found = {name: values for name, values in curves.items() if np.isfinite(values).any()}
+    if not found:
+        raise InputError("history holds no terms of a loss that are finite numbers, so there is nothing to draw")
+    return found
 
 
 def _column(run: list[Mapping[str, float]], key: str) -> NDArray[np.float64]:
-    return np.array([entry.get(key, np.nan) for entry in run])
+    values: list[object] = [entry.get(key, np.nan) for entry in run]
+    return np.array([value if isinstance(value, Real) else np.nan for value in values], dtype=np.float64)
 
 
 def _set_scale(ax: Axes, values: NDArray[np.float64]) -> None:

@@ -39,9 +39,13 @@ class Means:
         self._weights[names] = self._weights.get(names, 0.0) + rows
 
     def over_processes(self) -> dict[str, float]:
-        """The mean of every name."""
+        """The mean of every name, also of one that comes together with others now and now."""
         names = [name for together in self._totals for name in together]
         weights = [torch.full_like(total, self._weights[together]) for together, total in self._totals.items()]
         stacked = torch.stack([torch.cat(list(self._totals.values())), torch.cat(weights)])
-        totals, counts = self._fabric.all_reduce(stacked, reduce_op="sum").tolist()  # type: ignore[union-attr]
-        return {name: total / count for name, total, count in zip(names, totals, counts, strict=True)}
+        sums: dict[str, tuple[float, float]] = {}
+        reduced = self._fabric.all_reduce(stacked, reduce_op="sum").T.tolist()  # type: ignore[union-attr]
+        for name, (total, count) in zip(names, reduced, strict=True):
+            before = sums.get(name, (0.0, 0.0))
+            sums[name] = (before[0] + total, before[1] + count)
+        return {name: total / count for name, (total, count) in sums.items()}
