@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import credo
-from credo.architectures import MLP, LeNet
+from credo.architectures import MLP, DenseDecoder, DenseEncoder, LeNet
 from credo.errors import InputError, LoadError
 from credo.generative import GAN, VAE, VQVAE, WGAN, AutoEncoder, InfoGAN
 from credo.generative.evaluation import (
@@ -310,3 +312,14 @@ def test_vqvae_takes_a_state_in_its_own_precision_and_keeps_what_a_partial_one_l
 
 def test_vqvae_of_half_precision_networks_finds_codes():
     assert small("vqvae").to(torch.bfloat16).encode(rows().bfloat16()).shape == (24,)
+
+
+@pytest.mark.parametrize("grid", [[30000, 3000], [0], "2", [2.5], [10**12]])
+def test_card_with_a_grid_that_its_prior_does_not_have_is_refused(grid, tmp_path):
+    model = VQVAE(DenseEncoder((3,), 2, (4,)), DenseDecoder(2, (3,), (4,)), latent=2, codes=4)
+    model.fit(rows(), epochs=1, seed=0).save(tmp_path / "run")
+    card = json.loads((tmp_path / "run" / "card.json").read_text())
+    card["config"]["grid"] = grid
+    (tmp_path / "run" / "card.json").write_text(json.dumps(card))
+    with pytest.raises(LoadError, match=r"grid|size"):
+        credo.load(tmp_path / "run")
