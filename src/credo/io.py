@@ -201,6 +201,7 @@ def _check_sizes(method: type[Model], config: dict[str, Any], tensors: Mapping[s
             wrong = shortened(repr(config.get("members")))
             raise LoadError(f"the card in {folder} says {wrong} members, but {TENSORS} holds {found}")
         config = config["member"] if isinstance(config.get("member"), dict) else {}
+    _check_integers([config.get("codes"), config.get("latent")], tensors, folder)
     if config.get("grid") is not None:  # of the codes of a VQVAE
         _check_grid(config, tensors, folder)
     likelihood = config.get("likelihood")

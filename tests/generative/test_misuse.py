@@ -314,12 +314,15 @@ def test_vqvae_of_half_precision_networks_finds_codes():
     assert small("vqvae").to(torch.bfloat16).encode(rows().bfloat16()).shape == (24,)
 
 
-@pytest.mark.parametrize("grid", [[30000, 3000], [0], "2", [2.5], [10**12]])
-def test_card_with_a_grid_that_its_prior_does_not_have_is_refused(grid, tmp_path):
+@pytest.mark.parametrize(
+    "claim",
+    [{"grid": [30000, 3000]}, {"grid": [0]}, {"grid": "2"}, {"grid": [2.5]}, {"grid": [10**12]}, {"codes": 10**8}],
+)
+def test_card_that_claims_more_than_its_tensors_hold_is_refused(claim, tmp_path):
     model = VQVAE(DenseEncoder((3,), 2, (4,)), DenseDecoder(2, (3,), (4,)), latent=2, codes=4)
     model.fit(rows(), epochs=1, seed=0).save(tmp_path / "run")
     card = json.loads((tmp_path / "run" / "card.json").read_text())
-    card["config"]["grid"] = grid
+    card["config"] |= claim
     (tmp_path / "run" / "card.json").write_text(json.dumps(card))
     with pytest.raises(LoadError, match=r"grid|size"):
         credo.load(tmp_path / "run")
