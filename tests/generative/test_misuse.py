@@ -227,6 +227,11 @@ def test_labels_beside_the_data_are_not_looked_at():
     assert torch.equal(with_labels.encoder.weight, without.encoder.weight)
 
 
+def test_loader_brings_its_own_labels():
+    with pytest.raises(InputError, match="brings its own labels: pass it alone"):
+        small("vae").fit(DataLoader(TensorDataset(rows())), torch.zeros(24), epochs=1)
+
+
 def test_flat_output_for_images_is_told_how_to_take_their_shape():
     model = VAE(nn.Sequential(nn.Flatten(), nn.Linear(16, 4)), nn.Linear(2, 16), latent=2)
     with pytest.raises(InputError, match=r"Let it end in nn\.Unflatten\(1, \(1, 4, 4\)\)"):

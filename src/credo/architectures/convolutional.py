@@ -12,7 +12,8 @@ from credo.architectures._base import Architecture, activation_layer, require_po
 from credo.architectures.dense import datum_shape
 from credo.errors import InputError
 
-_KERNEL, _STRIDE, _PADDING = 4, 2, 1
+HALVING = (4, 2, 1)
+"""Kernel, stride and padding of a convolution that halves height and width, or doubles them when transposed."""
 """A kernel that the stride divides lets every output pixel see as many inputs as its neighbours: no chequerboard."""
 
 
@@ -43,7 +44,7 @@ class ConvEncoder(Architecture):
         }
         layers: list[nn.Module] = []
         for before, after in pairwise(sizes):
-            layers += [nn.Conv2d(before[0], after[0], _KERNEL, _STRIDE, _PADDING), activation_layer(activation)]
+            layers += [nn.Conv2d(before[0], after[0], *HALVING), activation_layer(activation)]
         self.layers = nn.Sequential(*layers, nn.Flatten(), nn.Linear(math.prod(last), out_features))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -82,7 +83,7 @@ class ConvDecoder(Architecture):
         layers: list[nn.Module] = [nn.Linear(in_features, math.prod(first)), nn.Unflatten(1, first)]
         for before, after in pairwise(sizes):
             odd = (after[1] % 2, after[2] % 2)
-            enlarge = nn.ConvTranspose2d(before[0], after[0], _KERNEL, _STRIDE, _PADDING, output_padding=odd)
+            enlarge = nn.ConvTranspose2d(before[0], after[0], *HALVING, output_padding=odd)
             layers += [activation_layer(activation), enlarge]
         self.layers = nn.Sequential(*layers)
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 from torch import Tensor, nn
 
 from credo.architectures._base import Architecture, require_positive, require_shape
-from credo.architectures.convolutional import image_shape
+from credo.architectures.convolutional import HALVING, image_shape
 from credo.errors import InputError
 
 _STANDARD_DEVIATION = 0.02
@@ -38,14 +38,14 @@ class HalvingConv(_SmallWeights, nn.Conv2d):
     """A convolution that halves height and width, in place of pooling."""
 
     def __init__(self, in_channels: int, out_channels: int, *, bias: bool = False) -> None:
-        super().__init__(in_channels, out_channels, 4, stride=2, padding=1, bias=bias)
+        super().__init__(in_channels, out_channels, *HALVING, bias=bias)
 
 
 class DoublingConv(_SmallWeights, nn.ConvTranspose2d):
     """A fractionally strided convolution that doubles height and width."""
 
     def __init__(self, in_channels: int, out_channels: int, *, bias: bool = False) -> None:
-        super().__init__(in_channels, out_channels, 4, stride=2, padding=1, bias=bias)
+        super().__init__(in_channels, out_channels, *HALVING, bias=bias)
 
 
 class DCGANGenerator(Architecture):

@@ -9,10 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from credo.architectures._base import Architecture, require_positive, require_shape
-from credo.architectures.convolutional import image_shape
+from credo.architectures.convolutional import HALVING, image_shape
 from credo.errors import InputError
-
-_KERNEL, _STRIDE, _PADDING = 4, 2, 1
 
 
 class ResidualBlock(nn.Module):
@@ -58,9 +56,9 @@ class ResidualEncoder(Architecture):
             "channels": list(channels),
             "blocks": blocks,
         }
-        layers: list[nn.Module] = [nn.Conv2d(self.shape[0], channels[0], _KERNEL, _STRIDE, _PADDING)]
+        layers: list[nn.Module] = [nn.Conv2d(self.shape[0], channels[0], *HALVING)]
         for before, after in pairwise(channels):
-            layers += [nn.ReLU(), nn.Conv2d(before, after, _KERNEL, _STRIDE, _PADDING)]
+            layers += [nn.ReLU(), nn.Conv2d(before, after, *HALVING)]
         layers += [ResidualBlock(channels[-1]) for _ in range(blocks)]
         self.layers = nn.Sequential(*layers, nn.ReLU(), nn.Conv2d(channels[-1], out_channels, 1))
 
@@ -100,7 +98,7 @@ class ResidualDecoder(Architecture):
         layers: list[nn.Module] = [nn.Conv2d(in_channels, channels[0], 3, padding=1)]
         layers += [ResidualBlock(channels[0]) for _ in range(blocks)]
         for before, after in pairwise((*channels, self.shape[0])):
-            layers += [nn.ReLU(), nn.ConvTranspose2d(before, after, _KERNEL, _STRIDE, _PADDING)]
+            layers += [nn.ReLU(), nn.ConvTranspose2d(before, after, *HALVING)]
         self.layers = nn.Sequential(*layers)
 
     def forward(self, z: Tensor) -> Tensor:

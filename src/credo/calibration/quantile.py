@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from credo._arguments import positive
 from credo.calibration.base import Calibrator, check_continuous, check_one_output
 from credo.calibration.variance import best_factor, scaled
-from credo.likelihoods.base import positive
 from credo.predictive import Predictive
 from credo.predictive.levels import LevelMap
 from credo.predictive.real import RealPredictive

@@ -10,10 +10,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from credo._arguments import positive
 from credo.calibration._search import minimise, negative_log_likelihood
 from credo.calibration.base import Calibrator, check_classes
 from credo.errors import InputError, UnsupportedError
-from credo.likelihoods.base import positive
 from credo.predictive import Predictive
 from credo.predictive.bernoulli import BernoulliComponents
 from credo.predictive.categorical import CategoricalComponents

@@ -6,10 +6,10 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from credo._arguments import positive
 from credo.calibration._search import minimise, negative_log_likelihood
 from credo.calibration.base import Calibrator, check_continuous
 from credo.errors import InputError
-from credo.likelihoods.base import positive
 from credo.predictive import Predictive
 from credo.predictive.real import RealPredictive
 

@@ -17,12 +17,11 @@ from torch.nn.utils.parametrizations import spectral_norm
 from torch.utils.data import DataLoader, Dataset
 
 from credo import data as data_
+from credo._arguments import positive, whole
 from credo.errors import InputError, unknown_name
 from credo.generative.base import GenerativeModel, called, evaluating
 from credo.generative.observations import check_logits, output_range
-from credo.generative.rows import codes_for
 from credo.generative.variety import Variety
-from credo.likelihoods.base import positive, whole
 from credo.seeding import seeded
 
 GENERATOR, DISCRIMINATOR = "generator", "discriminator"
@@ -155,7 +154,7 @@ class AdversarialModel(GenerativeModel):
     @torch.no_grad()
     def decode(self, z: Any) -> Tensor:
         """G(z), ``[n, ...]``, for noise ``z [n, latent]``."""
-        noise = codes_for(self, z)
+        noise = self.as_codes(z)
         with evaluating(self):
             return torch.cat([self.generator(part) for part in noise.split(_ROWS_AT_ONCE)])
 
@@ -167,15 +166,18 @@ class AdversarialModel(GenerativeModel):
                     f"{type(self).__name__} has no likelihood of held-out data to validate with: leave {option} out, "
                     "and see credo.generative.evaluation for measures of samples"
                 )
-        asked = options.get("lr")
-        named = [player for player in self.parts if not isinstance(asked, Mapping) or player in asked]
+        self._check_rates(options.get("lr"))
+        return super().fit(data, labels, **options)
+
+    def _check_rates(self, lr: object) -> None:
+        """Refuse a rate for ``fit`` that the model's own would override: for all players, or for one that is named."""
+        named = [player for player in self.parts if not isinstance(lr, Mapping) or player in lr]
         fixed = [player for player in named if self.rates[player] is not None]
-        if asked is not None and (len(fixed) == len(named) or (isinstance(asked, Mapping) and fixed)):
+        if lr is not None and fixed and (isinstance(lr, Mapping) or fixed == named):
             raise InputError(
                 f"lr would change nothing for the {' and the '.join(fixed)}, whose rate was given before: change "
                 f"{' and '.join(f'{name}_lr' for name in fixed)} of {type(self).__name__} instead"
             )
-        return super().fit(data, labels, **options)
 
     def players(self, weight_decay: float) -> dict[str, list[dict[str, Any]]]:
         """The discriminator's and the generator's parameters, with the player's learning rate where it has one."""

@@ -11,12 +11,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
+from credo._arguments import whole
 from credo.errors import InputError, unknown_name
 from credo.generative import presets
 from credo.generative.base import DataModel, called, evaluating
 from credo.generative.observations import check_logits
-from credo.generative.rows import check_finite, check_shares, codes_for, row_weights, side_by_side
-from credo.likelihoods.base import whole
+from credo.generative.rows import check_finite, check_shares, row_weights, side_by_side
 
 _LOSSES = ("l2", "bce")
 _ROWS_AT_ONCE = 4096
@@ -101,7 +101,7 @@ class AutoEncoder(DataModel):
     @torch.no_grad()
     def decode(self, z: Any) -> Tensor:
         """Data from codes ``[N, latent]``, ``[N, ...]``; between 0 and 1 with ``loss="bce"``."""
-        codes = codes_for(self, z)
+        codes = self.as_codes(z)
         with evaluating(self):
             output = torch.cat([self.decoder(part) for part in codes.split(_ROWS_AT_ONCE)])
         return output.sigmoid() if self.is_bce else output

@@ -13,9 +13,9 @@ from torch import Tensor, distributed, nn
 from torch.utils.data import DataLoader, Dataset
 
 from credo import data as data_
+from credo._arguments import whole
 from credo.errors import CredoError, InputError, LoadError
 from credo.likelihoods import likelihood_from_config
-from credo.likelihoods.base import whole
 from credo.methods.network import NetworkMethod, describe_network
 from credo.model import Model
 from credo.selection import is_compiled
@@ -36,6 +36,8 @@ class DataModel(Trainable):
     """
 
     parts: ClassVar[tuple[str, ...]]
+    latent: int
+    """The size of a code, or of the noise."""
     may_be_methods: ClassVar[tuple[str, ...]] = ()
     """The parts whose weights may have a posterior."""
     _grids: Path | None = None
@@ -45,7 +47,7 @@ class DataModel(Trainable):
 
     def __init__(self, **networks: nn.Module) -> None:
         super().__init__()
-        refuse_methods(**{name: part for name, part in networks.items() if name not in self.may_be_methods})
+        require_plain_networks(**{name: part for name, part in networks.items() if name not in self.may_be_methods})
         for name in self.parts:
             setattr(self, name, networks[name])
         self.history = []
@@ -77,12 +79,10 @@ class DataModel(Trainable):
             options: ``epochs=20, batch_size=128, lr=1e-3, validation=None, device=None, seed=None`` and more, see
                 :class:`credo.training.Options`.
         """
-        if labels is not None and not isinstance(labels, Sized):
-            raise InputError(f"labels, which are not looked at, must be one a datum, got {labels!r}")
         self._grids = _grid_folder(grids)
         self._grid_every = whole(grid_every, "grid_every", least=1)
         try:
-            return super().fit(data, **options)
+            return super().fit(data if labels is None else (data, labels), **options)
         finally:
             self._grids = self._rows = None
 
@@ -107,6 +107,8 @@ class DataModel(Trainable):
             raise InputError("data must be a tensor, an array, a Dataset or a DataLoader, got a list: stack it first")
         if isinstance(data, tuple) and len(data) not in (2, 3):
             raise InputError(f"a tuple must be (x, labels) or (x, labels, sample_weight), got {len(data)} parts")
+        if isinstance(data, tuple) and isinstance(data[0], Dataset | DataLoader):
+            raise InputError("a data set or loader brings its own labels: pass it alone")
         x, labels, weight = (*data, None)[:3] if isinstance(data, tuple) else (data, None, None)
         x = data_.prepare_input(x, torch.device("cpu"), self.dtype, keep_device=True)
         if not isinstance(x, Tensor) or x.ndim < 2 or len(x) == 0:
@@ -150,6 +152,16 @@ class DataModel(Trainable):
         """The batches of ``data`` in order, checked, on the model's device, ``[b, ...]`` each."""
         for batch in self.checked_batches(data, batch_size):
             yield batch.x
+
+    def as_codes(self, z: Any) -> Tensor:
+        """``z`` as codes or noise of the model's size, ``[N, latent]``, where the model is."""
+        try:
+            codes = torch.as_tensor(z, dtype=self.dtype, device=self.device)
+        except (TypeError, ValueError) as error:
+            raise InputError(f"z must hold numbers, shape [N, {self.latent}], got {type(z).__name__}") from error
+        if codes.ndim != 2 or codes.shape[1] != self.latent or len(codes) == 0:
+            raise InputError(f"z must have shape [N, {self.latent}] with N of 1 or more, got {list(codes.shape)}")
+        return codes
 
     def checked_batches(self, data: Any, batch_size: int) -> Iterator[data_.Batch]:
         """The same with the weights of rows, where there are some."""
@@ -223,7 +235,7 @@ class GenerativeModel(DataModel):
         return self.sample(_IN_A_GRID, seed=0)
 
 
-def refuse_methods(**parts: object) -> None:
+def require_plain_networks(**parts: object) -> None:
     """Refuse a method, such as MCDropout, or a compiled network, in the place of a plain one."""
     for name, part in parts.items():
         if isinstance(part, Model):
@@ -253,11 +265,11 @@ def _check_labels(labels: Any, count: int) -> None:
     """Refuse what cannot be the labels of ``count`` data: they are not looked at, but a mistake is likely."""
     if labels is None:
         return
-    found = labels.shape[0] if isinstance(labels, Tensor) and labels.ndim else None
-    found = len(labels) if found is None and isinstance(labels, Sized) and not isinstance(labels, Tensor) else found
+    found = len(labels) if isinstance(labels, Sized) and getattr(labels, "ndim", 1) != 0 else 0
     if found != count:
-        what = f"{found} labels" if found is not None else f"{labels!r} beside them"
-        raise InputError(f"there are {count} data but {what}: labels, which are not looked at, must be one a datum")
+        raise InputError(
+            f"there are {count} data but {found} labels: labels, which are not looked at, must be one a datum"
+        )
 
 
 def _grid_folder(grids: object) -> Path | None:

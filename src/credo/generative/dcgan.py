@@ -7,10 +7,10 @@ from typing import Any
 
 from torch import nn
 
+from credo._arguments import whole
 from credo.architectures import DCGANDiscriminator, DCGANGenerator
 from credo.generative.adversarial import networks_for
 from credo.generative.gan import GAN
-from credo.likelihoods.base import whole
 
 _LEARNING_RATE = 2e-4
 

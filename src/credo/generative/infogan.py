@@ -12,12 +12,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.distributions import Categorical, Normal
 
+from credo._arguments import positive, whole
 from credo.architectures import InfoGANDiscriminator, InfoGANGenerator
 from credo.errors import InputError
 from credo.generative.adversarial import AdversarialModel, Objective, full_precision, networks_for
 from credo.generative.base import evaluating
 from credo.generative.gan import check_objective, generator_loss, minus_value
-from credo.likelihoods.base import positive, whole
 from credo.seeding import seeded
 
 _ROWS_AT_ONCE = 1024

@@ -41,9 +41,15 @@ def check_output(output: Tensor, x: Tensor, likelihood: Likelihood) -> None:
         raise InputError(f"the decoder's output does not fit data of shape {list(x.shape)}: {error}{remedy}") from error
 
 
-def check_logits(name: str, network: nn.Module | None, why: str) -> None:
+def check_decoder(decoder: nn.Module, likelihood: Likelihood) -> None:
+    """Refuse a decoder that squashes what the likelihood takes for logits."""
+    if isinstance(likelihood, Bernoulli):
+        check_logits("decoder", decoder, "a Bernoulli likelihood takes logits")
+
+
+def check_logits(name: str, network: nn.Module, why: str) -> None:
     """Refuse a network that ends in a sigmoid where logits, or scores without bounds, are needed."""
-    if network is not None and isinstance(_last_layer(network), nn.Sigmoid):
+    if isinstance(_last_layer(network), nn.Sigmoid):
         raise InputError(f"the {name} ends in a sigmoid, but {why}: leave the sigmoid out")
 
 

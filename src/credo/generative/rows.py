@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -12,20 +11,6 @@ from torch import Tensor
 from credo.errors import InputError
 
 _PAIRS_IN_A_GRID = 32
-
-
-class Coded(Protocol):
-    """A model with codes or noise of a fixed size."""
-
-    latent: int
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """Of its numbers."""
-
-    @property
-    def device(self) -> torch.device:
-        """Where it is."""
 
 
 def row_weights(x: Tensor, sample_weight: Tensor | None) -> Tensor:
@@ -51,17 +36,6 @@ def check_shares(x: Tensor, what: str, instead: str) -> None:
             f"{what} needs data between 0 and 1, got values from {low:.4g} to {high:.4g}: divide 8-bit images by 255, "
             f"or choose {instead}"
         )
-
-
-def codes_for(model: Coded, z: Any) -> Tensor:
-    """``z`` as codes or noise of the model's size, ``[N, latent]``, where the model is."""
-    try:
-        codes = torch.as_tensor(z, dtype=model.dtype, device=model.device)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"z must hold numbers, shape [N, {model.latent}], got {type(z).__name__}") from error
-    if codes.ndim != 2 or codes.shape[1] != model.latent or len(codes) == 0:
-        raise InputError(f"z must have shape [N, {model.latent}] with N of 1 or more, got {list(codes.shape)}")
-    return codes
 
 
 def side_by_side(x: Tensor, reconstruct: Callable[[Tensor], Tensor]) -> Tensor:

@@ -11,15 +11,15 @@ from torch import Tensor, nn
 from torch.distributions import Independent, Normal
 from torch.utils.data import DataLoader, Dataset
 
+from credo._arguments import not_negative, whole
 from credo.errors import InputError, unknown_name
 from credo.generative import bounds, presets
 from credo.generative.base import GenerativeModel, called, evaluating, network_of
 from credo.generative.bounds import Latent
 from credo.generative.decoders import BayesianDecoder, Decoder, PointDecoder, likelihood_for
-from credo.generative.observations import check_logits, check_observable, check_output, observe
-from credo.generative.rows import codes_for, row_weights
-from credo.likelihoods import Bernoulli, Likelihood
-from credo.likelihoods.base import not_negative, whole
+from credo.generative.observations import check_decoder, check_observable, check_output, observe
+from credo.generative.rows import row_weights
+from credo.likelihoods import Likelihood
 from credo.methods import BayesByBackprop
 from credo.model import Model
 from credo.seeding import check_seed, seeded
@@ -112,8 +112,7 @@ class VAE(GenerativeModel):
             hidden=hidden,
             likelihood=likelihood,
         )
-        if isinstance(likelihood, Bernoulli):
-            check_logits("decoder", network_of(decoder), "a Bernoulli likelihood takes logits")
+        check_decoder(network_of(decoder), likelihood)
         super().__init__(encoder=encoder, decoder=decoder)
         if not isinstance(decoder, BayesByBackprop):
             self.own_likelihood = likelihood.to(self.device)
@@ -183,7 +182,7 @@ class VAE(GenerativeModel):
     @torch.no_grad()
     def decode(self, z: Any) -> Tensor:
         """E[x | z], ``[N, ...]``; by the mean weights where the decoder has a posterior."""
-        code = codes_for(self, z)
+        code = self.as_codes(z)
         with evaluating(self):
             return torch.cat([self._decoder.mean(part) for part in code.split(_CODES_AT_ONCE)])
 

@@ -12,15 +12,15 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from credo import data as data_
+from credo._arguments import not_negative, positive, whole
 from credo.errors import InputError, unknown_name
 from credo.generative import presets
-from credo.generative.base import GenerativeModel, called, evaluating, refuse_methods
+from credo.generative.base import GenerativeModel, called, evaluating, require_plain_networks
 from credo.generative.codebook import AveragedCodebook, Codebook, TrainedCodebook, perplexity, squared_distance
 from credo.generative.decoders import likelihood_for
-from credo.generative.observations import check_logits, check_observable, check_output, observe
+from credo.generative.observations import check_decoder, check_observable, check_output, observe
 from credo.generative.rows import row_weights, side_by_side
-from credo.likelihoods import Bernoulli, Likelihood
-from credo.likelihoods.base import not_negative, positive, whole
+from credo.likelihoods import Likelihood
 from credo.seeding import check_seed, seeded
 
 _UPDATES = ("ema", "loss")
@@ -100,7 +100,7 @@ class VQVAE(GenerativeModel):
         commitment, decay = not_negative(commitment, "commitment"), not_negative(decay, "decay")
         if decay >= 1.0:
             raise InputError(f"decay must be a number from 0 to below 1, got {decay!r}")
-        refuse_methods(encoder=encoder, decoder=decoder)
+        require_plain_networks(encoder=encoder, decoder=decoder)
         likelihood = likelihood_for(decoder, likelihood)
         latent, codes = whole(latent, "latent", least=1), whole(codes, "codes", least=2)
         revive_after = None if revive_after is None else positive(revive_after, "revive_after")
@@ -114,8 +114,7 @@ class VQVAE(GenerativeModel):
             likelihood=likelihood,
             presets=presets.GRID_PRESETS,
         )
-        if isinstance(likelihood, Bernoulli):
-            check_logits("decoder", decoder, "a Bernoulli likelihood takes logits")
+        check_decoder(decoder, likelihood)
         super().__init__(encoder=encoder, decoder=decoder)
         self.likelihood = likelihood
         self.latent, self.codes, self.commitment = latent, codes, commitment

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from credo._arguments import positive
 from credo.errors import InputError, unknown_name
 from credo.generative.adversarial import DISCRIMINATOR, AdversarialModel, Objective
-from credo.likelihoods.base import positive
 
 PENALTIES = ("gradient", "clip")
 _BATCH_NORMS = nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d | nn.SyncBatchNorm

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 from torch.quasirandom import SobolEngine
 
+from credo._arguments import whole
 from credo.errors import InputError
-from credo.likelihoods.base import Likelihood, as_outputs, halves, one_draw, trailing_dim, whole
+from credo.likelihoods.base import Likelihood, as_outputs, halves, one_draw, trailing_dim
 from credo.predictive import Predictive
 from credo.predictive.categorical import CategoricalComponents
 from credo.predictive.classes import ClassPredictive

@@ -9,8 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from credo._arguments import positive, whole
 from credo.errors import InputError, unknown_name
-from credo.likelihoods.base import Likelihood, halves, positive, trailing_dim, whole
+from credo.likelihoods.base import Likelihood, halves, trailing_dim
 
 
 class ScaledLikelihood(Likelihood):

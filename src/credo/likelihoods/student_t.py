@@ -8,8 +8,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from credo._arguments import positive
 from credo.errors import unknown_name
-from credo.likelihoods.base import as_outputs, one_draw, positive
+from credo.likelihoods.base import as_outputs, one_draw
 from credo.likelihoods.scaled import ScaledLikelihood
 from credo.predictive import Predictive
 from credo.predictive.real import RealPredictive

@@ -17,11 +17,11 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
+from credo._arguments import whole
 from credo._estimator import ClassicalEstimator, draw_seed
 from credo._rows import Rows
 from credo._threads import one_thread
 from credo.errors import InputError, unknown_name
-from credo.likelihoods.base import whole
 from credo.mixture.components import Components
 from credo.mixture.expectation import Kind, Shared, at_random, share, to_nearest
 from credo.mixture.kmeans import KMeans

@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
+from credo._arguments import whole
 from credo.errors import InputError
-from credo.likelihoods.base import whole
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -15,11 +15,11 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 from torch.utils.data import DataLoader, RandomSampler
 
+from credo._arguments import whole
 from credo._estimator import ClassicalEstimator, as_before_on_failure, draw_seed
 from credo._rows import Rows
 from credo.em import fit_em
 from credo.errors import InputError, unknown_name
-from credo.likelihoods.base import whole
 from credo.mixture import KMeans
 from credo.mixture.components import say_where_floor_acts
 from credo.mixture.expectation import share, to_nearest

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from credo._arguments import positive, whole
 from credo.errors import InputError
-from credo.likelihoods.base import positive, whole
 from credo.methods import Method
 
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from credo._arguments import positive
 from credo.errors import InputError
-from credo.likelihoods.base import positive
 
 _DISTANCES_AT_ONCE = 2**24
 _CANDIDATES = 25
