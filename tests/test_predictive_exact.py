@@ -7,11 +7,14 @@ import math
 import pytest
 import torch
 
+from credo import metrics
+from credo.calibration import Calibrator, QuantileRecalibration, SplitConformal, VarianceScaling
 from credo.predictive import Predictive
 from credo.predictive.exact import ExactGaussianPredictive
 from credo.predictive.gaussian import GaussianComponents
 from credo.predictive.real import RealPredictive
 
+F64 = torch.float64
 MEAN = torch.tensor([0.0, 1.0, -2.0], dtype=torch.float64)
 EPISTEMIC = torch.tensor([0.5, 2.0, 0.01], dtype=torch.float64)
 NOISE = 0.3
@@ -66,3 +69,106 @@ def test_without_noise_everything_is_epistemic():
     assert torch.equal(exact.aleatoric, torch.zeros_like(MEAN))
     assert torch.isinf(exact.mutual_information).all()
     torch.testing.assert_close(exact.variance, EPISTEMIC, rtol=1e-12, atol=0)
+
+
+# y ~ N(0, 1 + ¼) and N(10, 4 + 1) in the first row, as in the second the other way round and closer
+PARTS = [
+    ExactGaussianPredictive.of(torch.tensor(m, dtype=F64), torch.tensor(v, dtype=F64), torch.tensor(noise, dtype=F64))
+    for m, v, noise in (([0.0, 1.0], [1.0, 0.2], [0.25, 1.0]), ([10.0, 0.0], [4.0, 1.0], [1.0, 0.3]))
+]
+
+
+@pytest.fixture(scope="module")
+def mixed_draws():
+    """The mixture of the parts with drawn functions in place of the closed form."""
+    z = torch.special.ndtri((torch.arange(DRAWS, dtype=F64) + 0.5) / DRAWS)[:, None]
+    drawn = []
+    for part in PARTS:
+        means = part.mean + part.epistemic.sqrt() * z
+        drawn.append(RealPredictive(GaussianComponents(means, part.aleatoric.log().expand_as(means))))
+    return Predictive.mixture(drawn)
+
+
+def test_a_mixture_has_the_moments_of_all_its_parts():
+    mixed = Predictive.mixture(PARTS)
+    exact = {
+        "mean": [5.0, 0.5],
+        "aleatoric": [(0.25 + 1) / 2, (1 + 0.3) / 2],
+        "epistemic": [(1 + 4) / 2 + 25, (0.2 + 1) / 2 + 0.25],
+        "variance": [28.125, 1.5],
+    }
+    for name, values in exact.items():
+        torch.testing.assert_close(getattr(mixed, name), torch.tensor(values, dtype=F64), rtol=1e-14, atol=0)
+    lower, upper = mixed.interval(0.95)
+    held = mixed.cdf(upper) - mixed.cdf(lower)
+    torch.testing.assert_close(held, torch.full_like(held, 0.95), rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("name", ["mean", "variance", "aleatoric", "epistemic", "entropy", "mutual_information"])
+def test_a_mixture_agrees_with_draws(name, mixed_draws):
+    torch.testing.assert_close(
+        getattr(Predictive.mixture(PARTS), name), getattr(mixed_draws, name), rtol=2e-3, atol=2e-3
+    )
+
+
+def test_the_distribution_of_a_mixture_agrees_with_draws(mixed_draws):
+    mixed, y = Predictive.mixture(PARTS), torch.tensor([1.3, -1.0], dtype=F64)
+    torch.testing.assert_close(mixed.log_prob(y), mixed_draws.log_prob(y), rtol=2e-3, atol=2e-3)
+    torch.testing.assert_close(mixed.cdf(y), mixed_draws.cdf(y), rtol=2e-3, atol=2e-3)
+    torch.testing.assert_close(mixed.quantile([0.1, 0.5]), mixed_draws.quantile([0.1, 0.5]), rtol=2e-3, atol=2e-3)
+
+
+def test_a_mixture_of_one_prediction_with_itself_is_that_prediction():
+    mixed = Predictive.mixture([EXACT, EXACT, EXACT])
+    for name in ("mean", "variance", "aleatoric", "epistemic", "entropy", "mutual_information"):
+        torch.testing.assert_close(getattr(mixed, name), getattr(EXACT, name), rtol=1e-12, atol=1e-12)
+
+
+def test_mixtures_of_mixtures_keep_their_weights_rows_and_units():
+    """A part of a mixture of two counts half as much as one that stands alone."""
+    nested = Predictive.mixture([Predictive.mixture(PARTS), PARTS[0]])
+    first, second = PARTS
+    mean = 0.75 * first.mean + 0.25 * second.mean
+    between = 0.75 * (first.mean - mean).square() + 0.25 * (second.mean - mean).square()
+    epistemic = 0.75 * first.epistemic + 0.25 * second.epistemic + between
+    torch.testing.assert_close(nested.epistemic, epistemic, rtol=1e-12, atol=0)
+    torch.testing.assert_close(nested[1:].epistemic, epistemic[1:], rtol=1e-12, atol=0)
+    torch.testing.assert_close(Predictive.concatenate([nested, nested[:1]]).epistemic[2:], epistemic[:1], rtol=1e-12, atol=0)
+    scaled = VarianceScaling(3.0)(nested)
+    torch.testing.assert_close(scaled.mean, mean, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(scaled.epistemic, 9 * epistemic, rtol=1e-12, atol=0)
+    torch.testing.assert_close(scaled.double().cpu().aleatoric, 9 * nested.aleatoric, rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("calibrator", [VarianceScaling, QuantileRecalibration, SplitConformal])
+@pytest.mark.parametrize("parts", [1, 2])
+def test_calibration_keeps_the_epistemic_part_and_the_mutual_information(calibrator: type[Calibrator], parts: int):
+    stream = torch.Generator().manual_seed(0)
+    plain = [
+        ExactGaussianPredictive.of(torch.randn(80, generator=stream, dtype=F64), torch.full((80,), v, dtype=F64), 0.3)
+        for v in (0.5, 2.0)[:parts]
+    ]
+    p = Predictive.mixture(plain)
+    y = p.sample(80, seed=1).diagonal()  # every row from a part of its own
+    q = calibrator().fit(p, y)(p)
+    torch.testing.assert_close(q.mutual_information, p.mutual_information, rtol=1e-6, atol=1e-9)
+    torch.testing.assert_close(q.variance, q.aleatoric + q.epistemic, rtol=1e-12, atol=0)
+    torch.testing.assert_close(q.epistemic / q.variance, p.epistemic / p.variance, rtol=1e-12, atol=0)
+    torch.testing.assert_close(q[3:5].epistemic, q.epistemic[3:5], rtol=1e-12, atol=0)
+    halves = Predictive.concatenate([q[:30], q[30:]])
+    torch.testing.assert_close(halves.epistemic, q.epistemic, rtol=1e-12, atol=0)
+
+
+def test_a_small_epistemic_part_keeps_its_digits():
+    """v = 1e-12 beside σ² = 1 is not the difference of two rounded variances."""
+    exact = ExactGaussianPredictive.of(MEAN, torch.full_like(MEAN, 1e-12), 1.0)
+    torch.testing.assert_close(exact.epistemic, torch.full_like(MEAN, 1e-12), rtol=1e-15, atol=0)
+    torch.testing.assert_close(exact.mutual_information, torch.full_like(MEAN, 5e-13), rtol=1e-11, atol=0)
+    assert torch.equal(ExactGaussianPredictive.of(MEAN, 0 * MEAN, 0.0).mutual_information, torch.zeros_like(MEAN))
+
+
+def test_crps_of_closed_forms_and_their_mixtures_is_that_of_the_gaussians():
+    y = torch.tensor([0.4, 2.0], dtype=F64)
+    for p in (PARTS[1], Predictive.mixture(PARTS)):
+        gaussians = RealPredictive(GaussianComponents(p.components.mean, p.components.log_variance))
+        assert metrics.crps(p, y) == pytest.approx(metrics.crps(gaussians, y), rel=1e-12)

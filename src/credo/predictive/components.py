@@ -110,6 +110,21 @@ class RealComponents(Components):
     def entropy(self) -> Tensor:
         """In nats, ``[S, B, ...]``."""
 
+    @property
+    def noise_variance(self) -> Tensor:
+        """The part of ``variance`` that remains if the function is known, ``[S, B, ...]``: all of it for a drawn one."""
+        return self.variance
+
+    @property
+    def function_variance(self) -> Tensor:
+        """The variance of E[y | f] within a component, ``[S, B, ...]``: 0 for a drawn function."""
+        return torch.zeros_like(self.draws)
+
+    @property
+    def function_information(self) -> Tensor:
+        """I[y; f] within a component in nats, ``[S, B, ...]``: 0 for a drawn function."""
+        return torch.zeros_like(self.draws)
+
     @abstractmethod
     def cdf(self, y: Tensor) -> Tensor:
         """P(Y ≤ y), ``[S, B, ...]``."""

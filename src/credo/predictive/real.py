@@ -31,22 +31,27 @@ class RealPredictive(Predictive):
     @property
     def aleatoric(self) -> Tensor:
         """E_s Var[y | f_s], ``[B, ...]``."""
-        return average(self.components.variance, self.weights)
+        return average(self.components.noise_variance, self.weights)
 
     @property
     def epistemic(self) -> Tensor:
-        """Var_s E[y | f_s] = Σ_s w_s (m_s − m̄)², ``[B, ...]``."""
+        """Var E[y | f] = Σ_s w_s (v_s + (m_s − m̄)²), ``[B, ...]``: v_s within a component, 0 for a drawn function."""
         centred = self.draws - self.mean
-        return average(centred.square(), self.weights)
+        return average(self.components.function_variance + centred.square(), self.weights)
 
     @property
     def entropy(self) -> Tensor:
-        """E_s H[y | f_s] + I[y; f] in nats, ``[B, ...]``."""
-        return average(self.components.entropy, self.weights) + self.mutual_information
+        """E_s H[y | s] + I[y; s] in nats, ``[B, ...]``."""
+        return average(self.components.entropy, self.weights) + self._draw_information
+
+    @property
+    def mutual_information(self) -> Tensor:
+        """I[y; f] = I[y; s] + E_s I[y; f | s] in nats, ``[B, ...]``: the second part is 0 for drawn functions."""
+        return self._draw_information + average(self.components.function_information, self.weights)
 
     @cached_property
-    def mutual_information(self) -> Tensor:
-        """∫ p(y) KL(p(f | y) ‖ p(f)) dy in nats, ``[B, ...]``: how far a target would move the weights of the draws.
+    def _draw_information(self) -> Tensor:
+        """I[y; s] = ∫ p(y) KL(p(s | y) ‖ p(s)) dy in nats, ``[B, ...]``: how far a target would move the draws' weights.
 
         A quadrature on the grids of all components together, so that narrow ones are resolved among wide ones.
         """
