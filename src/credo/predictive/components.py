@@ -112,7 +112,7 @@ class RealComponents(Components):
 
     @property
     def noise_variance(self) -> Tensor:
-        """The part of ``variance`` that remains if the function is known, ``[S, B, ...]``: all of it for a drawn one."""
+        """The part of ``variance`` that remains if the function is known, ``[S, B, ...]``: all of it for a draw."""
         return self.variance
 
     @property
@@ -127,7 +127,11 @@ class RealComponents(Components):
 
     @abstractmethod
     def cdf(self, y: Tensor) -> Tensor:
-        """P(Y ≤ y), ``[S, B, ...]``."""
+        """P(Y ≤ y), ``[S, B, ...]``, with all its digits in the lower tail."""
+
+    @abstractmethod
+    def survival(self, y: Tensor) -> Tensor:
+        """P(Y > y), ``[S, B, ...]``, with all its digits in the upper tail, where 1 − cdf has none."""
 
     @abstractmethod
     def bracket(self, q: float) -> tuple[Tensor, Tensor]:

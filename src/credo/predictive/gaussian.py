@@ -9,6 +9,7 @@ from typing import ClassVar, Self
 import torch
 from torch import Tensor
 
+from credo._special import ndtr
 from credo.errors import InputError
 from credo.predictive.components import RealComponents, check_finite, check_shape, check_tensor, pooled
 
@@ -71,8 +72,11 @@ class GaussianComponents(RealComponents):
 
     def cdf(self, y: Tensor) -> Tensor:
         """Φ((y − m)/σ)."""
-        below: Tensor = torch.special.ndtr((y.to(self.mean.dtype) - self.mean) / self.scale)
-        return below
+        return ndtr((y.to(self.mean.dtype) - self.mean) / self.scale)
+
+    def survival(self, y: Tensor) -> Tensor:
+        """Φ((m − y)/σ)."""
+        return ndtr((self.mean - y.to(self.mean.dtype)) / self.scale)
 
     def bracket(self, q: float) -> tuple[Tensor, Tensor]:
         """The smallest and the largest of the draws' quantiles m + σΦ⁻¹(q)."""

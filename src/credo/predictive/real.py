@@ -51,7 +51,7 @@ class RealPredictive(Predictive):
 
     @cached_property
     def _draw_information(self) -> Tensor:
-        """I[y; s] = ∫ p(y) KL(p(s | y) ‖ p(s)) dy in nats, ``[B, ...]``: how far a target would move the draws' weights.
+        """I[y; s] = ∫ p(y) KL(p(s | y) ‖ p(s)) dy in nats, ``[B, ...]``: how far a target would move the weights.
 
         A quadrature on the grids of all components together, so that narrow ones are resolved among wide ones.
         """
@@ -128,7 +128,11 @@ def _bisect(components: RealComponents, weights: Tensor | None, q: float) -> Ten
             middle = middle.floor()
         if not bool(((middle > lower) & (middle < upper)).any()):
             break
-        below = average(components.cdf(middle), weights) < q
+        # Whichever of the two is small has its digits.
+        if q <= 0.5:
+            below = average(components.cdf(middle), weights) < q
+        else:
+            below = average(components.survival(middle), weights) > 1 - q
         lower, upper = torch.where(below, middle, lower), torch.where(below, upper, middle)
     return upper
 

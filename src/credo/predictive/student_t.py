@@ -9,6 +9,7 @@ from typing import ClassVar, Self
 import torch
 from torch import Tensor
 
+from credo._special import log_rising
 from credo.predictive.components import RealComponents, check_finite, pooled
 from credo.predictive.gaussian import check_real
 
@@ -49,7 +50,7 @@ class StudentTComponents(RealComponents):
     def entropy(self) -> Tensor:
         """log σ + (ν+1)/2 · (ψ((ν+1)/2) − ψ(ν/2)) + ½ log ν + log B(½, ν/2); in float64, because it cancels."""
         half = 0.5 * self.df.double()
-        spread = (half + 0.5) * (torch.digamma(half + 0.5) - torch.digamma(half)) - log_gamma_half_step(half)
+        spread = (half + 0.5) * _digamma_half_step(half) - log_rising(half, torch.full_like(half, 0.5))
         return self.log_scale + (spread + 0.5 * (2 * math.pi * half).log()).to(self.log_scale.dtype)
 
     def check_form(self, y: Tensor) -> None:
@@ -64,7 +65,7 @@ class StudentTComponents(RealComponents):
         """log Γ((ν+1)/2) − log Γ(ν/2) − ½ log νπ − log σ − (ν+1)/2 · log(1 + z²/ν), z = (y − m)/σ."""
         df = self.df
         z = (y.to(df.dtype) - self.location) * (-self.log_scale).exp()
-        log_norm = log_gamma_half_step(0.5 * df) - 0.5 * (df * math.pi).log() - self.log_scale
+        log_norm = log_rising(0.5 * df, torch.full_like(df, 0.5)) - 0.5 * (df * math.pi).log() - self.log_scale
         return log_norm - 0.5 * (df + 1) * torch.log1p(z.square() / df)
 
     def sample(self, generator: torch.Generator | None) -> Tensor:
@@ -77,11 +78,11 @@ class StudentTComponents(RealComponents):
 
     def cdf(self, y: Tensor) -> Tensor:
         """By scipy, on the CPU; not differentiable."""
-        from scipy.special import stdtr
+        return self._stdtr((y.to(self.df.dtype) - self.location) / self.scale)
 
-        z = (y.to(self.df.dtype) - self.location) / self.scale
-        values = torch.as_tensor(stdtr(self.df.detach().cpu().double().numpy(), z.detach().cpu().double().numpy()))
-        return values.to(z)
+    def survival(self, y: Tensor) -> Tensor:
+        """By symmetry the cdf of −z."""
+        return self._stdtr((self.location - y.to(self.df.dtype)) / self.scale)
 
     def bracket(self, q: float) -> tuple[Tensor, Tensor]:
         """The smallest and the largest of the draws' quantiles."""
@@ -105,9 +106,16 @@ class StudentTComponents(RealComponents):
 
         return pooled(of_each, count, len(edge))
 
+    def _stdtr(self, z: Tensor) -> Tensor:
+        from scipy.special import stdtr
 
-def log_gamma_half_step(x: Tensor) -> Tensor:
-    """log Γ(x + ½) − log Γ(x), by its asymptotic series above 50, where the difference of two lgamma cancels."""
-    small, large = x.clamp(max=50), x.clamp(min=50)
-    series = 0.5 * large.log() - 1 / (8 * large) + 1 / (192 * large**3) - 1 / (640 * large**5)
-    return torch.where(x > 50, series, torch.lgamma(small + 0.5) - torch.lgamma(small))
+        df, z64 = (t.detach().cpu().double().numpy() for t in (self.df, z))
+        return torch.as_tensor(stdtr(df, z64)).to(z)
+
+
+def _digamma_half_step(x: Tensor) -> Tensor:
+    """ψ(x + ½) − ψ(x), from x = 50 on by its expansion, of which the next term is below 3e-16."""
+    small, inverse = x.clamp(max=50.0), x.clamp(min=50.0).reciprocal()
+    square = inverse.square()
+    series = 0.5 * inverse + square * (1 / 8 - square * (1 / 64 - square / 128))
+    return torch.where(x > 50.0, series, torch.digamma(small + 0.5) - torch.digamma(small))
