@@ -157,14 +157,18 @@ class NetworkMethod(Trainable, Method):
 
     @torch.no_grad()
     def expected_log_likelihood(self, data: Any, samples: int = 10, seed: int | None = None) -> float:
-        """E_q[log p(D | w)] in nats over all of ``data``, by ``samples`` weight draws."""
+        """E_q[log p(D | w)] in nats over all of ``data``, by ``samples`` weight draws.
+
+        With a ``seed``, what the likelihood and a shuffling loader draw is determined by it too.
+        """
         predictor = self.predictor(samples, seed)
         total = 0.0
-        for x, y, weight in data_.batches(data, 4096, self.device, self.dtype):
-            self.resolve_likelihood(y)
-            outputs = predictor.outputs(x)
-            rows = torch.stack([self.likelihood.log_prob(output, y) for output in outputs]).mean(0)
-            total += float((rows if weight is None else rows * weight).double().sum())
+        with evaluation.noise_seeded(seed, self.device):
+            for x, y, weight in data_.batches(data, 4096, self.device, self.dtype):
+                self.resolve_likelihood(y)
+                outputs = predictor.outputs(x)
+                rows = torch.stack([self.likelihood.log_prob(output, y) for output in outputs]).mean(0)
+                total += float((rows if weight is None else rows * weight).double().sum())
         return total
 
     def resolve_likelihood(self, y: Tensor) -> None:
