@@ -43,7 +43,7 @@ class Predictive(ABC):
 
     ``entropy`` and ``mutual_information`` are in nats and exist for both kinds. Rows are addressed as in a tensor:
     ``len(p)``, ``p[3]``, ``p[2:5]``, ``p[mask]``; an integer keeps the row as a batch of one. Everything but
-    ``quantile``, ``interval``, ``sample`` and the Student-t ``cdf`` is differentiable in the network's outputs.
+    ``quantile``, ``interval`` and ``sample`` is differentiable in the network's outputs.
 
     Args:
         components: the distributions p(y | f_s(x_b)), ``[S, B, ...]``.
