@@ -8,6 +8,7 @@ import torch
 
 from credo import metrics
 from credo.calibration import Calibrator, QuantileRecalibration, SplitConformal, VarianceScaling
+from credo.plots._tools import draw_band
 from credo.predictive import Predictive
 from credo.predictive.exact import ExactGaussianPredictive
 from credo.predictive.gaussian import GaussianComponents
@@ -170,3 +171,13 @@ def test_crps_of_closed_forms_and_their_mixtures_is_that_of_the_gaussians():
     for p in (PARTS[1], Predictive.mixture(PARTS)):
         gaussians = RealPredictive(GaussianComponents(p.components.mean, p.components.log_variance))
         assert metrics.crps(p, y) == pytest.approx(metrics.crps(gaussians, y), rel=1e-12)
+
+
+def test_bands_of_functions_are_those_of_all_parts_before_and_after_calibration():
+    """The band of f is that of the mixture of N(m, v), without the noise."""
+    mixed = Predictive.mixture(PARTS)
+    functions = RealPredictive(GaussianComponents(mixed.components.mean, mixed.components.epistemic.log()))
+    band = torch.from_numpy(draw_band(mixed, 0.9))
+    torch.testing.assert_close(band, functions.quantile([0.05, 0.95]), rtol=1e-12, atol=0)
+    wider = torch.from_numpy(draw_band(VarianceScaling(2.0)(mixed), 0.9))
+    torch.testing.assert_close(wider, mixed.mean + 2 * (band - mixed.mean), rtol=1e-9, atol=0)

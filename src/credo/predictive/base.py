@@ -88,7 +88,7 @@ class Predictive(ABC):
     @property
     @abstractmethod
     def epistemic(self) -> Tensor:
-        """What the draws disagree on: Var_s E[y | f_s]; for classes I[y; f] in nats. Exactly 0 for one draw."""
+        """What is not known of the function: Var E[y | f]; for classes I[y; f] in nats. Exactly 0 for one drawn one."""
 
     @property
     @abstractmethod
