@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from torch.utils import _pytree as pytree
 from torch.utils.data import DataLoader, Dataset
 
 from credo import data as data_
 from credo.errors import CredoError, InputError
+from credo.nests import tensors
 from credo.seeding import check_seed, derive, seeded
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def check_batch(model: NetworkMethod, batch: data_.Batch) -> Tensor:
     except CredoError:
         raise
     except Exception as error:  # whatever the user's network raises when called
-        shapes = [list(t.shape) for t in pytree.tree_leaves(batch.x) if isinstance(t, Tensor)]
+        shapes = [list(t.shape) for t in tensors(batch.x)]
         raise InputError(
             f"the network cannot be called on a minibatch of shape {', '.join(map(str, shapes))}: {error}"
         ) from error
