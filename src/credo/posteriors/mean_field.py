@@ -63,6 +63,10 @@ class MeanField(Posterior):
         """The covered parameters."""
         return list(self._owners)
 
+    def scale_parameters(self) -> dict[Tensor, Tensor]:
+        """ρ of every mean, as an optimizer needs to know them."""
+        return {self._mean(name): self._rho(name) for name in self._owners}
+
     def extra_repr(self) -> str:
         """How much is covered."""
         weights = sum(self._mean(name).numel() for name in self._owners)

@@ -30,6 +30,7 @@ from credo.tabular import recipes
 from credo.tabular.columns import Columns
 from credo.tabular.splitting import divide
 from credo.tabular.targets import ClassTarget, RegressionTarget, known_rows
+from credo.training.optimizers import adam
 
 _INITIAL, _SPLIT, _TRAINING, _DRAWS = range(4)
 """The random streams of an estimator."""
@@ -301,6 +302,7 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
                 epochs=plan.epochs,
                 batch_size=plan.batch_size,
                 lr=plan.lr,
+                optimizer=adam,  # which the lengths and rates of training were chosen with
                 seed=derive(self.seed_, _TRAINING),
                 device=self.device,
                 progress=self.progress,

@@ -58,6 +58,7 @@ class _Run:
         self.seed = int(fabric.broadcast(check_seed(options.seed)))
         self.loader = self._make_loader(data)
         self.batches = _length(self.loader)
+        self.epochs = model.default_epochs(self.batches) if options.epochs is None else options.epochs
         self.order = data_.EpochOrder(self.loader)
         self.n_data = data_.count_data(self.loader, options.n_data)
         self.validation = None if options.validation is None else model.as_dataset(options.validation)
@@ -67,6 +68,7 @@ class _Run:
         self.epoch_start: dict[str, Tensor] = {}
         self.good: dict[str, Tensor] = {}
         self.good_epochs = 0
+        self.last_batch: data_.Batch | None = None
 
     def run(self) -> None:
         model = self.model
@@ -88,17 +90,19 @@ class _Run:
             self.order.restore()
 
     def _train(self, start: int) -> None:
-        model, epochs = self.model, self.options.epochs
+        model = self.model
         self.good, self.good_epochs = _snapshot(model), start
         try:
-            with Progress(self.options, start, enabled=self.fabric.global_rank == 0) as progress:
-                for epoch in range(start, epochs):
+            with Progress(self.options.progress, self.epochs, start, self.fabric.global_rank == 0) as progress:
+                for epoch in range(start, self.epochs):
                     if self._is_stale(epoch):
                         break
                     self._epoch(epoch, progress)
                     self._checkpoint(epoch + 1)
             if self.best:
                 model.load_state_dict(self.best)
+            if self.last_batch is not None:
+                model.after_training(self.last_batch)
         except DivergenceError:
             model.load_state_dict(self.good)
             model.history = model.history[: self.good_epochs]
@@ -134,11 +138,12 @@ class _Run:
         loss: Any = torch.compile(model) if options.compile else model
         self.loss, *wrapped = self.fabric.setup(loss, *self.optimizers.values())
         self.fabric_optimizers = dict(zip(self.optimizers, wrapped, strict=True))
+        model.before_training(None if self.batches is None else self.epochs * self.batches)
         if not options.resume:
             model.history = []
 
     def _epoch(self, epoch: int, progress: Progress) -> None:
-        model, fabric, options = self.model, self.fabric, self.options
+        model, fabric = self.model, self.fabric
         begin = time.perf_counter()
         self.epoch_start = _snapshot(model)
         reseed(derive(self.seed, _NOISE, epoch, fabric.global_rank), fabric.device)
@@ -147,7 +152,7 @@ class _Run:
         means = Means(fabric)
         for i, raw in enumerate(self.loader, 1):
             batch, rows = self._share(data_.move(model.as_batch(raw), fabric.device), i)
-            progressed = (epoch + (i - 1) / (self.batches or math.inf)) / options.epochs
+            progressed = (epoch + (i - 1) / (self.batches or math.inf)) / self.epochs
             self.step += 1
             for player in model.turn(i):
                 self.players.set_rate(player, progressed)
@@ -162,8 +167,9 @@ class _Run:
             progress.step(self.batches)
         if not means.rows:
             raise InputError("the loader yielded no batches; give it data, or drop_last=False")
+        self.last_batch = batch
         model.prepare(batch.x)
-        if epoch + 1 == options.epochs or self._is_checkpoint_due(epoch + 1):
+        if epoch + 1 == self.epochs or self._is_checkpoint_due(epoch + 1):
             watch.see(self.step, model.probe(batch), batch)
         self._stop_if_diverged(watch, epoch)
         self._synchronise_buffers()
@@ -266,7 +272,7 @@ class _Run:
 
     def _is_checkpoint_due(self, done: int) -> bool:
         options = self.options
-        return options.checkpoint is not None and (done % options.checkpoint_every == 0 or done == options.epochs)
+        return options.checkpoint is not None and (done % options.checkpoint_every == 0 or done == self.epochs)
 
     def _checkpoint(self, done: int) -> None:
         if not self._is_checkpoint_due(done) or self.fabric.global_rank != 0:
@@ -274,7 +280,7 @@ class _Run:
         assert self.options.checkpoint is not None
         state = checkpoints.State(
             epochs_done=done,
-            epochs=self.options.epochs,
+            epochs=self.epochs,
             seed=self.seed,
             n_data=self.n_data,
             step=self.step,
@@ -296,9 +302,9 @@ class _Run:
             return 0
         checkpoint = checkpoints.read(folder, self.model, self.optimizers)
         state = checkpoint.state
-        if state.epochs != self.options.epochs and not self.players.are_constant:
+        if state.epochs != self.epochs and not self.players.are_constant:
             raise InputError(
-                f"the checkpoint is from a run of {state.epochs} epochs, but epochs={self.options.epochs}; "
+                f"the checkpoint is from a run of {state.epochs} epochs, but epochs={self.epochs}; "
                 "the learning-rate schedule depends on it, so use the same number, or go on with "
                 "credo.load(checkpoint).fit(...)"
             )
