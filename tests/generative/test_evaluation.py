@@ -73,6 +73,34 @@ def test_frechet_distance_of_equal_sets_is_zero_also_where_features_are_dead():
     assert frechet_distance(x[:, :1], x[:, :1] + 1.0) == pytest.approx(1.0)
 
 
+def spread_features(rows: int, columns: int, rank: int, seed: int) -> Tensor:
+    """Features of the given rank whose directions have scales from 1e2 down to 1e-2."""
+    scales = torch.logspace(2.0, -2.0, rank, dtype=torch.float64)
+    return draws(rows, rank, seed=seed) * scales @ draws(rank, columns, seed=9) / math.sqrt(columns)
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "rank"),
+    [
+        pytest.param(100, 500, 500, id="fewer rows than features"),
+        pytest.param(300, 200, 20, id="rank 20 of 200"),
+        pytest.param(300, 200, 200, id="full rank, condition 1e8"),
+    ],
+)
+def test_frechet_distance_of_covariances_that_are_singular_or_nearly_so(rows, columns, rank):
+    """Against the nuclear norm of the cross matrix of the centered features.
+
+    The singular values are exact to rounding times the largest one, and there are at most 500 of them. Square roots of
+    eigenvalues that are rounding would be off by 1e-8 of it, each.
+    """
+    a, b = spread_features(rows, columns, rank, seed=1), spread_features(rows, columns, rank, seed=2)
+    x, y = ((f - f.mean(0)) / math.sqrt(rows - 1) for f in (a, b))
+    traces = float(x.square().sum() + y.square().sum())
+    means = float((a.mean(0) - b.mean(0)).square().sum())
+    exact = means + traces - 2.0 * np.linalg.svd((x @ y.T).numpy(), compute_uv=False).sum()
+    assert frechet_distance(a, b) == pytest.approx(exact, abs=500 * 2.3e-16 * traces)
+
+
 def test_frechet_distance_is_symmetric():
     a, b = draws(30, 4), 2.0 * draws(20, 4, seed=1)
     assert frechet_distance(a, b) == pytest.approx(frechet_distance(b, a), rel=1e-9)
