@@ -234,6 +234,26 @@ def test_nearest_distance_is_that_to_another_row():
     assert nearest_distance(torch.zeros(3, 1, 2, 2)) == 0.0
 
 
+def test_twins_have_distance_zero_and_rows_far_from_the_origin_their_own():
+    x = 100.0 * draws(50, 784)
+    assert nearest_distance(torch.cat([x, x])) == 0.0
+    x = draws(100, 2) + 1e8
+    gaps = (x[:, None] - x).norm(dim=2).fill_diagonal_(math.inf)
+    assert nearest_distance(x) == pytest.approx(float(gaps.amin(1).mean()), rel=1e-9)
+
+
+def test_coverage_and_windows_do_not_depend_on_where_the_origin_is():
+    """2²⁰ costs 20 of 53 bits of every coordinate: 1e-10 of 1, or 1e-7 of a scale of 1e-3."""
+    centres, offset = draws(30, 2), 2.0**20
+    samples = centres.repeat(4, 1) + 1e-3 * draws(120, 2, seed=1)
+    here, there = ring_coverage(samples, centres, 1e-3), ring_coverage(samples + offset, centres + offset, 1e-3)
+    assert torch.equal(here.counts, there.counts)
+    expected = parzen_log_likelihood(centres, samples, sigma=1e-3).mean
+    found = parzen_log_likelihood(centres + offset, samples + offset, sigma=1e-3).mean
+    # each of log p moves by d·δ/σ², with d about 2σ and δ = 2e-10
+    assert found == pytest.approx(expected, abs=4e-7)
+
+
 def test_lenet_itself_is_taken():
     net = LeNet(size=8)
     assert lenet_features(torch.zeros(2, 1, 8, 8), net).shape == (2, 500)

@@ -55,6 +55,18 @@ def test_it_takes_the_steps_of_scikit_learn(iterations):
     assert ours.converged_ == (iterations == 300)
 
 
+@pytest.mark.parametrize("chunked", [False, True])
+def test_a_row_far_away_does_not_blur_the_distances_of_the_others(chunked):
+    """The mean lies 1e8 away from nearly all rows: the rounding of squared lengths is then 1, a squared distance."""
+    rng = np.random.default_rng(0)
+    X = np.concatenate([0.1 * rng.normal(size=(100, 2)) + np.repeat([[0, 0], [1, 0]], 50, axis=0), [[1e10, 0.0]]])
+    model = KMeans(3, random_state=0).fit((lambda: iter(np.array_split(X, 3))) if chunked else X)
+    for labels in (model.labels_, model.predict(X)):
+        gaps = np.square(X[:, None] - model.cluster_centers_).sum(2)
+        np.testing.assert_array_equal(labels, gaps.argmin(1))
+    assert sorted(model.counts_) == [1, 50, 50]
+
+
 def test_answers_about_new_rows_are_those_of_scikit_learn():
     X, new = blobs(), blobs(n=50, seed=1)
     ours, theirs = same_start(X, X[:5], tol=0.0)

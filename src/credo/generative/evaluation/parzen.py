@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from credo._arguments import positive
+from credo._distances import SquaredDistances
 from credo.errors import InputError
 
 _DISTANCES_AT_ONCE = 2**24
@@ -102,8 +103,9 @@ def _log_density(centres: Tensor, x: Tensor, widths: Tensor) -> Tensor:
 
 def _squared_distances(centres: Tensor, x: Tensor) -> Iterator[Tensor]:
     """``[b, n]`` for one block of rows of ``x`` after the other."""
+    squared_distances = SquaredDistances(centres)
     for block in x.split(max(_DISTANCES_AT_ONCE // len(centres), 1)):
-        yield torch.cdist(block, centres).square()
+        yield squared_distances(block)
 
 
 def _flat(x: Tensor, name: str, like: Tensor | None = None) -> Tensor:
