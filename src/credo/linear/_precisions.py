@@ -28,6 +28,16 @@ class PrecisionBelief:
 class PrecisionPrior(ABC):
     """What is believed of a precision τ before the data."""
 
+    @property
+    @abstractmethod
+    def known(self) -> float | None:
+        """τ where it is given."""
+
+    @property
+    @abstractmethod
+    def observations(self) -> tuple[float, float]:
+        """The number of squares N(0, τ⁻¹)² that the prior counts for, and their sum."""
+
     @abstractmethod
     def mode(self, count: float, squares: float) -> float:
         """The log τ, as τ, that maximises ½·count·log τ − ½·squares·τ + log p(log τ)."""
@@ -46,6 +56,16 @@ class GivenPrecision(PrecisionPrior):
     """τ is known."""
 
     value: float
+
+    @property
+    def known(self) -> float:
+        """τ."""
+        return self.value
+
+    @property
+    def observations(self) -> tuple[float, float]:
+        """None: the data decide nothing."""
+        return 0.0, 0.0
 
     def mode(self, count: float, squares: float) -> float:
         """The known τ, whatever the data."""
@@ -71,6 +91,16 @@ class GammaPrecision(PrecisionPrior):
 
     shape: float
     rate: float
+
+    @property
+    def known(self) -> None:
+        """Nothing."""
+        return None
+
+    @property
+    def observations(self) -> tuple[float, float]:
+        """2a and 2b."""
+        return 2.0 * self.shape, 2.0 * self.rate
 
     def mode(self, count: float, squares: float) -> float:
         """(count + 2a) / (squares + 2b)."""

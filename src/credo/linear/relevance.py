@@ -11,8 +11,9 @@ from torch import Tensor
 
 from credo.conjugate import GaussianBelief
 from credo.em import EMFit, Expectation, fit_em
+from credo.linear._moments import ReducedTable
 from credo.linear._precisions import PrecisionPrior
-from credo.linear._spectrum import Spectrum, positive_qr
+from credo.linear._spectrum import weight_posterior
 from credo.linear.evidence import Precisions
 
 SAME_EVIDENCE = 1e-6
@@ -24,12 +25,12 @@ class RelevancePosterior:
     """p(w | y, α, β) for w ~ N(0, diag(α)⁻¹), where weights of infinite α are 0.
 
     Attributes:
-        spectrum: of the table.
+        table: what is determined of it.
         weight_precisions: α, ``[M]``; infinite for weights that are left out.
         noise_precision: β.
     """
 
-    spectrum: Spectrum
+    table: ReducedTable
     weight_precisions: Tensor
     noise_precision: float
 
@@ -46,25 +47,22 @@ class RelevancePosterior:
     @cached_property
     def _rows(self) -> Tensor:
         """√β times the features of the reduced table, ``[r, M]``."""
-        return math.sqrt(self.noise_precision) * self.spectrum.determined[0]
+        return math.sqrt(self.noise_precision) * self.table.rows
 
     @cached_property
     def _targets(self) -> Tensor:
         """√β times its targets, ``[r]``."""
-        return math.sqrt(self.noise_precision) * self.spectrum.determined[1]
+        return math.sqrt(self.noise_precision) * self.table.targets
 
     @cached_property
-    def _decomposition(self) -> tuple[Tensor, Tensor]:
-        """Q and R of the relevant features with √α below them, whose product with itself is the precision."""
-        return positive_qr(torch.cat((self._rows[:, self.relevant], torch.diag(self._kept.sqrt()))))
+    def _decomposition(self) -> tuple[GaussianBelief, Tensor]:
+        """The belief, and an orthonormal basis of the relevant features with √α below them."""
+        return weight_posterior(self._rows[:, self.relevant], self._targets, torch.diag(self._kept.sqrt()))
 
-    @cached_property
+    @property
     def belief(self) -> GaussianBelief:
         """Of the relevant weights."""
-        q, r = self._decomposition
-        along = q[: len(self._rows)].mT @ self._targets
-        mean: Tensor = torch.linalg.solve_triangular(r, along[:, None], upper=True)
-        return GaussianBelief(mean.squeeze(-1), r.mT)
+        return self._decomposition[0]
 
     @cached_property
     def variances(self) -> Tensor:
@@ -84,14 +82,14 @@ class RelevancePosterior:
     @cached_property
     def squared_errors(self) -> float:
         """‖y − Φm‖²."""
-        return float(self._errors.square().sum()) / self.noise_precision + self.spectrum.residual
+        return float(self._errors.square().sum()) / self.noise_precision + self.table.residual
 
     @cached_property
     def log_evidence(self) -> float:
         """log p(y | α, β)."""
         log_dets = self._kept.log().sum() - self.belief.log_det_precision
         quadratic = self._kept @ self.belief.mean.square() + self.noise_precision * self.squared_errors
-        constant = self.spectrum.count * math.log(self.noise_precision / (2.0 * math.pi))
+        constant = self.table.count * math.log(self.noise_precision / (2.0 * math.pi))
         return 0.5 * (float(log_dets - quadratic) + constant)
 
     def sparsity_and_quality(self) -> tuple[Tensor, Tensor]:
@@ -100,7 +98,7 @@ class RelevancePosterior:
         s = φᵀC⁻¹φ and q = φᵀC⁻¹y, where C is the covariance of y without that weight.
         """
         sparsity, quality = torch.empty_like(self.weight_precisions), torch.empty_like(self.weight_precisions)
-        others, (q, _) = ~self.relevant, self._decomposition
+        others, (_, q) = ~self.relevant, self._decomposition
         rows = self._rows[:, others]
         below = rows.new_zeros(len(q) - len(rows), rows.shape[1])
         left = torch.cat((rows, below)) - q @ (q[: len(rows)].mT @ rows)
@@ -111,7 +109,7 @@ class RelevancePosterior:
 
 
 def determine_relevance(
-    spectrum: Spectrum, noise_prior: PrecisionPrior, start: Precisions, *, tolerance: float, max_iter: int
+    table: ReducedTable, noise_prior: PrecisionPrior, start: Precisions, *, tolerance: float, max_iter: int
 ) -> EMFit[RelevancePosterior, RelevancePosterior]:
     """Maximise log p(y | α, β) + log p(log β).
 
@@ -132,11 +130,11 @@ def determine_relevance(
         changes = (replace(posterior, weight_precisions=alpha) for alpha in _changes(posterior))
         # A change that gains less than rounding may lose: then all stays as it is.
         after = max(*changes, posterior, key=bound)
-        free = max(spectrum.count - after.effective_parameters, 0.0)
+        free = max(table.count - after.effective_parameters, 0.0)
         return replace(after, noise_precision=noise_prior.mode(free, after.squared_errors))
 
     def climb(alpha: float) -> EMFit[RelevancePosterior, RelevancePosterior]:
-        first = RelevancePosterior(spectrum, torch.full_like(spectrum.vectors[0], alpha), start.noise)
+        first = RelevancePosterior(table, table.rows.new_full((table.size,), alpha), start.noise)
         return fit_em(
             lambda _: first, lambda p: Expectation(p, bound(p)), better, tolerance=tolerance, max_iter=max_iter
         )
