@@ -274,6 +274,19 @@ def test_ard_takes_one_of_two_equal_columns_and_none_of_noise():
     np.testing.assert_allclose(p.epistemic, constant.intercept_variance_, rtol=1e-9)
 
 
+@pytest.mark.parametrize("seed", [2, 16, 69])  # the start with all weights once had one precision in any units
+def test_ard_finds_the_same_in_any_units(seed):
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(25, 6)) @ rng.normal(size=(6, 6))
+    weights = np.where(rng.random(6) < 0.5, rng.normal(size=6), 0.0) / x.std(0)
+    y = x @ weights + 10.0 ** rng.uniform(-1.0, 0.7) * rng.normal(size=25)
+    units = 10.0 ** rng.uniform(-4.0, 4.0, 6)
+    here = BayesianLinearRegression(hyperparameters="ard").fit(x, y)
+    there = BayesianLinearRegression(hyperparameters="ard").fit(x * units, y)
+    np.testing.assert_array_equal(there.relevant_, here.relevant_)
+    assert there.log_evidence_ == pytest.approx(here.log_evidence_, abs=1e-9)
+
+
 def test_ard_sees_columns_that_matter_only_together():
     """x and x³ fit a sine where neither does alone: a search from the empty model alone would stop at one."""
     rng = np.random.default_rng(0)

@@ -16,16 +16,12 @@ from torch import Tensor
 from credo.conjugate import GaussianBelief
 from credo.em import EMFit
 from credo.errors import InputError
-from credo.linear._precisions import GammaPrecision, GivenPrecision, PrecisionPrior
+from credo.linear._precisions import GivenPrecision, PrecisionPrior
 from credo.linear._moments import ReducedTable
 from credo.linear._spectrum import SpectralPosterior, Spectrum, weight_posterior
 from credo.linear.evidence import Precisions, find_maxima, maximise_evidence
 from credo.linear.relevance import determine_relevance
 from credo.linear.variational import infer_precisions
-
-WEAKEST = 1e-12
-"""The shape of a hyperprior where none is given: the weight of 2·10⁻¹² observations, about the rounding of a sum."""
-
 
 @dataclass(frozen=True, eq=False)
 class Learned:
@@ -114,13 +110,13 @@ class Search:
         )
 
     def by_relevance(self) -> Learned:
-        """One α for every weight, from those that the evidence finds with one for all."""
+        """One α for every weight."""
         if self.factor is not None or isinstance(self.weight_prior, GivenPrecision):
             raise InputError(
                 "hyperparameters='ard' learns a precision for every weight: leave weight_precision and "
                 "prior_covariance out"
             )
-        fit = determine_relevance(self.table, self.noise_prior, self._most_evident.parameters, **self._limits)
+        fit = determine_relevance(self.table, self.noise_prior, **self._limits)
         posterior = fit.parameters
         return Learned(
             belief=posterior.belief,
@@ -138,10 +134,3 @@ SEARCHES: dict[str, Callable[[Search], Learned]] = {
     "variational": Search.by_variational_bound,
     "ard": Search.by_relevance,
 }
-
-
-def precision_prior(given: float | None, prior: tuple[float, float] | None, usual: float) -> PrecisionPrior:
-    """What is believed of a precision that is given, or has a Gamma prior, or neither: then about its usual size."""
-    if given is not None:
-        return GivenPrecision(float(given))
-    return GammaPrecision(WEAKEST, WEAKEST / usual) if prior is None else GammaPrecision(*prior)

@@ -10,6 +10,10 @@ import torch
 from torch.distributions import Gamma, kl_divergence
 
 
+WEAKEST = 1e-12
+"""The shape of a hyperprior where none is given: the weight of 2·10⁻¹² observations, about the rounding of a sum."""
+
+
 @dataclass(frozen=True)
 class PrecisionBelief:
     """q(τ) of a precision τ, by what the variational bound needs of it.
@@ -116,6 +120,13 @@ class GammaPrecision(PrecisionPrior):
         q = _gamma(self.shape + 0.5 * count, self.rate + 0.5 * squares)
         log_mean = torch.digamma(q.concentration) - q.rate.log()
         return PrecisionBelief(float(q.mean), float(log_mean), float(kl_divergence(q, _gamma(self.shape, self.rate))))
+
+
+def precision_prior(given: float | None, prior: tuple[float, float] | None, usual: float) -> PrecisionPrior:
+    """What is believed of a precision that is given, or has a Gamma prior, or neither: then about its usual size."""
+    if given is not None:
+        return GivenPrecision(float(given))
+    return GammaPrecision(WEAKEST, WEAKEST / usual) if prior is None else GammaPrecision(*prior)
 
 
 def _gamma(shape: float, rate: float) -> Gamma:

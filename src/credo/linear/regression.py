@@ -20,8 +20,9 @@ from credo._estimator import ClassicalEstimator, as_before_on_failure, draw_seed
 from credo.conjugate import GaussianBelief
 from credo.em import EMFit
 from credo.errors import InputError, unknown_name
-from credo.linear._learning import SEARCHES, Search, precision_prior
+from credo.linear._learning import SEARCHES, Search
 from credo.linear._moments import Moments, ReducedTable
+from credo.linear._precisions import precision_prior
 from credo.linear._spectrum import decompose
 from credo.linear.bases import BasisLike, as_basis, checked_features
 from credo.linear.evidence import Precisions

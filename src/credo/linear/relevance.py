@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -12,10 +13,11 @@ from torch import Tensor
 from credo.conjugate import GaussianBelief
 from credo.em import EMFit, Expectation, fit_em
 from credo.linear._moments import ReducedTable
-from credo.linear._precisions import PrecisionPrior
-from credo.linear._spectrum import weight_posterior
-from credo.linear.evidence import Precisions
+from credo.linear._precisions import PrecisionPrior, precision_prior
+from credo.linear._spectrum import decompose, weight_posterior
+from credo.linear.evidence import find_maxima
 
+_WEAK = 1e-6
 SAME_EVIDENCE = 1e-6
 """Nats that do not count: between two maxima, which then are one, and for a weight that is not in the model."""
 
@@ -109,15 +111,17 @@ class RelevancePosterior:
 
 
 def determine_relevance(
-    table: ReducedTable, noise_prior: PrecisionPrior, start: Precisions, *, tolerance: float, max_iter: int
+    table: ReducedTable, noise_prior: PrecisionPrior, *, tolerance: float, max_iter: int
 ) -> EMFit[RelevancePosterior, RelevancePosterior]:
     """Maximise log p(y | α, β) + log p(log β).
 
     For one weight the maximum is known: α = s²/(q² − s) where q² > s, and infinite otherwise. Every step puts in,
     changes or takes out the weight that gains most, or changes all weights of the model at once where that gains more;
     then it improves β by the γ iteration. No threshold decides what is relevant, and the units of the columns do not
-    matter. There may be several maxima. The search climbs from no weights and from all; where both reach the same
-    evidence, the former has fewer, because it takes one column of several that say the same.
+    matter. There may be several maxima. The search climbs from no weights, from all with the precision that the evidence
+    calls for where they share one in units of their columns, and from all with hardly any prior where the rows are many
+    enough to tell noise from signal. Where the first reaches the same evidence as others, it has fewer weights, because
+    it takes one column of several that say the same.
 
     References:
         M. E. Tipping, A. C. Faul. Fast marginal likelihood maximisation for sparse Bayesian models. AISTATS 2003.
@@ -133,14 +137,29 @@ def determine_relevance(
         free = max(table.count - after.effective_parameters, 0.0)
         return replace(after, noise_precision=noise_prior.mode(free, after.squared_errors))
 
-    def climb(alpha: float) -> EMFit[RelevancePosterior, RelevancePosterior]:
-        first = RelevancePosterior(table, table.rows.new_full((table.size,), alpha), start.noise)
+    def climb(first: RelevancePosterior) -> EMFit[RelevancePosterior, RelevancePosterior]:
         return fit_em(
             lambda _: first, lambda p: Expectation(p, bound(p)), better, tolerance=tolerance, max_iter=max_iter
         )
 
-    from_none, from_all = climb(math.inf), climb(start.weights)
-    return from_all if from_all.bound > from_none.bound + SAME_EVIDENCE else from_none
+    best, *others = map(climb, _starts(table, noise_prior))
+    for other in others:
+        best = other if other.bound > best.bound + SAME_EVIDENCE else best
+    return best
+
+
+def _starts(table: ReducedTable, noise_prior: PrecisionPrior) -> Iterator[RelevancePosterior]:
+    """Where the search climbs from."""
+    squares = table.rows.square().sum(0) / table.count
+    squares = torch.where(squares > 0.0, squares, 1.0)
+    _, spectrum = decompose(replace(table, rows=table.rows / squares.sqrt()))
+    shared = find_maxima(spectrum, precision_prior(None, None, table.count / (table.total or 1.0)), noise_prior)[0]
+    yield RelevancePosterior(table, torch.full_like(squares, math.inf), shared.noise)
+    yield RelevancePosterior(table, shared.weights * squares, shared.noise)
+    free = table.count - len(table.rows)
+    if free > len(table.rows):
+        noise = noise_prior.mode(free, table.residual)
+        yield RelevancePosterior(table, _WEAK * shared.weights * squares, noise)
 
 
 def _changes(posterior: RelevancePosterior) -> tuple[Tensor, Tensor]:
