@@ -16,12 +16,13 @@ from torch import Tensor
 from credo.conjugate import GaussianBelief
 from credo.em import EMFit
 from credo.errors import InputError
-from credo.linear._precisions import GivenPrecision, PrecisionPrior
 from credo.linear._moments import ReducedTable
+from credo.linear._precisions import GivenPrecision, PrecisionPrior
 from credo.linear._spectrum import SpectralPosterior, Spectrum, weight_posterior
 from credo.linear.evidence import Precisions, find_maxima, maximise_evidence
 from credo.linear.relevance import determine_relevance
 from credo.linear.variational import infer_precisions
+
 
 @dataclass(frozen=True, eq=False)
 class Learned:

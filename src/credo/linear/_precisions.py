@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import torch
 from torch.distributions import Gamma, kl_divergence
 
-
 WEAKEST = 1e-12
 """The shape of a hyperprior where none is given: the weight of 2·10⁻¹² observations, about the rounding of a sum."""
 

@@ -55,8 +55,8 @@ class Spectrum:
 
     def shrunken_squares(self, ratio: Vector) -> Vector:
         """y(I + ΦΦᵀ/ρ)⁻¹y for every ρ = α/β of ``ratio [G]``, ``[G]``: what the fit leaves and the prior charges."""
-        left: Vector = np.square(self.targets) / (1.0 + self._gains(ratio))
-        return left.sum(-1) + self.residual
+        squares: Vector = (np.square(self.targets) / (1.0 + self._gains(ratio))).sum(-1) + self.residual
+        return squares
 
     def log_evidence(self, ratio: Vector, noise_precision: Vector) -> Vector:
         """log p(y | α = ρβ, β) (Bishop 3.86) of every pair, ``[G]``."""
@@ -139,8 +139,8 @@ def decompose(table: ReducedTable) -> tuple[ReducedTable, Spectrum]:
     """What a table determines, and its spectrum.
 
     Combinations of columns, each taken in units of its length, that are 0 up to rounding say nothing, and are left out.
-    Columns of very different length have singular values of very different size: Jacobi's method finds the small ones to
-    as many digits as the large ones.
+    Columns of very different length have singular values of very different size: Jacobi's method finds the small ones
+    to as many digits as the large ones.
 
     Reference:
         Z. Drmač, K. Veselić. New fast and accurate Jacobi SVD algorithm. SIAM Journal on Matrix Analysis and
@@ -161,7 +161,9 @@ def decompose(table: ReducedTable) -> tuple[ReducedTable, Spectrum]:
     if not alike:
         values, coordinates = _jacobi(rows.cpu().numpy(), coordinates)
     open_directions = (0, table.size - len(values))
-    return determined, Spectrum(table.count, np.pad(values, open_directions), np.pad(coordinates, open_directions), residual)
+    return determined, Spectrum(
+        table.count, np.pad(values, open_directions), np.pad(coordinates, open_directions), residual
+    )
 
 
 def _jacobi(rows: Vector, targets: Vector) -> tuple[Vector, Vector]:

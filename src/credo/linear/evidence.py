@@ -102,7 +102,8 @@ def find_maxima(spectrum: Spectrum, weight_prior: PrecisionPrior, noise_prior: P
         ratio, noise = precisions(log_ratio)
         pairs = zip((ratio * noise).tolist(), noise.tolist(), strict=True)
         priors = [weight_prior.log_density(alpha) + noise_prior.log_density(beta) for alpha, beta in pairs]
-        return spectrum.log_evidence(ratio, noise) + np.array(priors)
+        heights: Vector = spectrum.log_evidence(ratio, noise) + np.array(priors)
+        return heights
 
     grid = np.arange(bounds[0], bounds[1] + _STEP, _STEP)
     values = objective(grid)

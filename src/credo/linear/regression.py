@@ -28,7 +28,6 @@ from credo.linear.bases import BasisLike, as_basis, checked_features
 from credo.linear.evidence import Precisions
 from credo.predictive.exact import ExactGaussianPredictive
 
-
 ENOUGH_DIGITS = 1e-3
 """Nats of the log evidence that rounding of the features may decide before a warning is due."""
 
@@ -53,8 +52,8 @@ class BayesianLinearRegression(RegressorMixin, ClassicalEstimator):  # type: ign
         p(y* | x*) = N(mᵀφ*, 1/β + φ*ᵀSφ*)
 
     The table is reduced to M + 1 rows that say the same, in blocks and in one pass; it may come in chunks and exceed
-    memory. Features that are nearly linear combinations of one another, such as powers of large numbers, keep all digits
-    that float64 has for them; where too few remain, a ``LinAlgWarning`` says so.
+    memory. Features that are nearly linear combinations of one another, such as powers of large numbers, keep all
+    digits that float64 has for them; where too few remain, a ``LinAlgWarning`` is given.
 
     The intercept b has a flat prior: features and target are centred, as in scikit-learn, and predictions carry the
     variance 1/(Nβ) that is left of b. The precisions and ``log_evidence_`` are those at the most probable b.
@@ -69,9 +68,9 @@ class BayesianLinearRegression(RegressorMixin, ClassicalEstimator):  # type: ign
         basis: φ: a :class:`~credo.linear.Basis`, its name (``"identity"``, ``"polynomial"``, ``"gaussian"``,
             ``"sigmoidal"``, ``"fourier"``), or a function from ``[N, D]`` to ``[N, M]`` that maps each row by itself.
         hyperparameters: ``"evidence"``: α and β maximise log p(y | α, β), found among all its maxima.
-            ``"variational"``: beliefs q(α), q(β) by a factorised posterior, with a lower bound on log p(y). ``"ard"``: one α for every weight, by the evidence;
-            weights that explain nothing are exactly m₀. With fewer rows than weights it may take noise for signal:
-            give ``noise_precision`` then.
+            ``"variational"``: beliefs q(α), q(β) by a factorised posterior, with a lower bound on log p(y). ``"ard"``:
+            one α for every weight, by the evidence; weights that explain nothing are exactly m₀. With fewer rows than
+            weights it may take noise for signal: give ``noise_precision`` then.
         weight_precision: α; ``None``: learned, or 1 where ``prior_covariance`` is given.
         noise_precision: β; ``None``: learned.
         prior_mean: m₀, a number or ``[M]``.
@@ -298,9 +297,9 @@ class BayesianLinearRegression(RegressorMixin, ClassicalEstimator):  # type: ign
 def _warn_of_rounding(nats: float) -> None:
     if nats > ENOUGH_DIGITS:
         warnings.warn(
-            f"the features are so nearly linear combinations of one another that rounding alone may change the log "
-            f"evidence by {nats:.2g} nats, and predictions with it: scale the inputs to about [-1, 1], lower the degree, "
-            "choose another basis, such as GaussianBasis, or raise weight_precision",
+            "the features are so nearly linear combinations of one another that rounding alone may change the log "
+            f"evidence by {nats:.2g} nats, and predictions with it: scale the inputs to about [-1, 1], lower the "
+            "degree, choose another basis, such as GaussianBasis, or raise weight_precision",
             LinAlgWarning,
             stacklevel=4,
         )

@@ -118,8 +118,10 @@ def determine_relevance(
     For one weight the maximum is known: α = s²/(q² − s) where q² > s, and infinite otherwise. Every step puts in,
     changes or takes out the weight that gains most, or changes all weights of the model at once where that gains more;
     then it improves β by the γ iteration. No threshold decides what is relevant, and the units of the columns do not
-    matter. There may be several maxima. The search climbs from no weights, from all with the precision that the evidence
-    calls for where they share one in units of their columns, and from all with hardly any prior where the rows are many
+    matter.
+
+    There may be several maxima. The search climbs from no weights, from all with the precision that the evidence calls
+    for where they share one in units of their columns, and from all with hardly any prior where the rows are many
     enough to tell noise from signal. Where the first reaches the same evidence as others, it has fewer weights, because
     it takes one column of several that say the same.
 
