@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 import torch
 from scipy.integrate import dblquad, quad
+from scipy.linalg import LinAlgWarning
 from scipy.special import expit, log_expit
 from scipy.stats import norm
 from sklearn.base import clone
@@ -427,6 +428,15 @@ def test_columns_that_are_constant_repeated_huge_or_far_away(classes):
         assert np.isfinite(model.predict_proba(odd)).all()
     with pytest.warns(ConvergenceWarning, match="has not converged after 1 iteration"):
         BayesianLogisticRegression(max_iter=1).fit(x, y)
+
+
+def test_features_that_float64_cannot_tell_apart_are_said():
+    rng = np.random.default_rng(0)
+    year = rng.uniform(1990.0, 2020.0, size=(40, 1))
+    y = (np.sin((year[:, 0] - 1990.0) / 5.0) + 0.5 * rng.normal(size=40) > 0.0).astype(int)
+    with pytest.warns(LinAlgWarning, match=r"may change the log evidence by .* nats.*: scale the inputs"):
+        BayesianLogisticRegression(Polynomial(5), fit_intercept=False).fit(year, y)
+    BayesianLogisticRegression(Polynomial(5), fit_intercept=False).fit((year - 2005.0) / 15.0, y)
 
 
 @pytest.mark.parametrize("classes", [2, 3])

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import minimize_scalar
+from scipy.optimize import brentq
 
 from credo.em import EMFit, Expectation, fit_em
 from credo.linear._moments import ROUNDING
@@ -85,9 +85,9 @@ def find_maxima(spectrum: Spectrum, weight_prior: PrecisionPrior, noise_prior: P
     Where there are as many weights as rows less one, all targets can be fitted exactly and the evidence has no bound as
     β → ∞. Only the prior of β holds that maximum; where it is weak, and there is another one, it is left out.
     """
-    bounds = _range_of_ratio(spectrum, weight_prior, noise_prior)
     if weight_prior.known and noise_prior.known:
         return [Precisions(weight_prior.known, noise_prior.known)]
+    bounds = _range_of_ratio(spectrum, weight_prior, noise_prior)
 
     def precisions(log_ratio: Vector) -> tuple[Vector, Vector]:
         ratio = np.exp(log_ratio)
@@ -105,20 +105,23 @@ def find_maxima(spectrum: Spectrum, weight_prior: PrecisionPrior, noise_prior: P
         heights: Vector = spectrum.log_evidence(ratio, noise) + np.array(priors)
         return heights
 
+    def slope(log_ratio: float) -> float:
+        """Of the sign of the objective's: the γ iteration's step of α, or against that of β where α is known."""
+        ratio, noise = precisions(np.array(log_ratio))
+        at = spectrum.at(float(ratio * noise), float(noise))
+        if weight_prior.known:
+            return float(np.log(at.noise_precision / noise_prior.mode(at.free_rows, at.squared_errors)))
+        return float(np.log(weight_prior.mode(at.effective_parameters, at.squared_weights) / at.weight_precision))
+
     grid = np.arange(bounds[0], bounds[1] + _STEP, _STEP)
     values = objective(grid)
     padded = np.concatenate(([-np.inf], values, [-np.inf]))
     level = _LEVEL * np.maximum(np.abs(values), 1.0)
     peaks = np.flatnonzero((values > padded[:-2] + level) & (values >= padded[2:] - level))
     peaks = peaks[np.argsort(-values[peaks], kind="stable")][:_MOST_MAXIMA]
-    tops = [
-        minimize_scalar(
-            lambda t: -float(objective(np.array([t]))[0]), bounds=(grid[i] - _STEP, grid[i] + _STEP), method="bounded"
-        ).x
-        for i in peaks
-    ]
-    tops = sorted(tops, key=lambda t: -float(objective(np.array([t]))[0]))
-    ratios, noises = precisions(np.array(tops))
+    tops = np.array([_zero_or_middle(slope, grid[i] - _STEP, grid[i] + _STEP) for i in peaks])
+    tops = tops[np.argsort(-objective(tops), kind="stable")]
+    ratios, noises = precisions(tops)
     proper = np.full(len(tops), True)
     count, squares = noise_prior.observations
     if _fits_anything(spectrum) and count < 1.0:
@@ -126,6 +129,13 @@ def find_maxima(spectrum: Spectrum, weight_prior: PrecisionPrior, noise_prior: P
         proper = spectrum.shrunken_squares(ratios) > 2.0 * spectrum.count * squares
     chosen = proper if proper.any() else ~proper
     return [Precisions(float(r * b), float(b)) for r, b in zip(ratios[chosen], noises[chosen], strict=True)]
+
+
+def _zero_or_middle(slope: Callable[[float], float], low: float, high: float) -> float:
+    """Where a falling slope is 0 in between, to all digits; the middle of a plateau."""
+    if slope(low) > 0.0 > slope(high):
+        return float(brentq(slope, low, high, xtol=1e-14))
+    return 0.5 * (low + high)
 
 
 def _fits_anything(spectrum: Spectrum) -> bool:

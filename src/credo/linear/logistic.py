@@ -19,8 +19,9 @@ from credo.conjugate import GaussianBelief
 from credo.errors import InputError, unknown_name
 from credo.likelihoods import Categorical
 from credo.linear._integrals import SIGMOID_NODES, SOFTMAX_NODES, expected_sigmoid, expected_softmax
+from credo.linear._moments import ROUNDING
 from credo.linear._softmax import SoftmaxRegression, contrasts, logit_covariance
-from credo.linear.bases import BasisLike, as_basis, checked_features
+from credo.linear.bases import BasisLike, as_basis, checked_features, warn_of_rounding
 from credo.linear.logistic_bounds import Variational, fit_variational
 from credo.linear.logistic_laplace import LaplaceFit, fit_laplace
 from credo.linear.regression import WeightDraws
@@ -202,6 +203,8 @@ class BayesianLogisticRegression(ClassifierMixin, ClassicalEstimator):  # type: 
 
     def _store(self, belief: GaussianBelief) -> None:
         """Keep what :meth:`_belief` needs, and what it means for the weights of features that are not centred."""
+        # rounding moves an entry of the precision by ε√(Λ_ii Λ_jj) and so log |Λ|, to first order, by ε Σ Λ_ii (Λ⁻¹)_ii
+        warn_of_rounding(ROUNDING * float(belief.precision.diagonal() @ belief.covariance.diagonal()))
         self._mean, self._cholesky = belief.mean.cpu().numpy(), belief.cholesky.cpu().numpy()
         jacobian = self._jacobian()
         mean = (jacobian @ belief.mean).view(self._shape).cpu().numpy()

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-import warnings
 from numbers import Real
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
-from scipy.linalg import LinAlgWarning
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_array, check_is_fitted, column_or_1d
 from torch import Tensor
@@ -24,12 +22,9 @@ from credo.linear._learning import SEARCHES, Search
 from credo.linear._moments import Moments, ReducedTable
 from credo.linear._precisions import precision_prior
 from credo.linear._spectrum import decompose
-from credo.linear.bases import BasisLike, as_basis, checked_features
+from credo.linear.bases import BasisLike, as_basis, checked_features, warn_of_rounding
 from credo.linear.evidence import Precisions
 from credo.predictive.exact import ExactGaussianPredictive
-
-ENOUGH_DIGITS = 1e-3
-"""Nats of the log evidence that rounding of the features may decide before a warning is due."""
 
 
 class WeightDraws(NamedTuple):
@@ -233,7 +228,7 @@ class BayesianLinearRegression(RegressorMixin, ClassicalEstimator):  # type: ign
         coef[found.relevant] += found.belief.mean
         sigma = coef.new_zeros(len(coef), len(coef))
         sigma[torch.outer(found.relevant, found.relevant)] = found.belief.covariance.flatten()
-        _warn_of_rounding(table.rounding_of_evidence(coef, sigma.diagonal(), found.noise_precision))
+        warn_of_rounding(table.rounding_of_evidence(coef, sigma.diagonal(), found.noise_precision))
 
         self.moments_ = moments.to(torch.device("cpu"))
         self.X_offset_ = float(self.fit_intercept) * self.moments_.mean[:-1].numpy()
@@ -292,17 +287,6 @@ class BayesianLinearRegression(RegressorMixin, ClassicalEstimator):  # type: ign
         for name, prior in (("weight_prior", self.weight_prior), ("noise_prior", self.noise_prior)):
             if prior is not None and not (np.shape(prior) == (2,) and all(map(_is_positive, prior))):
                 raise InputError(f"{name} must be None or a pair (shape, rate), both greater than 0, got {prior!r}")
-
-
-def _warn_of_rounding(nats: float) -> None:
-    if nats > ENOUGH_DIGITS:
-        warnings.warn(
-            "the features are so nearly linear combinations of one another that rounding alone may change the log "
-            f"evidence by {nats:.2g} nats, and predictions with it: scale the inputs to about [-1, 1], lower the "
-            "degree, choose another basis, such as GaussianBasis, or raise weight_precision",
-            LinAlgWarning,
-            stacklevel=4,
-        )
 
 
 def _is_positive(value: Any) -> bool:
