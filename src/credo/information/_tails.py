@@ -41,7 +41,7 @@ class Sides(NamedTuple):
 
 
 def is_infinite(p: Distribution, q: Distribution) -> Tensor | None:
-    """Where E_p[−log q(x)] is known to be infinite by the tails, of the batch shape; ``None`` where nothing is known."""
+    """Where E_p[−log q(x)] is known to be infinite by the tails, of the batch shape; ``None`` where nothing is."""
     tails, growth = tail_exponents(p), growth_exponents(q)
     if tails is None or growth is None:
         return None
