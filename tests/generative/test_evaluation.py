@@ -162,6 +162,12 @@ def test_width_is_the_best_for_validation_data():
         assert parzen_log_likelihood(torch.zeros(1, 4), validation, sigma=factor * best).mean < found.mean
 
 
+def test_validation_data_among_the_samples_choose_no_width():
+    samples = 100.0 * draws(60, 20)
+    with pytest.raises(InputError, match="all validation data are among the samples"):
+        parzen_log_likelihood(samples, samples, validation=samples[:40])
+
+
 def test_width_in_one_dimension_is_far_above_the_distance_of_neighbours():
     samples, validation, test = draws(2000, 1), draws(500, 1, seed=1), draws(4000, 1, seed=2)
     found = parzen_log_likelihood(samples, test, validation=validation)

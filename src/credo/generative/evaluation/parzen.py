@@ -81,6 +81,8 @@ def _likeliest_width(centres: Tensor, validation: Tensor) -> float:
     spread = (torch.cat([centres, validation]) - centres.mean(0)).square().sum(1).mean().sqrt()
     if not spread > 0.0:
         raise InputError("samples and validation data are all the same: no width fits them best")
+    if not nearest > 0.0:
+        raise InputError("all validation data are among the samples: they grow ever likelier as the width goes to 0")
     low, high = 0.1 * torch.maximum(nearest, 1e-6 * spread), 2.0 * spread
     low, high = (low / math.sqrt(centres.shape[1])).log(), (high / math.sqrt(centres.shape[1])).log()
     for _ in range(_ROUNDS):
