@@ -9,6 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.quasirandom import SobolEngine
 
+from credo._special import ndtr
+
 _WIDE = 2.0
 """The standard deviation of a logit from which its density is smoother than the sigmoid."""
 _NARROW_STEP, _NARROW_REACH = 0.4, 20
@@ -35,7 +37,7 @@ def expected_sigmoid(mean: Tensor, variance: Tensor) -> Tensor:
     z, weights = _normal_rule(mean)
     narrow = (mean + scale.clamp_max(_WIDE) * z).sigmoid() @ weights
     logistic, density = _logistic_rule(mean)
-    wide = torch.special.ndtr((mean - logistic) / scale.clamp_min(_WIDE)) @ density
+    wide = ndtr((mean - logistic) / scale.clamp_min(_WIDE)) @ density
     return torch.where(scale.squeeze(-1) > _WIDE, wide, narrow)
 
 
@@ -52,7 +54,7 @@ def expected_softplus(mean: Tensor, variance: Tensor) -> Tensor:
     spread = scale.clamp_min(_WIDE)
     u = (mean - logistic) / spread
     heights = torch.exp(-0.5 * u.square()) / math.sqrt(2.0 * math.pi)
-    wide = (spread * (u * torch.special.ndtr(u) + heights)) @ density
+    wide = (spread * (u * ndtr(u) + heights)) @ density
     return torch.where(scale.squeeze(-1) > _WIDE, wide, narrow)
 
 

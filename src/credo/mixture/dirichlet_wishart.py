@@ -19,7 +19,8 @@ import torch
 from torch import Tensor
 
 from credo._rows import Rows
-from credo.conjugate._special import log_rising, log_sequence_probability
+from credo._special import log_rising
+from credo.conjugate._special import log_sequence_probability
 from credo.em import Expectation
 from credo.errors import InputError
 from credo.mixture.components import LOG_2PI, Sums
