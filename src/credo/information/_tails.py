@@ -89,11 +89,7 @@ def _(p: Independent[Any]) -> Sides | None:
 
 @tail_exponents.register(MixtureSameFamily)
 def _(p: MixtureSameFamily) -> Sides | None:
-    parts = tail_exponents(p.component_distribution)
-    if parts is None:
-        return None
-    out = p.mixture_distribution.probs == 0.0
-    return Sides(*(torch.where(out, math.inf, side).amin(-1) for side in parts))
+    return _least(p, tail_exponents(p.component_distribution))
 
 
 @singledispatch
@@ -141,8 +137,12 @@ def _(q: Gumbel) -> Sides:
 
 @growth_exponents.register(MixtureSameFamily)
 def _(q: MixtureSameFamily) -> Sides | None:
-    parts = growth_exponents(q.component_distribution)
+    return _least(q, growth_exponents(q.component_distribution))
+
+
+def _least(mixture: MixtureSameFamily, parts: Sides | None) -> Sides | None:
+    """The exponents of the heaviest of the components that a mixture has, which are its own."""
     if parts is None:
         return None
-    out = q.mixture_distribution.probs == 0.0
+    out = mixture.mixture_distribution.probs == 0.0
     return Sides(*(torch.where(out, math.inf, side).amin(-1) for side in parts))
