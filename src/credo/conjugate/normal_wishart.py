@@ -124,8 +124,13 @@ class NormalWishart(ConjugatePair):
         halves = 0.5 * (self.degrees_of_freedom - torch.arange(size, device=data.device))
         gammas = log_rising(halves, torch.full_like(halves, 0.5 * rows)).sum()
         mean = -0.5 * size * torch.log1p(rows / self.mean_precision)
-        before, after = torch.logdet(self.inverse_scale), torch.logdet(self.inverse_scale + self._added_scatter(data))
-        spread = 0.5 * (self.degrees_of_freedom * (after - before) + rows * after + rows * size * math.log(math.pi))
+        factor: Tensor = torch.linalg.cholesky(self.inverse_scale)
+        half = torch.linalg.solve_triangular(factor, self._added_scatter(data), upper=False)
+        white = torch.linalg.solve_triangular(factor, half.mT, upper=False)
+        # log |W′⁻¹| − log |W⁻¹|, of which a strong prior takes a large multiple
+        gain = torch.log1p(torch.linalg.eigvalsh(white).clamp(min=0.0)).sum()
+        after = 2.0 * factor.diagonal().log().sum() + gain
+        spread = 0.5 * (self.degrees_of_freedom * gain + rows * after + rows * size * math.log(math.pi))
         return gammas + mean - spread
 
     def _added_scatter(self, data: Tensor) -> Tensor:
