@@ -28,7 +28,7 @@ from credo.tabular.saving import to_files
 from credo.tabular.splitting import hold_out
 from credo.tabular.targets import ClassTarget, RegressionTarget, Task, guess_task, known_rows
 from credo.tabular.wording import counted, quoted
-from credo.tabular.writing import check_folder
+from credo.tabular.writing import folder_for, to_csv
 
 HOLDOUT, RECORD, REPORT = "holdout.csv", "run.json", "report.html"
 FILES = (io.TENSORS, io.CARD, HOLDOUT, RECORD, REPORT)
@@ -92,11 +92,11 @@ class Run:
 
     def save(self, path: str | Path) -> None:
         """Write the folder ``path``, whole or not at all; only another run is replaced."""
-        check_folder(path, FILES, PROOF)
-        report = _NO_REPORT if self.holdout.empty else self.report()
-        files = to_files(self.model)
-        files |= {HOLDOUT: _to_csv(self.holdout), RECORD: to_json(self.record), REPORT: report.encode()}
-        write_folder(path, files)
+        with folder_for(path, FILES, PROOF):
+            report = _NO_REPORT if self.holdout.empty else self.report()
+            files = to_files(self.model)
+            files |= {HOLDOUT: _to_csv(self.holdout), RECORD: to_json(self.record), REPORT: report.encode()}
+            write_folder(path, files)
 
 
 def fit_run(
@@ -135,6 +135,7 @@ def fit_run(
     task, reason = choose_task(y, task)
     apart = _rows_apart(y, task, holdout, seed)
     held_out, training = frame.iloc[apart], frame.iloc[np.delete(np.arange(len(frame)), apart)]
+    _to_csv(held_out)  # what could not be saved is refused before training
     kind = Regressor if task == "regression" else Classifier
     model = kind(
         method, epochs=epochs, calibrate=calibrate, device=device, progress=progress, random_state=seed % 2**32
@@ -272,5 +273,4 @@ def _rows_apart(y: pd.Series, task: str, share: float, seed: int) -> NDArray[np.
 def _to_csv(frame: pd.DataFrame) -> bytes:
     """``frame`` as CSV that reads back as the same values: all digits, durations in days."""
     durations = {name: frame[name] / pd.Timedelta(days=1) for name in frame.select_dtypes("timedelta")}
-    text: str = frame.assign(**durations).to_csv(index=False)
-    return text.encode()
+    return to_csv(frame.assign(**durations)).encode()

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from safetensors.torch import save as to_bytes
 
 from credo import io
 from credo._files import shortened, to_json
@@ -25,9 +24,10 @@ def to_files(estimator: TableEstimator) -> dict[str, bytes]:
     from sklearn.utils.validation import check_is_fitted
 
     check_is_fitted(estimator)
-    card = {**io.describe(estimator.model_), io.ESTIMATOR: describe(estimator)}
+    tensors = io.tensor_bytes(estimator.model_)
+    card = {**io.describe(estimator.model_, tensors), io.ESTIMATOR: describe(estimator)}
     _name_a_prior(card["config"])
-    return {io.TENSORS: to_bytes(io.unique_tensors(estimator.model_)), io.CARD: to_json(card)}
+    return {io.TENSORS: tensors, io.CARD: to_json(card)}
 
 
 def describe(estimator: TableEstimator) -> dict[str, Any]:
