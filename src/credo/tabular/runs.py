@@ -15,7 +15,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from credo import io
-from credo._files import read_json, recover, to_json, write_folder
+from credo._files import read_json, to_json, write_folder
 from credo._version import __version__
 from credo.errors import InputError, LoadError, unknown_name
 from credo.metrics import Score, scores
@@ -25,6 +25,7 @@ from credo.tabular.predictions import true_values
 from credo.tabular.reading import FEWEST_ROWS, read_table
 from credo.tabular.regressor import Regressor
 from credo.tabular.saving import to_files
+from credo.tabular.schema import check_run
 from credo.tabular.splitting import hold_out
 from credo.tabular.targets import ClassTarget, RegressionTarget, Task, guess_task, known_rows
 from credo.tabular.wording import counted, quoted
@@ -40,7 +41,8 @@ PROOF = io.CARD
 TASKS = ("auto", "regression", "classification")
 
 _NO_REPORT = """<!doctype html>
-<html lang="en"><meta charset="utf-8"><title>No report</title>
+<html lang="en"><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="default-src 'none'">
+<title>No report</title>
 <p>The model was trained on every row, so there was none left to judge it by. Give it rows that it has not seen:</p>
 <pre>credo evaluate RUN TEST.csv --report report.html</pre>
 </html>
@@ -94,8 +96,9 @@ class Run:
         """Write the folder ``path``, whole or not at all; only another run is replaced."""
         with folder_for(path, FILES, PROOF):
             report = _NO_REPORT if self.holdout.empty else self.report()
-            files = to_files(self.model)
-            files |= {HOLDOUT: _to_csv(self.holdout), RECORD: to_json(self.record), REPORT: report.encode()}
+            files = {**to_files(self.model), HOLDOUT: _to_csv(self.holdout)}
+            digests = {name: io.digest(files[name]) for name in (io.TENSORS, HOLDOUT)}
+            files |= {RECORD: to_json({**self.record, "digests": digests}), REPORT: report.encode()}
             write_folder(path, files)
 
 
@@ -165,15 +168,25 @@ def fit_run(
 
 def open_run(path: str | Path) -> Run:
     """The run in a folder that :meth:`Run.save` wrote."""
-    folder = recover(path)
-    model = load_model(folder)
+    model = load_model(path)
+    folder = Path(path).resolve()
     record = read_json(folder / RECORD)
-    if not {"source", "seed", "held_out_rows", "rows_held_out", "scores"} <= record.keys():
-        raise LoadError(f"{folder / RECORD} does not describe a run: it lacks some of its entries")
-    holdout = read_table(folder / HOLDOUT, target=model.target_.name) if record["held_out_rows"] else pd.DataFrame()
+    try:
+        check_run(record)
+    except LoadError as error:
+        raise LoadError(f"{folder / RECORD} does not describe a run: {error}") from error
+    digests = record.pop("digests")
+    for name in (io.TENSORS, HOLDOUT):
+        io.check_digest(folder / name, digests[name], RECORD)
+    task = "regression" if isinstance(model, Regressor) else "classification"
+    if (record["target"], record["task"]) != (model.target_.name, task):
+        raise LoadError(
+            f"{folder / RECORD} describes another run: one of {record['task']} of {quoted(record['target'])}"
+        )
     rows = record["rows_held_out"]
-    if not isinstance(rows, list) or len(rows) != len(holdout):
-        raise LoadError(f"{folder / HOLDOUT} does not hold the rows that {RECORD} speaks of: it was changed or cut off")
+    holdout = read_table(folder / HOLDOUT, target=model.target_.name) if rows else pd.DataFrame()
+    if len(rows) != len(holdout):
+        raise LoadError(f"{folder / HOLDOUT} does not hold the {counted(len(rows), 'row')} that {RECORD} lists")
     return Run(model, holdout.set_axis(rows, axis=0), record)
 
 
