@@ -11,8 +11,17 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from credo import _files
-from credo._files import check_replaceable, recover, rehearse_folder, reserved, to_json, whole_file, write_folder
-from credo.errors import InputError
+from credo._files import (
+    check_replaceable,
+    read_json,
+    recover,
+    rehearse_folder,
+    reserved,
+    to_json,
+    whole_file,
+    write_folder,
+)
+from credo.errors import InputError, LoadError
 
 FILES = {"a.json": b"{}", "b.bin": b"1"}
 BUSY = "is being written by another process or thread"
@@ -196,6 +205,14 @@ def test_where_there_are_no_locks_folders_are_written_all_the_same(tmp_path, mon
     (tmp_path / ".run.credo-abcd1234").touch()
     write_folder(tmp_path / "run", FILES)
     assert names(tmp_path) == [".run.credo-abcd1234", "run"]
+
+
+@pytest.mark.parametrize("content", ["[]," * 2**20, "0," * (2**23 + 1)], ids=["lists", "values"])
+def test_json_that_would_fill_the_memory_is_not_parsed(tmp_path, monkeypatch, content):
+    (tmp_path / "a.json").write_text(f'{{"a": [{content}0]}}')
+    monkeypatch.setattr("json.loads", None)
+    with pytest.raises(LoadError, match="more lists, objects and values than credo writes"):
+        read_json(tmp_path / "a.json")
 
 
 def test_json_that_could_not_be_read_back_is_not_written(monkeypatch):

@@ -25,7 +25,7 @@ except ImportError:  # Windows: writers are not kept apart there
     fcntl = None  # type: ignore[assignment]
 
 _LARGEST_JSON = 64 * 2**20
-_MOST_CONTAINERS = 2**20  # lists and objects in a JSON file: a pair of brackets takes 30 times its size in memory
+_MOST_CONTAINERS, _MOST_VALUES = 2**20, 2**23  # in a JSON file: a pair of brackets takes 30 times its size in memory
 _INDENTED = 2**20  # larger JSON is not for people to read
 _LONGEST_QUOTE = 300
 _MARK = ".credo-"
@@ -133,8 +133,8 @@ def read_json(path: Path) -> dict[str, Any]:
         if path.stat().st_size > _LARGEST_JSON:
             raise LoadError(f"{path} is too large to be written by credo")
         text = path.read_text(encoding="utf-8")
-        if text.count("[") + text.count("{") > _MOST_CONTAINERS:
-            raise LoadError(f"{path} holds more lists and objects than credo writes")
+        if not _is_modest(text):
+            raise LoadError(f"{path} holds more lists, objects and values than credo writes")
         content = json.loads(text, parse_constant=_refuse_constant)
     except LoadError:
         raise
@@ -154,7 +154,7 @@ def to_json(value: Mapping[str, Any]) -> bytes:
             text = json.dumps(plain, separators=(",", ":"), allow_nan=False)
     except (TypeError, ValueError) as error:
         raise InputError(f"this cannot be written as JSON: {error}") from error
-    if len(text) > _LARGEST_JSON or text.count("[") + text.count("{") > _MOST_CONTAINERS:
+    if len(text) > _LARGEST_JSON or not _is_modest(text):
         raise InputError(f"this is too large to be written as JSON: {len(text) / 2**20:,.0f} MiB, at most 64 are read")
     return text.encode()
 
@@ -286,6 +286,11 @@ def _check_regular(path: Path) -> None:
         raise InputError(f"{path} is a folder: give the name of a file")
     if path.exists() and not path.is_file():
         raise InputError(f"{path} is a pipe or a device, which a file cannot replace: give the name of a file")
+
+
+def _is_modest(text: str) -> bool:
+    """Whether JSON takes little memory once it is read."""
+    return text.count("[") + text.count("{") <= _MOST_CONTAINERS and text.count(",") <= _MOST_VALUES
 
 
 def _refuse_constant(name: str) -> None:

@@ -276,9 +276,16 @@ def _check_integers(description: Any, tensors: Mapping[str, Tensor], folder: Pat
 
 
 def _check_count(description: Any, most: int, folder: Path) -> None:
-    settings = len(pytree.tree_leaves(description))
-    if settings > most:
-        raise LoadError(f"the card in {folder} holds {settings:,} settings, but {TENSORS} is too small for as many")
+    """Refuse a description of more than ``most`` settings, without a look at all of them."""
+    waiting, settings = [description], 0
+    while waiting:
+        entry = waiting.pop()
+        if isinstance(entry, dict | list):
+            waiting += entry.values() if isinstance(entry, dict) else entry
+        else:
+            settings += 1
+        if len(waiting) + settings > most:
+            raise LoadError(f"the card in {folder} holds more than {most:,} settings, too many for {TENSORS}")
 
 
 def _rebuild_networks(network: object, given: Mapping[str, Any], tensors: Mapping[str, Tensor], folder: Path) -> Any:
