@@ -128,6 +128,7 @@ def test_a_run_is_replaced_and_nothing_else(call, data, tmp_path, quick_report):
         (["--holdout", "-0.1"], "from 0 to below 1"),
         (["--epochs", "0"], "--epochs"),
         (["--seed", "-1"], "--seed"),
+        (["--seed", str(2**63)], "--seed"),
         (["--device", "toaster"], "device must be one that torch can use here"),
         (["--out"], "requires an argument"),
     ],

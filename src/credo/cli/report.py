@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
 
@@ -24,13 +23,12 @@ def report(
 
     Example: credo report run --out report.html
     """
-    from credo._files import reserved, whole_file
+    from credo._files import whole_file
     from credo.tabular import runs
 
     screen = Screen(quiet=quiet, as_json=as_json)
     path = out or run / runs.REPORT
-    kept_from_others = reserved(run) if out is None else nullcontext()
-    with screen.listening(), screen.doing("drawing the report"), kept_from_others, whole_file(path) as page:
+    with screen.listening(), screen.doing("drawing the report"), whole_file(path) as page:
         page.write_text(runs.open_run(run).report(), encoding="utf-8")
     screen.say(f"Report: {path}")
     screen.finish({"run": str(run), "report": str(path)})

@@ -19,6 +19,7 @@ from credo._files import read_json, to_json, write_folder
 from credo._version import __version__
 from credo.errors import InputError, LoadError, unknown_name
 from credo.metrics import Score, scores
+from credo.seeding import check_seed
 from credo.tabular.base import TableEstimator
 from credo.tabular.classifier import Classifier
 from credo.tabular.predictions import true_values
@@ -133,6 +134,7 @@ def fit_run(
         progress: show a bar; ``None``: where there is a terminal.
         source: what the table is called in reports.
     """
+    check_seed(seed)
     frame = without(frame, drop, target)
     y = frame[target]
     task, reason = choose_task(y, task)
