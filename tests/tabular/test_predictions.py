@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import math
 import warnings
 import weakref
@@ -133,7 +132,6 @@ class Stack(Source):
             del piece
 
     def in_memory(self):
-        gc.collect()
         return sum(made() is not None for made in self._made)
 
 
