@@ -203,6 +203,9 @@ def test_where_there_are_no_locks_folders_are_written_all_the_same(tmp_path, mon
 
     monkeypatch.setattr(_files.fcntl, "flock", unsupported)
     (tmp_path / ".run.credo-abcd1234").touch()
+    write_folder(tmp_path / ".run.credo-previous", FILES)
+    assert (recover(tmp_path / "run") / "a.json").exists()
+    write_folder(tmp_path / ".run.credo-previous", FILES)
     write_folder(tmp_path / "run", FILES)
     assert names(tmp_path) == [".run.credo-abcd1234", "run"]
 

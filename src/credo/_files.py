@@ -182,8 +182,9 @@ class _Lock:
             self._remove_made()
             raise
         try:
+            _finish_replacement(target)
             if self._is_alone:
-                _tidy(target, keep=self._path)
+                _remove_strays(target, keep=self._path)
         except BaseException:
             self.release()
             raise
@@ -233,11 +234,16 @@ class _Lock:
                 folder.rmdir()
 
 
-def _tidy(target: Path, keep: Path) -> None:
-    """Undo, or clear up after, writers of ``target`` that were killed."""
+def _finish_replacement(target: Path) -> None:
+    """Undo a replacement that was cut off between its two steps, or clear up after one that was cut off behind them."""
     previous = _hidden(target, "previous")
     if previous.exists() and not target.exists():
         previous.rename(target)
+    shutil.rmtree(previous, ignore_errors=True)
+
+
+def _remove_strays(target: Path, keep: Path) -> None:
+    """Remove what killed writers of ``target`` left beside it."""
     for stray in target.parent.glob(f"{glob.escape(_hidden(target, '').name)}*"):
         if stray.is_dir():
             shutil.rmtree(stray, ignore_errors=True)
