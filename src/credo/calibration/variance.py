@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import ClassVar
 
 from torch import Tensor
@@ -68,4 +69,4 @@ def best_factor(predictive: RealPredictive, y: Tensor) -> float:
 def scaled(predictive: RealPredictive, factor: float) -> RealPredictive:
     """The predictions with every row stretched about its own mean."""
     stretched = predictive.components.rescaled(factor, (1.0 - factor) * predictive.mean)
-    return RealPredictive(stretched, predictive.weights)
+    return replace(predictive, components=stretched)

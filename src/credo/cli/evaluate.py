@@ -24,7 +24,7 @@ def evaluate(
     quiet: options.Quiet = False,
     as_json: options.AsJson = False,
 ) -> None:
-    """Score a model on rows whose target is known, with 95 % bootstrap intervals.
+    """Score a model on rows whose target is known, with 95 % confidence intervals.
 
     Example: credo evaluate run test.csv --report test.html
     """

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.distributions import MultivariateNormal
 
+from credo._special import log_rising
 from credo.conjugate._arguments import (
     Numbers,
     numbers,
@@ -21,7 +22,6 @@ from credo.conjugate._arguments import (
     require_vector,
 )
 from credo.conjugate._moments import mean_and_scatter
-from credo.conjugate._special import log_rising
 from credo.conjugate.base import ConjugatePair
 from credo.conjugate.joint import MeanAndPrecision, NormalWishartDistribution
 from credo.conjugate.predictives import MultivariateStudentT

@@ -6,6 +6,8 @@ import torch
 from torch import Tensor
 from torch.quasirandom import SobolEngine
 
+from credo._special import ndtr
+
 _WIDE = 2.0
 """The standard deviation of a logit from which its density is smoother than the sigmoid."""
 _NARROW_STEP, _NARROW_REACH = 0.4, 20
@@ -34,7 +36,7 @@ def expected_sigmoid(mean: Tensor, variance: Tensor) -> Tensor:
     narrow = (mean + scale.clamp_max(_WIDE) * z).sigmoid() @ weights
     logistic = _WIDE_STEP * _counts(_WIDE_REACH, mean)
     density = logistic.sigmoid() * (-logistic).sigmoid()
-    wide = torch.special.ndtr((mean - logistic) / scale.clamp_min(_WIDE)) @ (density / density.sum())
+    wide = ndtr((mean - logistic) / scale.clamp_min(_WIDE)) @ (density / density.sum())
     return torch.where(scale.squeeze(-1) > _WIDE, wide, narrow)
 
 

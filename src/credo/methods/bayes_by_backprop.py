@@ -9,13 +9,16 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
+from credo._devices import at_least_float32
 from credo._notices import notify
 from credo.errors import InputError, unknown_name
-from credo.functional import Forward, Replica, count_rows
+from credo.functional import Forward, Replica
 from credo.likelihoods import Likelihood
-from credo.methods._noise_hooks import NoiseHooks, noisy_layers, plan_estimators
+from credo.methods._noise_hooks import NoiseHooks, noisy_layers
+from credo.methods._planning import plan_estimators
 from credo.methods.base import check_samples
 from credo.methods.network import NetworkMethod, Terms
+from credo.nests import count_rows
 from credo.posteriors.mean_field import MeanField, choose_kl
 from credo.priors import Normal, Prior, all_moved, resolve, to_config
 from credo.selection import select, tied
@@ -124,6 +127,7 @@ class BayesByBackprop(NetworkMethod):
         if self.posterior.is_pruned:
             self.posterior.enforce_pruning()
         self._replica.pull()
+        self.inspect(x, training=True)
         if self._planned or not self._hooks.plan:
             return
         probe = Replica(self.net, self.call, own_buffers=True)
@@ -212,12 +216,12 @@ class BayesByBackprop(NetworkMethod):
         finally:
             self._hooks.end()
         if not torch.compiler.is_compiling():
-            self._replica.push_buffers()
+            self._replica.push_state()
         return output, weights
 
     def follow_parameters(self) -> None:
         """Take the priors to where the parameters are."""
-        self._priors_here = all_moved(self._priors, self.device, self.dtype)
+        self._priors_here = all_moved(self._priors, self.device, at_least_float32(self.dtype))
 
     def warmup(self) -> float | Tensor:
         """min(1, steps/kl_warmup), counting this training step."""

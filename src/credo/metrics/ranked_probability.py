@@ -7,15 +7,19 @@ import math
 import torch
 from torch import Tensor
 
+from credo._special import ndtr
 from credo.metrics._statistics import mean
 from credo.metrics._targets import Values, by_row, real_targets, require_real
 from credo.predictive import Predictive
 from credo.predictive.components import RealComponents, average, quadrature
+from credo.predictive.exact import ExactGaussianPredictive
 from credo.predictive.gaussian import GaussianComponents
 from credo.predictive.real import CPU_WORK, DEVICE_WORK, RealPredictive
 
+# The exact types: a recalibrated prediction has the components it was made from, but a distribution of its own.
+PLAIN = (RealPredictive, ExactGaussianPredictive)
 _NODES = 128  # per target, of the numerical integral
-_REACH = torch.special.ndtr(torch.linspace(-4.5, 4.5, 33, dtype=torch.float64)).tolist()
+_REACH = ndtr(torch.linspace(-4.5, 4.5, 33, dtype=torch.float64)).tolist()
 
 
 def crps(p: Predictive, y: Values) -> float:
@@ -50,8 +54,7 @@ def crps(p: Predictive, y: Values) -> float:
 def row_crps(p: Predictive, y: Tensor) -> Tensor:
     """The score of every row, averaged over its outputs, ``[B]``."""
     components = require_real(p, "crps")
-    # The exact type: a recalibrated prediction has the components it was made from, but a distribution of its own.
-    if type(p) is RealPredictive and isinstance(components, GaussianComponents):
+    if type(p) in PLAIN and isinstance(components, GaussianComponents):
         return by_row(_gaussian_mixture(components, p.weights, y))
     return by_row(_integrated(p, components, y))
 
@@ -106,7 +109,7 @@ def _nodes(p: Predictive, components: RealComponents) -> Tensor:
     grid = components.grid(_NODES)
     if not components.discrete:
         grid = grid[:: max(len(grid) // _NODES, 1)]
-    return grid if type(p) is RealPredictive else torch.cat([grid, p.quantile(_REACH)])
+    return grid if type(p) in PLAIN else torch.cat([grid, p.quantile(_REACH)])
 
 
 def _work(components: RealComponents) -> int:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import torch
 
 from credo.errors import InputError
-from credo.predictive.exact import ExactGaussianPredictive
+from credo.predictive.exact import ExactGaussianComponents
+from credo.predictive.gaussian import GaussianComponents
+from credo.predictive.real import RealPredictive
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -94,11 +95,12 @@ def draw_band(predictive: Predictive, level: float) -> NDArray[np.float64]:
     """The central ``level`` of the drawn functions or probabilities at every row, lower and upper, ``[2, B, ...]``."""
     check_level(level)
     ends = [(1.0 - level) / 2.0, (1.0 + level) / 2.0]
-    if isinstance(predictive, ExactGaussianPredictive):  # its one draw is the mean; the functions are Gaussian about it
-        half = NormalDist().inv_cdf(ends[1]) * np.sqrt(to_array(predictive.epistemic))
-        return to_array(predictive.mean) + np.stack([-half, half])
-    functions = to_array(predictive.draws)
+    components = predictive.components
+    if isinstance(components, ExactGaussianComponents):  # its draws are means; the functions are Gaussian about them
+        functions = GaussianComponents(components.mean, components.function_variance.log())
+        return to_array(RealPredictive(functions, predictive.weights).quantile(ends))
+    draws = to_array(predictive.draws)
     if predictive.weights is None:
-        return np.quantile(functions, ends, axis=0)
+        return np.quantile(draws, ends, axis=0)
     weights = to_array(predictive.weights)
-    return np.quantile(functions, ends, axis=0, method="inverted_cdf", weights=weights)
+    return np.quantile(draws, ends, axis=0, method="inverted_cdf", weights=weights)

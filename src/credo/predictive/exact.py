@@ -14,21 +14,39 @@ from credo.predictive.real import RealPredictive
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ExactGaussianComponents(GaussianComponents):
-    """N(y | m, e^s) with e^s = noise + epistemic: what is left of a Gaussian belief about the function.
+    """y = f(x) + ε with f(x) ~ N(m, v) and ε ~ N(0, σ²), so y ~ N(m, v + σ²): a component that is many functions.
 
     Attributes:
-        mean: m, ``[1, B, ...]``.
-        log_variance: s, of the whole variance.
-        noise: the part of the variance that would remain if the function were known.
+        mean: m, ``[S, B, ...]``; S is 1 unless predictions were mixed.
+        log_variance: log(v + σ²).
+        noise: σ², the part of the variance that would remain if the function were known.
+        epistemic: v.
     """
 
     noise: Tensor
+    epistemic: Tensor
 
     name: ClassVar[str] = "exact Gaussian"
 
+    @property
+    def noise_variance(self) -> Tensor:
+        """σ²."""
+        return self.noise
+
+    @property
+    def function_variance(self) -> Tensor:
+        """v."""
+        return self.epistemic
+
+    @property
+    def function_information(self) -> Tensor:
+        """½ log(1 + v/σ²): infinite without noise, and 0 where the function is known."""
+        return torch.where(self.epistemic > 0, 0.5 * torch.log1p(self.epistemic / self.noise), 0.0)
+
     def rescaled(self, scale: float, offset: Tensor | float) -> Self:
-        """N(offset + scale·m, scale²e^s), and scale² of the noise."""
-        return replace(super().rescaled(scale, offset), noise=scale**2 * self.noise)
+        """N(offset + scale·m, scale²(v + σ²))."""
+        noise, epistemic = scale**2 * self.noise, scale**2 * self.epistemic
+        return replace(super().rescaled(scale, offset), noise=noise, epistemic=epistemic)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -36,7 +54,7 @@ class ExactGaussianPredictive(RealPredictive):
     """y = f(x) + ε with f(x) ~ N(m, v) and ε ~ N(0, σ²): one Gaussian, and no draws are needed.
 
     ``draws`` holds the one mean function. Every row is a marginal: rows of ``sample`` do not lie on one function. For
-    functions, draw them from the model itself.
+    functions, draw them from the model itself. A mixture of such predictions has one component per part.
     """
 
     components: ExactGaussianComponents
@@ -44,35 +62,7 @@ class ExactGaussianPredictive(RealPredictive):
     @classmethod
     def of(cls, mean: Tensor, epistemic: Tensor, noise: Tensor | float) -> ExactGaussianPredictive:
         """From m, v and σ², ``[B, ...]`` each; the noise may be one number for all."""
-        aleatoric = torch.as_tensor(noise, dtype=mean.dtype, device=mean.device).expand_as(mean)
-        total = (epistemic + aleatoric).log()
-        return cls(ExactGaussianComponents(mean[None], total[None], aleatoric.clone()[None]))
-
-    @property
-    def aleatoric(self) -> Tensor:
-        """σ², ``[B, ...]``."""
-        return self.components.noise[0]
-
-    @property
-    def epistemic(self) -> Tensor:
-        """v, ``[B, ...]``."""
-        return (self.components.variance[0] - self.aleatoric).clamp(min=0.0)
-
-    @property
-    def entropy(self) -> Tensor:
-        """½ log 2πe(v + σ²), ``[B, ...]``."""
-        return self.components.entropy[0]
-
-    @property
-    def mutual_information(self) -> Tensor:
-        """½ log(1 + v/σ²) in nats, ``[B, ...]``; infinite without noise."""
-        return (0.5 * (self.components.log_variance[0] - self.aleatoric.log())).clamp(min=0.0)
-
-    def _quantile(self, q: float) -> Tensor:
-        z = float(torch.special.ndtri(torch.tensor(q, dtype=torch.float64)))
-        return self.mean + z * self.std
-
-    @property
-    def variance(self) -> Tensor:
-        """v + σ², ``[B, ...]``."""
-        return self.components.variance[0]
+        aleatoric = torch.as_tensor(noise, dtype=mean.dtype, device=mean.device).expand_as(mean).clone()
+        spread = epistemic.clamp(min=0.0)  # rounding may leave a little less
+        total = (spread + aleatoric).log()
+        return cls(ExactGaussianComponents(mean[None], total[None], aleatoric[None], spread[None]))

@@ -31,22 +31,27 @@ class RealPredictive(Predictive):
     @property
     def aleatoric(self) -> Tensor:
         """E_s Var[y | f_s], ``[B, ...]``."""
-        return average(self.components.variance, self.weights)
+        return average(self.components.noise_variance, self.weights)
 
     @property
     def epistemic(self) -> Tensor:
-        """Var_s E[y | f_s] = Σ_s w_s (m_s − m̄)², ``[B, ...]``."""
+        """Var E[y | f] = Σ_s w_s (v_s + (m_s − m̄)²), ``[B, ...]``: v_s within a component, 0 for a drawn function."""
         centred = self.draws - self.mean
-        return average(centred.square(), self.weights)
+        return average(self.components.function_variance + centred.square(), self.weights)
 
     @property
     def entropy(self) -> Tensor:
-        """E_s H[y | f_s] + I[y; f] in nats, ``[B, ...]``."""
-        return average(self.components.entropy, self.weights) + self.mutual_information
+        """E_s H[y | s] + I[y; s] in nats, ``[B, ...]``."""
+        return average(self.components.entropy, self.weights) + self._draw_information
+
+    @property
+    def mutual_information(self) -> Tensor:
+        """I[y; f] = I[y; s] + E_s I[y; f | s] in nats, ``[B, ...]``: the second part is 0 for drawn functions."""
+        return self._draw_information + average(self.components.function_information, self.weights)
 
     @cached_property
-    def mutual_information(self) -> Tensor:
-        """∫ p(y) KL(p(f | y) ‖ p(f)) dy in nats, ``[B, ...]``: how far a target would move the weights of the draws.
+    def _draw_information(self) -> Tensor:
+        """I[y; s] = ∫ p(y) KL(p(s | y) ‖ p(s)) dy in nats, ``[B, ...]``: how far a target would move the weights.
 
         A quadrature on the grids of all components together, so that narrow ones are resolved among wide ones.
         """
@@ -83,8 +88,9 @@ class RealPredictive(Predictive):
         return Interval(self._quantile((1 - level) / 2), self._quantile((1 + level) / 2))
 
     @torch.no_grad()
-    def _quantile(self, q: float) -> Tensor:
-        return self._by_element(lambda part: _bisect(part, self.weights, q), self.n_draws)
+    def _quantile(self, q: float, steps: int | None = None) -> Tensor:
+        """The ``q`` quantile, to rounding or by so many halvings of the distance between the draws' own."""
+        return self._by_element(lambda part: _bisect(part, self.weights, q, steps), self.n_draws)
 
     def _by_element(self, function: Callable[[RealComponents], Tensor], cost: int) -> Tensor:
         """``function`` over flattened components ``[S, E]``, part by part, each element holding ``cost`` numbers."""
@@ -115,15 +121,19 @@ def check_level(level: float) -> None:
         raise InputError(f"level must lie between 0 and 1, both excluded, got {level}.")
 
 
-def _bisect(components: RealComponents, weights: Tensor | None, q: float) -> Tensor:
+def _bisect(components: RealComponents, weights: Tensor | None, q: float, steps: int | None) -> Tensor:
     lower, upper = components.bracket(q)
-    for _ in range(64 if lower.dtype == torch.float64 else 40):
+    for _ in range(steps or (64 if lower.dtype == torch.float64 else 40)):
         middle = lower + 0.5 * (upper - lower)
         if components.discrete:
             middle = middle.floor()
         if not bool(((middle > lower) & (middle < upper)).any()):
             break
-        below = average(components.cdf(middle), weights) < q
+        # Whichever of the two is small has its digits.
+        if q <= 0.5:
+            below = average(components.cdf(middle), weights) < q
+        else:
+            below = average(components.survival(middle), weights) > 1 - q
         lower, upper = torch.where(below, middle, lower), torch.where(below, upper, middle)
     return upper
 

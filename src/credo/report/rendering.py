@@ -29,7 +29,7 @@ def render(model: Any, X: Any, y: Any, *, title: str | None = None, source: str 
         y: their targets ``[N]``; rows without one are left out.
         title: the heading; by default what is predicted.
         source: where the data come from, such as a file name, for the line below the heading.
-        seed: of the bootstrap and the other draws of the report itself.
+        seed: of the resampling and the other draws of the report itself.
     """
     found = gather(model, X, y, check_seed(seed))
     trained = rows_trained_on(model)

@@ -49,7 +49,7 @@ class MethodResult:
     Attributes:
         name: as ``method=`` takes it.
         title: as tables show it.
-        scores: of all rows together, with bootstrap intervals.
+        scores: of all rows together, with confidence intervals.
         fold_nll: the mean −log p(y) of each part.
         seconds: to train and predict, all parts together.
         predictive: of all rows, in the order of the table.

@@ -119,6 +119,11 @@ class _Run:
         model.to(device)
         _train_mode(model)
         batch = self._first_batch()
+        if self.n_data < batch.y.shape[0]:
+            raise InputError(
+                f"the data set has a length of {self.n_data}, but its first minibatch has {batch.y.shape[0]} rows; say "
+                "how many data there are, with fit(..., n_data=N)"
+            )
         model.n_data = self.n_data
         model.resolve(batch)
         self._check_data(batch)

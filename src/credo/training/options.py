@@ -106,10 +106,12 @@ class Options:
         if self.resume and self.checkpoint is None:
             raise InputError("resume=True needs to know from where: pass checkpoint='folder'")
         if str(self.precision) in _CONVERTING:
-            raise InputError(
-                f"precision={self.precision!r} would convert the network; convert it yourself with net.to(dtype), or "
-                "choose 'bf16-mixed', which keeps the weights as they are"
+            instead = (
+                "use net.double() and data in float64"
+                if "64" in str(self.precision)
+                else "use 'bf16-mixed' or '16-mixed', which compute in 16 bits and keep the weights as they are"
             )
+            raise InputError(f"precision={self.precision!r} would convert the network; {instead}")
         if self.seed is not None:
             check_seed(self.seed)
 

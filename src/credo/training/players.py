@@ -53,7 +53,8 @@ class Players:
 def default_optimizer(groups: Iterable[dict[str, Any]], lr: float) -> Optimizer:
     """Adam, fused where the parameters' device has a fused kernel."""
     groups = list(groups)
-    fused = all(p.device.type in ("cpu", "cuda") for group in groups for p in group["params"])
+    parameters = [p for group in groups for p in group["params"]]
+    fused = all(p.device.type in ("cpu", "cuda") and p.is_floating_point() for p in parameters)
     return torch.optim.Adam(groups, lr=lr, fused=fused)
 
 
