@@ -5,6 +5,7 @@ A new entry of a ``config()`` is one line here.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -32,6 +33,7 @@ LARGEST_SEED = 2**63 - 1
 
 _COUNT = integer(0, 2**53)
 _SHARE = number(0.0, 1.0)
+_FINITE = number(-math.inf, math.inf)
 
 _PARAMETERS: dict[str, Schema] = {
     "method": text,
@@ -141,9 +143,9 @@ _SCORE = record(
     {
         "name": one_of(*DESCRIPTIONS),
         "label": text,
-        "value": maybe(number()),
-        "lower": maybe(number()),
-        "upper": maybe(number()),
+        "value": maybe(_FINITE),
+        "lower": maybe(_FINITE),
+        "upper": maybe(_FINITE),
         "level": maybe(_SHARE),
         "better": text,
     }
