@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
 
@@ -27,13 +28,13 @@ def evaluate(
 
     Example: credo evaluate run test.csv --report test.html
     """
+    from credo._files import whole_file
     from credo.tabular import runs
     from credo.tabular.reading import read_table
     from credo.tabular.wording import counted
-    from credo.tabular.writing import write_page
 
     screen = Screen(quiet=quiet, as_json=as_json)
-    with screen.listening():
+    with screen.listening(), nullcontext() if report is None else whole_file(report) as page:
         with screen.doing(f"reading {data}"):
             model = runs.load_model(run)
             rows = runs.labelled(read_table(data, target=model.target_.name), model.target_.name)
@@ -41,11 +42,11 @@ def evaluate(
             model.model_.to(device)
         with screen.doing("predicting"):
             scores = runs.evaluate(model, rows, level, seed)
-        if report is not None:
+        if page is not None:
             from credo.report import render
 
             with screen.doing("drawing the report"):
-                write_page(report, render(model, rows.X, rows.y, source=data.name, seed=seed))
+                page.write_text(render(model, rows.X, rows.y, source=data.name, seed=seed), encoding="utf-8")
     screen.show(score_table(f"On {counted(len(rows.y), 'row')} of {data}", scores))
     if report is not None:
         screen.say(f"Report: {report}")

@@ -75,7 +75,8 @@ class _Run:
         undo = model.undo_set_up()
         device, flags = model.device, [(module, module.training) for module in model.modules()]
         try:
-            with torch.enable_grad(), seeded(self.seed, self.fabric.device):
+            folder = checkpoints.folder_for(self.options.checkpoint, self.fabric.global_rank)
+            with folder, torch.enable_grad(), seeded(self.seed, self.fabric.device):
                 try:
                     self._set_up()
                     start = self._resume() if self.options.resume else 0
@@ -119,8 +120,6 @@ class _Run:
         model, options, device = self.model, self.options, self.fabric.device
         reseed(derive(self.seed, _SET_UP), device)
         model.check_device_count(self.fabric.world_size)
-        if options.checkpoint is not None:
-            checkpoints.check_folder(options.checkpoint)
         model.to(device)
         _train_mode(model)
         batch = self._first_batch()
