@@ -123,7 +123,7 @@ def test_the_posterior_around_a_trained_network_arrives() -> None:
     elbos, scales = [], []
     for optimizer in (torch.optim.Adam, None):
         model = credo.BayesByBackprop(copy.deepcopy(net), credo.Categorical())
-        model.fit((x, y), epochs=400, optimizer=optimizer, seed=0)
+        model.fit((x, y), epochs=250, optimizer=optimizer, seed=0)
         elbos.append(model.elbo((x, y), samples=20, seed=0) / len(x))
         scales.append(float(torch.cat([s.detach().flatten() for s in model.posterior.scale().values()]).median()))
     assert scales[0] < 0.03

@@ -121,7 +121,7 @@ def check_reach(replica: Replica, x: Any, backward: bool) -> None:
     given = {name: p.detach().requires_grad_() for name, p in own.items() if p.is_floating_point() or p.is_complex()}
     try:
         with torch.enable_grad(), eager(), _WatchCheckpoints() as watch:
-            output = replica(given, x)
+            output = replica(given, map_tensors(Tensor.detach, x))  # x may itself be an output, as of an encoder
     except RandomnessError:
         raise
     except Exception:  # whatever it is, the call that this one is a rehearsal for will meet it too

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from credo.training.optimizers import STEPS
+
 if TYPE_CHECKING:
     from credo.methods.bayes_by_backprop import BayesByBackprop
 
@@ -16,7 +18,6 @@ _RISE = 0.1
 """Gain of the ELBO, relative to its size, that counts as still rising."""
 _FEW_STEPS = 1000
 """In fewer, a learning rate that falls to 0 ends the rise before the posterior does."""
-_ENOUGH_STEPS = 2000
 _FEWEST_EPOCHS = 5
 
 
@@ -60,4 +61,4 @@ def _relative_rise(elbo: list[float], few_steps: bool) -> float:
 
 def _longer(epochs: int, steps: int) -> int:
     """Twice as many epochs, or as many as enough steps take."""
-    return max(2 * epochs, math.ceil(_ENOUGH_STEPS * epochs / steps))
+    return max(2 * epochs, math.ceil(STEPS * epochs / steps))

@@ -26,11 +26,10 @@ from credo.nests import count_rows
 from credo.posteriors.mean_field import MeanField, choose_kl
 from credo.priors import Normal, Prior, all_moved, resolve, to_config
 from credo.selection import select, tied
-from credo.training.optimizers import NaturalAdam
+from credo.training.optimizers import STEPS, NaturalAdam, relative_step
 
 _ESTIMATORS = ("auto", "weight", "local", "flipout")
 _WEIGHTINGS = ("uniform", "blundell")
-_FEWEST_STEPS = 2000
 
 
 class BayesByBackprop(NetworkMethod):
@@ -256,12 +255,12 @@ class BayesByBackprop(NetworkMethod):
 
     def default_optimizer(self, groups: list[dict[str, Any]], lr: float) -> Optimizer:
         """Adam in the posterior's own units."""
-        return NaturalAdam(groups, self.posterior.scale_parameters(), lr)
+        return NaturalAdam(groups, self.posterior.scale_parameters(), lr, relative_step(self._steps_of_run))
 
     def default_epochs(self, batches: int | None) -> int:
         """Enough for 2,000 steps: a posterior needs them, however few the data are."""
         least = super().default_epochs(batches)
-        return least if not batches else max(least, math.ceil(_FEWEST_STEPS / batches))
+        return least if not batches else max(least, math.ceil(STEPS / batches))
 
     def derive(self) -> None:
         """Build the replica that training runs on, with its hooks, and the priors on the network's device."""

@@ -76,7 +76,7 @@ class Trainable(Model):
         return _EPOCHS
 
     def before_training(self, steps: int | None) -> None:
-        """Called before the first of ``steps`` training steps, once everything is set up."""
+        """Called before the first of ``steps`` training steps, ahead of :meth:`default_optimizer`."""
 
     def after_training(self, batch: data_.Batch) -> None:
         """Called with the last minibatch when training has ended without an error."""

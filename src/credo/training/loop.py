@@ -132,12 +132,12 @@ class _Run:
         model.resolve(batch)
         self._check_data(batch)
         model.prepare(batch.x)
+        model.before_training(None if self.batches is None else self.epochs * self.batches)
         self.players = Players(model, options)
         self.optimizers = self.players.optimizers
         loss: Any = torch.compile(model) if options.compile else model
         self.loss, *wrapped = self.fabric.setup(loss, *self.optimizers.values())
         self.fabric_optimizers = dict(zip(self.optimizers, wrapped, strict=True))
-        model.before_training(None if self.batches is None else self.epochs * self.batches)
         if not options.resume:
             model.history = []
 

@@ -23,8 +23,13 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.optim import Optimizer
 
-RELATIVE_STEP = 0.1
-"""r; chosen among 0.03, 0.1 and 0.3 by held-out likelihood and ELBO on digits, a part of MNIST and two regressions."""
+RELATIVE_STEP, STEPS = 0.1, 2000
+"""r for runs of up to so many steps; chosen among 0.03, 0.1, 0.3 on validation data (``benchmarks/convergence.py``)."""
+
+
+def relative_step(steps: int | None) -> float:
+    """r for a run of ``steps``: longer ones go as far in smaller steps, so that they wander less."""
+    return RELATIVE_STEP * min(1.0, STEPS / max(steps or STEPS, 1))
 
 
 def adam(groups: Iterable[dict[str, Any]], lr: float) -> Optimizer:
@@ -41,7 +46,7 @@ class NaturalAdam(torch.optim.Adam):
         groups: parameter groups, in which means and scales stand together or apart.
         scales: ρ of every mean.
         lr: learning rate, the smallest step.
-        relative_step: r.
+        relative_step: r; see :func:`relative_step` for the default of a run.
     """
 
     def __init__(
