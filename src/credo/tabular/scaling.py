@@ -111,7 +111,7 @@ class Scaling:
         z[far] = np.sign(z[far]) * (FAR + np.log1p(np.abs(z[far]) - FAR))
         return np.concatenate([z[:, self.varies], missing[:, self.has_gaps]], axis=1, dtype=np.float32)
 
-    def config(self) -> dict[str, object]:
+    def get_config(self) -> dict[str, object]:
         """The attributes as JSON holds them."""
         return {
             key: value.tolist() if isinstance(value, np.ndarray) else list(value) for key, value in vars(self).items()
@@ -119,7 +119,7 @@ class Scaling:
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Scaling:
-        """The inverse of :meth:`config`."""
+        """The inverse of :meth:`get_config`."""
         return cls(
             names=tuple(config["names"]),
             median=np.array(config["median"], dtype=np.float64),
