@@ -10,7 +10,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from credo._arguments import positive
+from credo._arguments import check_positive
 from credo.calibration._search import minimise, negative_log_likelihood
 from credo.calibration.base import Calibrator, check_classes
 from credo.errors import InputError, UnsupportedError
@@ -48,7 +48,7 @@ class TemperatureScaling(Calibrator):
     least_rows: ClassVar[int] = 10
 
     def __init__(self, temperature: float | None = None) -> None:
-        self.temperature = None if temperature is None else positive(temperature, "temperature")
+        self.temperature = None if temperature is None else check_positive(temperature, "temperature")
 
     def get_config(self) -> dict[str, object]:
         """``{"name", "temperature"}``."""

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from credo._arguments import positive
+from credo._arguments import check_positive
 from credo.calibration._search import minimise, negative_log_likelihood
 from credo.calibration.base import Calibrator, check_continuous
 from credo.errors import InputError
@@ -38,7 +38,7 @@ class VarianceScaling(Calibrator):
     least_rows: ClassVar[int] = 10
 
     def __init__(self, factor: float | None = None) -> None:
-        self.factor = None if factor is None else positive(factor, "factor")
+        self.factor = None if factor is None else check_positive(factor, "factor")
 
     def get_config(self) -> dict[str, object]:
         """``{"name", "factor"}``."""

@@ -17,7 +17,7 @@ from torch.nn.utils.parametrizations import spectral_norm
 from torch.utils.data import DataLoader, Dataset
 
 from credo import data as data_
-from credo._arguments import positive, whole
+from credo._arguments import check_integer, check_positive
 from credo.errors import InputError, unknown_name
 from credo.generative.base import GenerativeModel, called, evaluating
 from credo.generative.observations import check_logits, output_range
@@ -89,10 +89,10 @@ class AdversarialModel(GenerativeModel):
                 raise InputError(f"the {name} must be an nn.Module with weights to learn, got {network!r}")
         check_logits(DISCRIMINATOR, discriminator, "its output is taken for a logit, or for a score without bounds")
         super().__init__(generator=generator, discriminator=discriminator)
-        self.latent = whole(latent, "latent", least=1)
-        self.discriminator_steps = whole(discriminator_steps, "discriminator_steps", least=1)
+        self.latent = check_integer(latent, "latent", minimum=1)
+        self.discriminator_steps = check_integer(discriminator_steps, "discriminator_steps", minimum=1)
         self.rates = {
-            name: None if rate is None else positive(rate, f"{name}_lr")
+            name: None if rate is None else check_positive(rate, f"{name}_lr")
             for name, rate in ((GENERATOR, generator_lr), (DISCRIMINATOR, discriminator_lr))
         }
         self.betas = _checked_betas(betas)
@@ -148,7 +148,7 @@ class AdversarialModel(GenerativeModel):
     def sample(self, n: int = 1, seed: int | None = None) -> Tensor:
         """``n`` data from the generator, ``[n, ...]``."""
         with seeded(seed, self.device):
-            z = self.noise(whole(n, "n", least=1))
+            z = self.noise(check_integer(n, "n", minimum=1))
         return self.decode(z)
 
     @torch.no_grad()

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
-from credo._arguments import whole
+from credo._arguments import check_integer
 from credo.errors import InputError, unknown_name
 from credo.generative import presets
 from credo.generative.base import DataModel, called, evaluating
@@ -65,7 +65,7 @@ class AutoEncoder(DataModel):
     ) -> None:
         if loss not in _LOSSES:
             raise unknown_name("loss", loss, _LOSSES)
-        latent = whole(latent, "latent", least=1)
+        latent = check_integer(latent, "latent", minimum=1)
         encoder, decoder = presets.resolve(encoder, decoder, shape=shape, code=latent, latent=latent, hidden=hidden)
         if loss == "bce":
             check_logits("decoder", decoder, "loss='bce' takes logits")

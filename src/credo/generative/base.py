@@ -13,7 +13,7 @@ from torch import Tensor, distributed, nn
 from torch.utils.data import DataLoader, Dataset
 
 from credo import data as data_
-from credo._arguments import whole
+from credo._arguments import check_integer
 from credo.errors import CredoError, InputError, LoadError
 from credo.likelihoods import likelihood_from_config
 from credo.methods.network import NetworkMethod, describe_network
@@ -80,7 +80,7 @@ class DataModel(Trainable):
                 :class:`credo.training.Options`.
         """
         self._grids = _grid_folder(grids)
-        self._grid_every = whole(grid_every, "grid_every", least=1)
+        self._grid_every = check_integer(grid_every, "grid_every", minimum=1)
         try:
             return super().fit(data if labels is None else (data, labels), **options)
         finally:

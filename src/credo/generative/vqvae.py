@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from credo import data as data_
-from credo._arguments import not_negative, positive, whole
+from credo._arguments import check_integer, check_non_negative, check_positive
 from credo.errors import InputError, unknown_name
 from credo.generative import presets
 from credo.generative.base import GenerativeModel, called, evaluating, require_plain_networks
@@ -97,13 +97,13 @@ class VQVAE(GenerativeModel):
     ) -> None:
         if update not in _UPDATES:
             raise unknown_name("update", update, _UPDATES)
-        commitment, decay = not_negative(commitment, "commitment"), not_negative(decay, "decay")
+        commitment, decay = check_non_negative(commitment, "commitment"), check_non_negative(decay, "decay")
         if decay >= 1.0:
             raise InputError(f"decay must be a number from 0 to below 1, got {decay!r}")
         require_plain_networks(encoder=encoder, decoder=decoder)
         likelihood = likelihood_for(decoder, likelihood)
-        latent, codes = whole(latent, "latent", least=1), whole(codes, "codes", least=2)
-        revive_after = None if revive_after is None else positive(revive_after, "revive_after")
+        latent, codes = check_integer(latent, "latent", minimum=1), check_integer(codes, "codes", minimum=2)
+        revive_after = None if revive_after is None else check_positive(revive_after, "revive_after")
         encoder, decoder = presets.resolve(
             encoder,
             decoder,
@@ -200,7 +200,7 @@ class VQVAE(GenerativeModel):
         """E[x | e] of ``n`` draws of codes from the prior, every place by itself, ``[n, ...]``."""
         if self.prior is None:
             raise InputError("there is no prior over codes to sample from yet: call fit(x), or fit_prior(x)")
-        n, grid = whole(n, "n", least=1), self.prior.shape[:-1]
+        n, grid = check_integer(n, "n", minimum=1), self.prior.shape[:-1]
         with seeded(seed, self.device):
             codes = torch.multinomial(self.prior.view(-1, self.codes), n, replacement=True)
         return self.decode(codes.T.reshape(n, *grid))
@@ -332,7 +332,7 @@ class VQVAE(GenerativeModel):
         grid, has_prior = arguments.pop("grid", None), arguments.pop("has_prior", True)
         model = super().from_config(arguments, net, **overrides)
         if grid is not None:
-            model.grid = tuple(whole(size, "grid", least=1) for size in grid)
+            model.grid = tuple(check_integer(size, "grid", minimum=1) for size in grid)
             model.prior = model._uniform(model.grid) if has_prior else None
         return model
 

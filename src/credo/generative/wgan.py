@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from credo._arguments import positive
+from credo._arguments import check_positive
 from credo.errors import InputError, unknown_name
 from credo.generative.adversarial import DISCRIMINATOR, AdversarialModel, Objective
 
@@ -62,7 +62,7 @@ class WGAN(AdversarialModel):
     ) -> None:
         if penalty not in PENALTIES:
             raise unknown_name("penalty", penalty, PENALTIES)
-        penalty_weight, clip = positive(penalty_weight, "penalty_weight"), positive(clip, "clip")
+        penalty_weight, clip = check_positive(penalty_weight, "penalty_weight"), check_positive(clip, "clip")
         is_network = isinstance(discriminator, nn.Module)
         if penalty == "gradient" and is_network and any(isinstance(m, _BATCH_NORMS) for m in discriminator.modules()):
             raise InputError(

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.quasirandom import SobolEngine
 
-from credo._arguments import whole
+from credo._arguments import check_integer
 from credo.errors import InputError
 from credo.likelihoods.base import Likelihood, as_outputs, halves, one_draw, trailing_dim
 from credo.predictive import Predictive
@@ -53,9 +53,9 @@ class Categorical(Likelihood):
         if not isinstance(logit_noise, bool):
             raise InputError(f"logit_noise must be True or False, got {logit_noise!r}.")
         self.logit_noise = logit_noise
-        self.class_dim = whole(class_dim, "class_dim")
-        self.ignore_index = None if ignore_index is None else whole(ignore_index, "ignore_index")
-        self.noise_samples = whole(noise_samples, "noise_samples", least=1)
+        self.class_dim = check_integer(class_dim, "class_dim")
+        self.ignore_index = None if ignore_index is None else check_integer(ignore_index, "ignore_index")
+        self.noise_samples = check_integer(noise_samples, "noise_samples", minimum=1)
         self.register_buffer("weight", None)
         if weight is not None:
             self.weight = torch.as_tensor(weight, dtype=torch.get_default_dtype()).detach().clone()

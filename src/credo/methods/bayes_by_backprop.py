@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from credo._arguments import whole
+from credo._arguments import check_integer
 from credo._devices import at_least_float32
 from credo._notices import notify
 from credo.data import Batch
@@ -20,7 +20,6 @@ from credo.likelihoods import Likelihood
 from credo.methods._convergence import convergence_notes
 from credo.methods._noise_hooks import NoiseHooks, noisy_layers
 from credo.methods._planning import plan_estimators
-from credo.methods.base import check_samples
 from credo.methods.network import NetworkMethod, Terms
 from credo.nests import count_rows
 from credo.posteriors.mean_field import MeanField, choose_kl
@@ -99,8 +98,8 @@ class BayesByBackprop(NetworkMethod):
         if not (temperature > 0 and math.isfinite(temperature)):
             raise InputError(f"temperature must be positive and finite, got {temperature}")
         if kl_warmup is not None:
-            whole(kl_warmup, "kl_warmup", least=0)
-        check_samples(samples, least=1)
+            check_integer(kl_warmup, "kl_warmup", minimum=0)
+        check_integer(samples, "samples", minimum=1)
         names = select(net, bayesian)
         self.prior: Prior = Normal(0.0, 1.0) if prior is None else prior
         self._priors = resolve(self.prior, {name: net.get_parameter(name).shape for name in names})

@@ -9,9 +9,10 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
+from credo._arguments import check_integer
 from credo.errors import InputError, LoadError, unknown_name
 from credo.methods._initialization import check_is_fresh, initialize_anew, perturb
-from credo.methods.base import Method, Predictor, check_samples
+from credo.methods.base import Method, Predictor
 from credo.methods.map import MAP
 from credo.methods.network import NetworkMethod
 from credo.predictive import Predictive
@@ -81,7 +82,7 @@ class DeepEnsemble(Method):
 
     def predictor(self, samples: int, seed: int | None) -> Predictor:
         """What predicts with fixed draws of every member."""
-        check_samples(samples)
+        check_integer(samples, "samples", minimum=0)
         return _EnsemblePredictor(self._models(), samples, seed)
 
     def elbo(self, data: Any, samples: int = 10, seed: int | None = None) -> float:

@@ -13,11 +13,12 @@ from torch.utils.data import DataLoader, Dataset
 
 from credo import architectures
 from credo import data as data_
+from credo._arguments import check_integer
 from credo._notices import notify
 from credo.errors import InputError, LoadError
 from credo.functional import Evaluator, Forward, Replica
 from credo.likelihoods import Gaussian, Likelihood, infer_likelihood, likelihood_from_config
-from credo.methods.base import Method, Predictor, check_samples
+from credo.methods.base import Method, Predictor
 from credo.nests import take_rows
 from credo.posteriors.base import Posterior
 from credo.predictive import Predictive
@@ -170,7 +171,7 @@ class NetworkMethod(Trainable, Method):
     @torch.no_grad()
     def elbo(self, data: Any, samples: int = 10, seed: int | None = None) -> float:
         """The evidence lower bound of ``data`` in nats, at temperature 1: E_q[log p(D | w)] − KL(q ‖ p)."""
-        check_samples(samples, least=1)
+        check_integer(samples, "samples", minimum=1)
         with seeded(seed, self.device):
             kl = float(self.kl())
         return self.expected_log_likelihood(data, samples, seed) - kl
@@ -338,7 +339,7 @@ class NetworkPredictor(Predictor):
     """Predicts with one network, its posterior and its likelihood."""
 
     def __init__(self, method: NetworkMethod, samples: int, seed: int | None) -> None:
-        check_samples(samples)
+        check_integer(samples, "samples", minimum=0)
         self._method = method
         self._likelihood = method.likelihood
         posterior = method.posterior

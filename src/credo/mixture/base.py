@@ -17,7 +17,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from credo._arguments import whole
+from credo._arguments import check_integer
 from credo._estimator import ClassicalEstimator, draw_seed
 from credo._rows import Rows
 from credo._threads import one_thread
@@ -81,7 +81,7 @@ class Mixture(DensityMixin, ClassicalEstimator):  # type: ignore[misc]
     def sample(self, n_samples: int = 1) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
         """New rows ``[n, D]``, and the component that each came from ``[n]``."""
         check_is_fitted(self)
-        whole(n_samples, "n_samples", least=1)
+        check_integer(n_samples, "n_samples", minimum=1)
         random = np.random.default_rng(draw_seed(self.random_state))
         components, _ = self._log_joint()
         labels = random.choice(len(self.weights_), n_samples, p=self.weights_ / self.weights_.sum())
@@ -110,7 +110,7 @@ class Mixture(DensityMixin, ClassicalEstimator):  # type: ignore[misc]
                 raise InputError(f"{name} must be a number, 0 or more, got {number!r}")
         if self.init_params not in STARTS:
             raise unknown_name("init_params", self.init_params, STARTS)
-        rows = self._training_rows(X, least=2)
+        rows = self._training_rows(X, minimum=2)
         least = max(self.n_components, 2)
         if rows.count < least:
             raise InputError(

@@ -15,7 +15,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 from torch.utils.data import DataLoader, RandomSampler
 
-from credo._arguments import whole
+from credo._arguments import check_integer
 from credo._estimator import ClassicalEstimator, as_before_on_failure, draw_seed
 from credo._rows import Rows
 from credo.em import fit_em
@@ -185,7 +185,7 @@ class GaussianHMM(DensityMixin, ClassicalEstimator):  # type: ignore[misc]
     def sample(self, n_samples: int = 1) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
         """A new sequence ``[n, D]`` and its states ``[n]``."""
         check_is_fitted(self)
-        whole(n_samples, "n_samples", least=1)
+        check_integer(n_samples, "n_samples", minimum=1)
         random = np.random.default_rng(draw_seed(self.random_state))
         states = _walk(self.startprob_, self.transmat_, random.random(n_samples))
         components = self._parameters().components

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from credo._arguments import positive, whole
+from credo._arguments import check_integer, check_positive
 from credo._distances import SquaredDistances
 from credo.errors import InputError
 from credo.methods import Method
@@ -56,7 +56,7 @@ def mode_coverage(samples: Tensor, classify: Method | Callable[[Tensor], Tensor]
         raise InputError("there are no samples to classify")
     found = classify.predict(samples).mode if isinstance(classify, Method) else classify(samples)
     classes = torch.as_tensor(found)
-    modes = whole(n, "n", least=1)
+    modes = check_integer(n, "n", minimum=1)
     if classes.shape != samples.shape[:1] or classes.is_floating_point():
         raise InputError(
             f"classify must give one whole number for each of {len(samples)} samples, got {classes.dtype} of shape "
@@ -84,7 +84,7 @@ def ring_coverage(samples: Tensor, centres: Tensor, scale: float, radius: float 
             f"{list(centres.shape)}"
         )
     nearest = SquaredDistances(centres.to(samples.device).double())(samples.double()).min(1)
-    near = nearest.values.sqrt() <= positive(radius, "radius") * positive(scale, "scale")
+    near = nearest.values.sqrt() <= check_positive(radius, "radius") * check_positive(scale, "scale")
     return Coverage(torch.bincount(nearest.indices[near].cpu(), minlength=len(centres)), len(samples))
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from credo._arguments import positive
+from credo._arguments import check_positive
 from credo._distances import SquaredDistances
 from credo.errors import InputError
 
@@ -65,7 +65,7 @@ def parzen_log_likelihood(
         assert validation is not None
         width = _likeliest_width(centres, _flat(validation, "validation", centres))
     else:
-        width = positive(sigma, "sigma")
+        width = check_positive(sigma, "sigma")
     values = _log_density(centres, _flat(test, "test", centres), torch.tensor([width], dtype=torch.float64))[0]
     error = float(values.std()) / math.sqrt(len(values)) if len(values) > 1 else 0.0
     return ParzenEstimate(float(values.mean()), error, width)
