@@ -125,7 +125,7 @@ class Rows:
         self._count = count
 
     def _check_count(self, count: int) -> None:
-        """Refuse chunks without rows, and a pass that meets more or fewer of them than the first."""
+        """Raise ``InputError`` for chunks without rows, and a pass that meets more or fewer of them than the first."""
         if not count and not self._count:
             raise InputError("the chunks hold no rows: there is nothing to learn from")
         if self._count is not None and count != self._count:

@@ -27,7 +27,7 @@ class Codes(NamedTuple):
     """Values of the codes; ``None`` where they are to be drawn from their prior.
 
     Attributes:
-        categorical: whole numbers, ``[n, number of categorical codes]``; ``[n]`` or one number where there is one code.
+        categorical: integers, ``[n, number of categorical codes]``; ``[n]`` or one number where there is one code.
         continuous: numbers, mostly from −1 to 1, ``[n, continuous]``, or ``[continuous]`` for the same in every row.
     """
 
@@ -61,7 +61,7 @@ class InfoGAN(AdversarialModel):
         min_{G,Q} max_D V(D, G) − λ L_I(G, Q),    L_I = E_{c, x = G(z, c)} log Q(c | x) + H(c) ≤ I(c; G(z, c))
 
     Categorical codes are uniform over their classes, continuous ones and the noise over [−1, 1]. Q(c | x) is a product
-    of categorical and Gaussian distributions, read off by the network that also discriminates; the two players maximise
+    of categorical and Gaussian distributions, read off by the network that also discriminates; the two players maximize
     L_I both. ``history`` holds ``categorical_information``, at most H(c) = Σ log K, and ``continuous_information``, in
     nats. As in the authors' program the Gaussians have a standard deviation of 1. Where Q learns it
     (``code_std=None``), the bound is tight but has no upper limit, as differential entropies have no lower one: the
@@ -195,7 +195,7 @@ class InfoGAN(AdversarialModel):
             limits = torch.tensor(self.categorical, device=z.device)
             if index.is_floating_point() or bool(((index < 0) | (index >= limits)).any()):
                 raise InputError(
-                    f"categorical codes must be whole numbers from 0 to below {self.categorical}, got numbers from "
+                    f"categorical codes must be integers from 0 to below {self.categorical}, got numbers from "
                     f"{float(index.min()):g} to {float(index.max()):g}"
                 )
             one_hots = [F.one_hot(i.long(), k).to(z) for i, k in zip(index.unbind(1), self.categorical, strict=True)]

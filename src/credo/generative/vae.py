@@ -36,15 +36,15 @@ class VAE(GenerativeModel):
 
         L(x) = E_q[log p(x | z)] − β KL(q(z | x) ‖ p(z)) ≤ log p(x)          (β = 1)
 
-    The encoder puts out the mean and the log variance of q(z | x) = N(z | μ(x), diag σ²(x)), ``[B, 2·latent]``; the
-    decoder puts out what the likelihood needs, in the shape of the data. Gradients pass through
+    The encoder outputs the mean and the log variance of q(z | x) = N(z | μ(x), diag σ²(x)), ``[B, 2·latent]``; the
+    decoder outputs what the likelihood needs, in the shape of the data. Gradients pass through
     z = μ + σε (the SGVB estimator), with the KL in closed form (``kl="analytic"``, estimator B) or from the same draws
     (``kl="sampled"``, estimator A). With ``objective="iwae"`` the ``samples`` draws of a datum are weighted by their
     importance:
 
         L_K(x) = E log (1/K) Σ_k p(x, z_k) / q(z_k | x),    L_1 ≤ L_K ≤ log p(x).
 
-    A Bernoulli likelihood reads a grey value as the probability of ink, and a fresh binary image is drawn of it
+    A Bernoulli likelihood reads a gray value as the probability of ink, and a fresh binary image is drawn of it
     for every step of training and every bound: data must lie between 0 and 1, and binary data stay as they are.
 
     ``history`` holds the means of ``nll`` = −E_q[log p(x | z)], ``kl`` and ``elbo`` over an epoch, per datum at β = 1;
@@ -173,7 +173,7 @@ class VAE(GenerativeModel):
 
     @torch.no_grad()
     def encode(self, x: Any, batch_size: int = 4096) -> Latent:
-        """q(z | x), a torch distribution over ``[N, latent]``; of grey values as they are, not of binary draws."""
+        """q(z | x), a torch distribution over ``[N, latent]``; of gray values as they are, not of binary draws."""
         with evaluating(self):
             found = [self._posterior(part) for part in self.batches(x, batch_size)]
         mean, std = (torch.cat([getattr(q.base_dist, name) for q in found]) for name in ("loc", "scale"))
@@ -259,7 +259,7 @@ class VAE(GenerativeModel):
         if not isinstance(code, Tensor) or code.shape != (len(x), 2 * self.latent):
             found = list(code.shape) if isinstance(code, Tensor) else type(code).__name__
             raise InputError(
-                f"the encoder must put out the mean and log variance of {self.latent} latent variables, shape "
+                f"the encoder must output the mean and log variance of {self.latent} latent variables, shape "
                 f"[{len(x)}, {2 * self.latent}], got {found}"
             )
         mean, log_variance = code.to(self.dtype).chunk(2, -1)
@@ -300,7 +300,7 @@ class VAE(GenerativeModel):
         return {**means, "elbo": -means["nll"] - means["kl"] - means.get("weight_kl", 0.0)}
 
     def headline(self, entry: Mapping[str, float]) -> str:
-        """NLL, KL, and the bound that is maximised, per datum."""
+        """NLL, KL, and the bound that is maximized, per datum."""
         bound = f"bound {entry['bound']:.5g}" if "bound" in entry else f"ELBO {entry['elbo']:.5g}"
         shown = f"NLL {entry['nll']:.4g}  KL {entry['kl']:.4g}  {bound}"
         return f"{shown}  held-out ELBO {entry['validation_elbo']:.5g}" if "validation_elbo" in entry else shown

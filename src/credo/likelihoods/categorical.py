@@ -22,7 +22,7 @@ class Categorical(Likelihood):
 
     Targets are integer class indices of the output's shape without ``class_dim``.
 
-    With ``logit_noise`` the network puts out ``[logits z, log variance s]`` along ``class_dim``, and the class is drawn
+    With ``logit_noise`` the network outputs ``[logits z, log variance s]`` along ``class_dim``, and the class is drawn
     from noisy logits (Kendall & Gal 2017, eq. 12), the noise integrated out by Monte Carlo within each weight draw:
 
         p(y | f(x)) = E_ε softmax(z + e^{s/2} ε)_y ≈ (1/T) Σ_t softmax(z + e^{s/2} ε_t)_y,    ε ~ N(0, I).
@@ -31,7 +31,7 @@ class Categorical(Likelihood):
     is); ``predictive`` uses one fixed quasi-random set, so predictions are reproducible and each row's is its own.
 
     Args:
-        logit_noise: whether the network puts out a log variance too.
+        logit_noise: whether the network outputs a log variance too.
         class_dim: the dimension of the network's output ``[B, ...]`` along which classes lie; 1 for images.
         weight: ``[C]``, factors on the log probability of each class, in ``log_prob`` only: a weighted likelihood
             trains, but a predictive density has no weights.
@@ -93,7 +93,7 @@ class Categorical(Likelihood):
         return ClassPredictive(self._components(log_p.log_softmax(dim), dim))
 
     def check(self, output: Tensor, y: Tensor) -> None:
-        """Refuse targets that do not fit by shape, dtype or value."""
+        """Raise ``InputError`` for targets that do not fit by shape, dtype or value."""
         logits, _, dim = self._split(one_draw(output))
         self._components(logits, dim).check(y)
 

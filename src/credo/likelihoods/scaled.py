@@ -77,7 +77,7 @@ class ScaledLikelihood(Likelihood):
         dim = trailing_dim(self.output_dim, outputs, "output_dim")
         if outputs.shape[dim] != len(log_scale):
             raise InputError(
-                f"the noise has {len(log_scale)} scale(s), one per output, but the network puts out "
+                f"the noise has {len(log_scale)} scale(s), one per output, but the network outputs "
                 f"{outputs.shape[dim]} along dimension {dim}."
             )
         return log_scale.view(-1, *[1] * (-dim - 1))

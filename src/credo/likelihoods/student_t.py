@@ -26,7 +26,7 @@ class StudentT(ScaledLikelihood):
     Args:
         df: the degrees of freedom ν, a positive number, or ``"learned"``: a parameter ``log_df`` that starts at ν = 4.
         noise, initial, outputs, output_dim: the scale σ, as for :class:`~credo.likelihoods.Gaussian`; a heteroscedastic
-            network puts out ``[location, log σ²]``.
+            network outputs ``[location, log σ²]``.
     """
 
     log_df: nn.Parameter | None
@@ -55,7 +55,7 @@ class StudentT(ScaledLikelihood):
         return RealPredictive(self._components(as_outputs(outputs)))
 
     def check(self, output: Tensor, y: Tensor) -> None:
-        """Refuse targets that do not fit by shape, dtype or value."""
+        """Raise ``InputError`` for targets that do not fit by shape, dtype or value."""
         self._components(one_draw(output)).check(y)
 
     def get_config(self) -> dict[str, object]:

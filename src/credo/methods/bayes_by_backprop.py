@@ -1,4 +1,4 @@
-r"""Bayes by Backprop: a mean-field Gaussian posterior, found by minimising the variational free energy."""
+r"""Bayes by Backprop: a mean-field Gaussian posterior, found by minimizing the variational free energy."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _WEIGHTINGS = ("uniform", "blundell")
 class BayesByBackprop(NetworkMethod):
     r"""A posterior q(w | θ) = N(μ, σ²) over the weights of any network, by variational inference.
 
-    Minimises the variational free energy
+    Minimizes the variational free energy
 
         F(θ) = KL(q(w | θ) ‖ p(w)) − (1/T)·E_q[log p(D | w)]
 
@@ -46,7 +46,7 @@ class BayesByBackprop(NetworkMethod):
         likelihood: p(y | f(x)); ``None`` follows from the target's dtype.
         prior: p(w), any univariate torch distribution, or a mapping from name patterns to them.
         bayesian: name pattern or patterns of the parameters to cover; ``"*"`` is all trainable ones but the
-            affine parameters of normalisation layers.
+            affine parameters of normalization layers.
         initial_scale: σ at the start.
         estimator: how noise enters in training. ``"weight"`` draws the weights once a batch. ``"local"`` draws
             the outputs of Linear and convolution layers; for convolutions and tokens that is a published

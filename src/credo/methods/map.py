@@ -1,4 +1,4 @@
-"""The maximum a posteriori estimate: one network, regularised by a prior; the baseline of every comparison."""
+"""The maximum a posteriori estimate: one network, regularized by a prior; the baseline of every comparison."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from credo.selection import select
 
 
 class MAP(NetworkMethod):
-    r"""The weights that maximise log p(D | w) + log p(w). Its predictive has no epistemic part.
+    r"""The weights that maximize log p(D | w) + log p(w). Its predictive has no epistemic part.
 
     Args:
         net: any ``nn.Module``.

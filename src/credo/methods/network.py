@@ -216,7 +216,7 @@ class NetworkMethod(Trainable, Method):
         self.resolve_likelihood(batch.y)
 
     def check_data(self, batch: data_.Batch, dataset: Dataset[Any] | DataLoader[Any]) -> None:
-        """Refuse what does not fit the network or the likelihood by shape, dtype or value."""
+        """Raise ``InputError`` for what does not fit the network or the likelihood by shape, dtype or value."""
         evaluation.check_data(self, batch, dataset)
 
     def undo_set_up(self) -> Callable[[], None]:
@@ -262,9 +262,9 @@ class NetworkMethod(Trainable, Method):
         return evaluation.score(self, held_out, _VALIDATION_SAMPLES, seed, self.n_data)
 
     def parameter_groups(self, weight_decay: float = 0.0) -> list[dict[str, Any]]:
-        """Parameter groups for an optimiser; ``weight_decay`` reaches the network's weights only, never scales.
+        """Parameter groups for an optimizer; ``weight_decay`` reaches the network's weights only, never scales.
 
-        Without weight decay all parameters are one group, which a fused optimiser updates in one kernel.
+        Without weight decay all parameters are one group, which a fused optimizer updates in one kernel.
         """
         if weight_decay == 0.0:
             return [{"params": [p for p in self.parameters() if p.requires_grad], "weight_decay": 0.0}]
@@ -355,12 +355,12 @@ class NetworkPredictor(Predictor):
             self._evaluate = Evaluator(build, lambda network, draw, x: network(draw, x), lambda _: [point], 1, base)
         else:
             draw = posterior.sampler(base)
-            self._evaluate = Evaluator(build, posterior.call, draw, samples, base, posterior.vectorisable)
+            self._evaluate = Evaluator(build, posterior.call, draw, samples, base, posterior.vectorizable)
 
     def outputs(self, x: Any, batch_size: int | None = None) -> Tensor:
         """The network's outputs ``[S, B, ...]``."""
         if batch_size is not None and batch_size < 1:
-            raise InputError(f"batch_size must be 1 or more, got {batch_size}")
+            raise InputError(f"batch_size must be at least 1, got {batch_size}")
         x = data_.prepare_input(x, self._method.device, self._method.dtype)
         self._method.inspect(x)
         return self._evaluate(x, batch_size)

@@ -35,7 +35,7 @@ def image_grid(
             ``[rows, columns, C, H, W]``, as ``interpolate`` gives them.
         columns: how many in a row; by default about as many as rows.
         value_range: the values of black and white; by default 0 and 1, −1 and 1 where there are clearly negative ones,
-            0 and 255 for whole numbers.
+            0 and 255 for integers.
         gap: black pixels around every image.
     """
     from matplotlib.figure import Figure

@@ -1,4 +1,4 @@
-"""Numbers as a network likes them: centred, of unit size, without gaps, and without values that blow it up."""
+"""Numbers as a network likes them: centered, of unit size, without gaps, and without values that blow it up."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Scaling:
     |z| = 3: no value can blow up a network, yet a larger value is a larger feature. A missing value becomes the
     median, and in columns that had gaps in training a second feature, 0 or 1, says so.
 
-    All of it is learnt from sorted columns, so that the order of the rows does not matter, not even by rounding.
+    All of it is learned from sorted columns, so that the order of the rows does not matter, not even by rounding.
 
     Attributes:
         names: of the D columns.
@@ -137,9 +137,9 @@ def _known(values: Floats) -> Floats:
     return np.clip(np.where(np.isinf(values), np.nan, values), -_HUGE, _HUGE)
 
 
-def _relative(values: Floats, centre: Floats, width: Floats) -> Floats:
+def _relative(values: Floats, center: Floats, width: Floats) -> Floats:
     with np.errstate(over="ignore"):
-        return np.clip((values - centre) / width, -_HUGE, _HUGE)
+        return np.clip((values - center) / width, -_HUGE, _HUGE)
 
 
 def _positive_width(ordered: Floats, median: Floats, width: Floats) -> Floats:
