@@ -14,7 +14,7 @@ from typing_extensions import Unpack
 
 from credo import io
 from credo.training.loop import train
-from credo.training.options import FitKeywords, FitOptions, with_fit_options
+from credo.training.options import FitKeywords, with_fit_options
 from credo.training.task import Task
 
 
@@ -64,7 +64,7 @@ class Model(nn.Module, ABC):
             InputError: data or options do not match the model; it is unchanged.
             DivergenceError: the loss became NaN or infinite; the model is as after its last good epoch.
         """
-        train(self._training_task(), data, FitOptions.from_keywords(options))
+        train(self._training_task(), data, options)
         return self
 
     def save(self, path: str | Path) -> None:

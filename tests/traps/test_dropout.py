@@ -313,7 +313,7 @@ def test_inserted_dropout_drops_input_channels(net: Make, shape: tuple[int, ...]
     if training:
         model.train()
         rows = x.expand(n, *shape)
-        model.prepare(rows)
+        model._prepare(rows)
         with torch.no_grad():
             values = model._noisy_forward(rows)
     else:

@@ -24,7 +24,7 @@ from credo.selection import is_compiled
 from credo.training.generative import GenerativeTask
 from credo.training.loop import train
 from credo.training.optimizers import weight_decay_groups
-from credo.training.options import FitKeywords, FitOptions, with_fit_options
+from credo.training.options import FitKeywords, with_fit_options
 
 
 class GenerativeModel(Model):
@@ -78,7 +78,7 @@ class GenerativeModel(Model):
         """
         task = self._training_task()
         task.grids, task.grid_every = _grid_folder(grids), check_integer(grid_every, "grid_every", minimum=1)
-        train(task, data if labels is None else (data, labels), FitOptions.from_keywords(options))
+        train(task, data if labels is None else (data, labels), options)
         return self
 
     @abstractmethod

@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, Dataset
 from credo import data as data_
 from credo.errors import InputError
 from credo.training.generative import GenerativeTask, UnsupervisedModel
-from credo.training.options import FitOptions
+from credo.training.options import FitKeywords
 
 GENERATOR, DISCRIMINATOR = "generator", "discriminator"
 
@@ -56,17 +56,17 @@ class AdversarialTask(GenerativeTask[A]):
     _steps_before_epoch = 0
     _diversity: DiversityMonitor | None = None
 
-    def check_options(self, options: FitOptions) -> None:
+    def check_keywords(self, keywords: FitKeywords) -> None:
         """Raise ``InputError`` for validation data, and for a learning rate that the model's own would override."""
         name = type(self.model).__name__
         for option in ("validation", "patience", "monitor"):
-            if getattr(options, option) is not None:
+            if keywords.get(option) is not None:
                 raise InputError(
                     f"{name} has no likelihood of held-out data to validate with: leave {option} out, "
                     "and see credo.generative.evaluation for measures of samples"
                 )
-        lr = options.lr
-        if lr == FitOptions.lr:
+        lr = keywords.get("lr")
+        if lr is None:
             return
         named = [key for key in (GENERATOR, DISCRIMINATOR) if not isinstance(lr, Mapping) or key in lr]
         fixed = [key for key in named if self.model._rates[key] is not None]

@@ -21,7 +21,7 @@ from credo.seeding import check_seed, derive, reseed, seeded
 from credo.training import checkpoints
 from credo.training.monitoring import FiniteWatch, MetricMeans, ProgressBar
 from credo.training.optimizers import OptimizerSet
-from credo.training.options import FitOptions
+from credo.training.options import FitKeywords, FitOptions
 from credo.training.processes import launch, make_fabric
 from credo.training.task import Task
 
@@ -33,7 +33,7 @@ _ORDER, _NOISE, _SET_UP, _VALIDATION = range(4)
 """The random streams of a run; the order of the data is drawn in :mod:`credo.data`."""
 
 
-def train(task: Task[Any], data: Any, options: FitOptions) -> None:
+def train(task: Task[Any], data: Any, keywords: FitKeywords) -> None:
     """Train the model of ``task`` in place; its history gets one entry per epoch.
 
     After an error before the first step the model is unchanged; after one during training it has the weights of the
@@ -42,9 +42,10 @@ def train(task: Task[Any], data: Any, options: FitOptions) -> None:
     Args:
         task: the model and how it is trained.
         data: as ``fit`` accepts them.
-        options: how to train.
+        keywords: the options that ``fit`` was called with.
     """
-    task.check_options(options)
+    options = FitOptions.from_keywords(keywords)
+    task.check_keywords(keywords)
     task.check_device_count(options.devices)
     launch(make_fabric(options, task.model.device), _train_process, task, data, options)
 

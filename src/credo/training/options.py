@@ -111,7 +111,7 @@ class FitOptions:
             check_seed(self.seed)
 
     @classmethod
-    def from_keywords(cls, keywords: Mapping[str, Any]) -> FitOptions:
+    def from_keywords(cls, keywords: Mapping[str, Any] | FitKeywords) -> FitOptions:
         """Build from keyword arguments; the error for a misspelled one suggests the nearest.
 
         Args:

@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, Dataset
 from credo import data as data_
 from credo.errors import InputError
 from credo.training.optimizers import adam
-from credo.training.options import FitOptions
+from credo.training.options import FitKeywords
 
 _EPOCHS = 20
 
@@ -44,7 +44,7 @@ M = TypeVar("M", bound=TrainableModel)
 class Task(ABC, Generic[M]):
     """How one kind of model is trained.
 
-    The loop calls the hooks in this order: :meth:`check_options`; :meth:`setup` and :meth:`check_data` on a first
+    The loop calls the hooks in this order: :meth:`check_keywords`; :meth:`setup` and :meth:`check_data` on a first
     batch; :meth:`on_train_start`; :meth:`configure_optimizers`; per minibatch and active optimizer
     :meth:`training_step` and :meth:`on_step_end`; per epoch :meth:`epoch_metrics`, :meth:`validation_step` and
     :meth:`on_epoch_end`; and :meth:`on_train_end`.
@@ -65,8 +65,8 @@ class Task(ABC, Generic[M]):
         """The model as the ``nn.Module`` that it is."""
         return cast(nn.Module, self.model)
 
-    def check_options(self, options: FitOptions) -> None:
-        """Raise ``InputError`` for options that this model cannot be trained with."""
+    def check_keywords(self, keywords: FitKeywords) -> None:
+        """Raise ``InputError`` for options that do not apply to this model."""
 
     def make_dataset(self, data: Any) -> Dataset[Any] | DataLoader[Any]:
         """``data``, in any form that ``fit`` accepts, as a data set or loader."""
