@@ -1,8 +1,9 @@
-"""The layout of the package: no import cycles, short files, and tests in folders named after what they test."""
+"""The layout of the package: no import cycles, the layers of docs/design.md, short files, tests that mirror them."""
 
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
@@ -13,6 +14,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "credo"
 TESTS = ROOT / "tests"
+DESIGN = ROOT / "docs" / "design.md"
 MAX_LINES = 400
 NOT_MIRRORED = {"traps"}  # grouped by the numbers of docs/traps.md
 
@@ -111,6 +113,29 @@ def test_cycles_are_found_in_functions_and_type_checking_blocks(tmp_path: Path) 
     cycle = find_cycle({**graph, "c": {"a"}})
     assert cycle[0] == cycle[-1]
     assert set(pairwise(cycle)) == {("a", "b"), ("b", "c"), ("c", "a")}
+
+
+def documented_layers() -> dict[str, int]:
+    """The layer of every package and module, from the map in docs/design.md; imports go to the same layer or below."""
+    text = DESIGN.read_text(encoding="utf-8")
+    table = text.split("<!-- map -->")[1].split("<!-- end -->")[0].strip().splitlines()
+    names = [re.findall(r"`(\w+)`", row.split("|")[2]) for row in table[2:]]
+    return {name: layer for layer, row in enumerate(names) for name in row}
+
+
+def test_the_map_lists_every_package(graph: Graph) -> None:
+    assert set(documented_layers()) == set(graph), "docs/design.md and src/credo differ"
+
+
+def test_imports_follow_the_map(graph: Graph) -> None:
+    layers = documented_layers()
+    wrong = [
+        f"{importer} -> {imported}"
+        for importer, names in without(graph, KNOWN).items()
+        for imported in sorted(names)
+        if layers[importer] < layers[imported]
+    ]
+    assert not wrong, f"imports from a later row of the map in docs/design.md: {wrong}"
 
 
 def test_files_are_short() -> None:
