@@ -1,4 +1,4 @@
-"""Traps 16–21: any network, as it is. Nothing of it is thrown away, matched by name, untied, skipped or reordered."""
+"""Traps 16–21 of docs/traps.md: any network works unchanged; no layer is rebuilt, untied or skipped."""
 
 from __future__ import annotations
 

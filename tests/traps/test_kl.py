@@ -1,4 +1,4 @@
-"""Traps 1–8: the KL and the objective, against closed forms, quadrature and moments."""
+"""Traps 1–8 of docs/traps.md: the KL and the objective, against closed forms, quadrature and moments."""
 
 from __future__ import annotations
 

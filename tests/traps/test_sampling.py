@@ -1,4 +1,4 @@
-"""Traps 10, 11, 13–15: noise has the right distribution, whichever way it enters.
+"""Traps 10, 11 and 13–15 of docs/traps.md: every estimator has noise of the right distribution.
 
 A network that is linear in its weights has an output whose moments are known: with w ~ N(μ, σ²) any statistic t of it
 has mean t(μ) and variance Σ_w σ_w² (∂t/∂w)². Here ∂t/∂w comes from autograd through plain torch layers. Sample means

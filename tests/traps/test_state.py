@@ -1,4 +1,4 @@
-"""Traps 22–24: one copy of every parameter, wherever it moves; copies and files; nothing left behind by an error."""
+"""Traps 22–24 of docs/traps.md: one copy of every parameter, complete copies and files, no traces of an error."""
 
 from __future__ import annotations
 
