@@ -89,6 +89,17 @@ class GenerativeModel(Model):
     def _example_images(self, x: Tensor) -> Tensor:
         """The images of a grid, given the first rows ``x [n, ...]`` of the data."""
 
+    def _draw_grid(self, x: Tensor, path: Path | None) -> None:
+        """Draw a grid of images, given the first rows of the data; ``None``: only check that rows are images."""
+        from credo.plots.images import as_images, image_grid
+
+        if path is None:
+            as_images(x.cpu())
+            return
+        low, high = (float(end) for end in x.aminmax())  # the same gray scale as the data
+        figure = image_grid(self._example_images(x).cpu(), value_range=(low, high) if low < high else None)
+        figure.savefig(path)
+
     @abstractmethod
     def _check_values(self, x: Tensor) -> None:
         """Raise ``InputError`` for a batch whose values, such as their range, the model cannot learn from."""

@@ -71,7 +71,7 @@ class VAE(EncoderDecoderModel):
         Y. Burda, R. Grosse, R. Salakhutdinov. Importance weighted autoencoders. ICLR 2016. arXiv:1509.00519.
     """
 
-    __may_be_methods = ("decoder",)
+    _may_be_methods = ("decoder",)
 
     def __init__(
         self,

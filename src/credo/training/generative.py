@@ -38,8 +38,8 @@ class UnsupervisedModel(TrainableModel, Protocol):
     def _check_shapes(self, x: Tensor) -> None:
         """Call the networks on a batch and raise ``InputError`` if shapes do not match."""
 
-    def _example_images(self, x: Tensor) -> Tensor:
-        """The images of a grid, given the first rows of the data."""
+    def _draw_grid(self, x: Tensor, path: Path | None) -> None:
+        """Draw a grid of images, given the first rows of the data; ``None``: only check that rows are images."""
 
 
 U = TypeVar("U", bound=UnsupervisedModel)
@@ -70,9 +70,7 @@ class GenerativeTask(Task[U]):
         if isinstance(dataset, data_.TensorRows):
             self.model._check_values(dataset.x)
         if self.grids is not None and self._first_rows is None:  # training data are checked before held-out data
-            from credo.plots.images import as_images
-
-            as_images(batch.x[:1].cpu())
+            self.model._draw_grid(batch.x[:1], None)
             self._first_rows = batch.x[:GRID_SIZE]
             self.grids.mkdir(parents=True, exist_ok=True)
         with torch.no_grad(), evaluation_mode(self.module):
@@ -96,13 +94,8 @@ class GenerativeTask(Task[U]):
         epoch = int(metrics["epoch"])
         if self.grids is None or self._first_rows is None or epoch % self.grid_every or _is_helper_process():
             return
-        from credo.plots import image_grid
-
         with evaluation_mode(self.module):
-            images = self.model._example_images(self._first_rows)
-        low, high = (float(end) for end in self._first_rows.aminmax())  # the same gray scale as the data
-        figure = image_grid(images.cpu(), value_range=(low, high) if low < high else None)
-        figure.savefig(self.grids / f"epoch-{epoch:04d}.png")
+            self.model._draw_grid(self._first_rows, self.grids / f"epoch-{epoch:04d}.png")
 
 
 @contextmanager
