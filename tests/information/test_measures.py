@@ -44,7 +44,7 @@ from torch.distributions import (
 from torch.distributions.transforms import ExpTransform
 
 from credo.errors import InputError
-from credo.information import Estimate, cross_entropy, entropy, jensen_shannon, kl, self_information
+from credo.information import cross_entropy, entropy, jensen_shannon, kl, self_information
 from information.cases import ON_THE_LINE, correlated, disguised, mixture, number, on_the_line, within
 
 ROUNDING = 1e-12
@@ -408,11 +408,6 @@ class TestEstimate:
         assert drawn.bits.standard_error == drawn.standard_error / math.log(2.0)
         with pytest.raises(InputError, match=r"shape \[2\]"):
             float(entropy(Normal(torch.zeros(2), 1.0)))
-
-    def test_one_infinite_draw_makes_an_infinite_mean_without_error(self):
-        found = Estimate.from_samples(torch.tensor([[1.0, 1.0], [2.0, torch.inf]]))
-        assert found.value.tolist() == [1.5, math.inf]
-        assert found.standard_error.tolist() == [0.5, 0.0]
 
 
 @pytest.mark.parametrize(

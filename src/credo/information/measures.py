@@ -51,7 +51,7 @@ def self_information(p: Belief, x: Any) -> Estimate:
     event = p.event_shape
     if outcomes.shape[outcomes.ndim - len(event) :] != event:
         raise InputError(f"x must end in events of shape {list(event)}, got shape {list(outcomes.shape)}")
-    return Estimate.closed(-log_prob(p, outcomes.double() if outcomes.is_floating_point() else outcomes))
+    return Estimate.from_exact(-log_prob(p, outcomes.double() if outcomes.is_floating_point() else outcomes))
 
 
 def entropy(p: Belief, *, samples: int = 10_000, seed: int | None = 0) -> Estimate:
@@ -83,7 +83,7 @@ def cross_entropy(p: Belief, q: Belief, *, samples: int = 10_000, seed: int | No
     batch = check_alike(p, q)
     values = enumerated(p, batch)
     if values is not None:
-        return Estimate.closed(_mean_over(log_prob(p, values), -log_prob(q, values))).expanded(batch)
+        return Estimate.from_exact(_mean_over(log_prob(p, values), -log_prob(q, values))).expand(batch)
     own = _exact_entropy(p)
     if own is None:
         return _with_tails(p, q, expectation(p, lambda x: -log_prob(q, x), batch, samples, seed))
@@ -150,7 +150,7 @@ def jensen_shannon(
     outcomes = max((value for value in values if value is not None), key=len, default=None)
     if outcomes is not None and not any(value is None for value in values):
         exact = _mean_over(joint(outcomes).logsumexp(0), information(outcomes))
-        return Estimate.closed(exact.clamp(min=0.0)).expanded(batch)
+        return Estimate.from_exact(exact.clamp(min=0.0)).expand(batch)
     first = check_seed(seed)
     parts = [expectation(b, information, batch, samples, derive(first, k)) for k, b in enumerate(beliefs)]
     value = sum(share * part.value for share, part in zip(shares, parts, strict=True))
@@ -163,12 +163,12 @@ def _exact_entropy(p: Distribution) -> Estimate | None:
     values = enumerated(p, p.batch_shape)
     if values is not None:
         log_p = log_prob(p, values)
-        return Estimate.closed(_mean_over(log_p, -log_p))
+        return Estimate.from_exact(_mean_over(log_p, -log_p))
     if isinstance(p, Independent):
         parts = _exact_entropy(p.base_dist)
-        return None if parts is None else parts.summed(p.reinterpreted_batch_ndims)
+        return None if parts is None else parts.sum(p.reinterpreted_batch_ndims)
     try:
-        return Estimate.closed(p.entropy())
+        return Estimate.from_exact(p.entropy())
     except NotImplementedError:
         return None
 
@@ -178,14 +178,14 @@ def _kl(p: Distribution, q: Distribution, batch: torch.Size, samples: int, seed:
     values = enumerated(p, batch)
     if values is not None:
         log_p = log_prob(p, values)
-        return Estimate.closed(_mean_over(log_p, log_p - log_prob(q, values)).clamp(min=0.0)).expanded(batch)
+        return Estimate.from_exact(_mean_over(log_p, log_p - log_prob(q, values)).clamp(min=0.0)).expand(batch)
     if isinstance(p, Independent) and isinstance(q, Independent):
         ndims = p.reinterpreted_batch_ndims
         if ndims == q.reinterpreted_batch_ndims:
-            return _kl(p.base_dist, q.base_dist, batch + p.event_shape[:ndims], samples, seed).summed(ndims)
+            return _kl(p.base_dist, q.base_dist, batch + p.event_shape[:ndims], samples, seed).sum(ndims)
     exact = _closed_kl(p, q)
     if exact is not None:
-        return Estimate.closed(exact.clamp(min=0.0)).expanded(batch)
+        return Estimate.from_exact(exact.clamp(min=0.0)).expand(batch)
     return _with_tails(p, q, expectation(p, lambda x: log_prob(p, x) - log_prob(q, x), batch, samples, seed))
 
 
@@ -221,7 +221,7 @@ def expectation(
 ) -> Estimate:
     """E_p[f(x)] by Monte Carlo, for every member of ``batch``."""
     with torch.no_grad():
-        return Estimate.from_samples(function(draws(p, samples, seed, batch))).expanded(batch)
+        return Estimate.from_samples(function(draws(p, samples, seed, batch))).expand(batch)
 
 
 def _mean_over(log_p: Tensor, values: Tensor) -> Tensor:

@@ -51,7 +51,7 @@ def mutual_information(
     gaussian = as_multivariate_normal(joint)
     if gaussian is not None and marginals is None:
         whole, x, y = (_log_det(gaussian.covariance_matrix, index) for index in (torch.cat(blocks), *blocks))
-        return Estimate.closed((0.5 * (x + y - whole)).clamp(min=0.0))
+        return Estimate.from_exact((0.5 * (x + y - whole)).clamp(min=0.0))
     parts = _marginals(joint, blocks, marginals)
 
     def information(values: Tensor) -> Tensor:
