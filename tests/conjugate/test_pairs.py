@@ -1,4 +1,4 @@
-"""What holds for every conjugate pair, each by two routes."""
+"""Identities that hold for every conjugate pair."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Expectations by sampling, and the error they state."""
+"""Expectations by sampling and their standard errors."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_standard_error_decreases_with_square_root_of_samples():
 
 
 def test_importance_sampling_estimates_tail_probability():
-    """P(z > 5) = 2.9e-7: plain sampling sees none of it."""
+    """P(z > 5) = 2.9e-7: plain sampling has no draws there."""
     truth = 0.5 * math.erfc(5 / math.sqrt(2))
 
     def tail(z):

@@ -52,7 +52,7 @@ def expectation(
     """
     samples = check_integer(samples, "samples", minimum=2)
     source = distribution if proposal is None else proposal
-    # a distribution does not tell the device of its draws: seed the GPU too if one is in use
+    # the device of the draws is not known before drawing: seed the GPU too if one is in use
     with seeded(seed, torch.device("cuda" if torch.cuda.is_initialized() else "cpu")):
         z = source.sample(torch.Size([samples]))
     values = torch.as_tensor(f(z))
