@@ -1,4 +1,4 @@
-"""Hyperparameters and data: what is accepted, and sentences for the rest."""
+"""Hyperparameters and data: accepted forms and errors."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 import torch
 
-from conjugate.pairs import PAIRS, assert_same_belief, hyperparameters
+from conjugate.pairs import PAIRS, assert_same_pair, hyperparameters
 from credo.conjugate import (
     BetaBernoulli,
     BetaBinomial,
@@ -30,11 +30,11 @@ EYE = torch.eye(2)
         (lambda: BetaBernoulli(0.0, 1.0), "a must be positive, got 0.0"),
         (lambda: BetaBernoulli(1.0, float("nan")), "b must be finite"),
         (lambda: BetaBernoulli("one", 1.0), "a must be numbers"),
-        (lambda: BetaBernoulli([1.0, 2.0], [1.0, 2.0, 3.0]), r"go together, got a \[2\], b \[3\]"),
-        (lambda: BetaBinomial(1.0, 1.0, trials=0), "trials must be a integer of at least 1, got 0"),
+        (lambda: BetaBernoulli([1.0, 2.0], [1.0, 2.0, 3.0]), r"broadcast, got a \[2\], b \[3\]"),
+        (lambda: BetaBinomial(1.0, 1.0, trials=0), "trials must be an integer of at least 1, got 0"),
         (lambda: BetaBinomial(1.0, 1.0, trials=2.5), "got 2.5"),
         (lambda: BetaBinomial(1.0, 1.0, trials=True), "got True"),
-        (lambda: DirichletCategorical(1.0), "one number a class"),
+        (lambda: DirichletCategorical(1.0), "one number per class"),
         (lambda: DirichletCategorical([1.0, 0.0]), "concentration must be positive"),
         (lambda: DirichletMultinomial([1.0, 1.0], trials=-1), "got -1"),
         (lambda: GammaPoisson(1.0, -2.0), "rate must be positive"),
@@ -51,7 +51,7 @@ EYE = torch.eye(2)
         (lambda: NormalWishart([0.0, 0.0], [1.0, 2.0], 3.0, EYE), "mean_precision must be one number"),
     ],
 )
-def test_bad_hyperparameters_are_refused(call, words):
+def test_bad_hyperparameters_raise(call, words):
     with pytest.raises(InputError, match=words):
         call()
 
@@ -68,7 +68,7 @@ def test_bad_hyperparameters_are_refused(call, words):
         ("beta-binomial", [8], "from 0 to 7, got 8"),
         ("dirichlet-categorical", [4], "from 0 to 3, got 4"),
         ("dirichlet-categorical", [-1], "from 0 to 3, got -1"),
-        ("dirichlet-multinomial", [[1, 1, 1]], "sum to the 5 trials"),
+        ("dirichlet-multinomial", [[1, 1, 1]], "sum to 5 trials"),
         ("dirichlet-multinomial", [[6, -1, 0]], "at least 0, got -1"),
         ("dirichlet-multinomial", [[5, 0]], r"shape \[N, 3\], got \[1, 2\]"),
         ("gamma-poisson", [-1], "at least 0, got -1"),
@@ -79,21 +79,21 @@ def test_bad_hyperparameters_are_refused(call, words):
         ("normal-wishart", [[1.0, 2.0, float("nan")]], "finite"),
     ],
 )
-def test_bad_data_are_refused_by_update_and_evidence_alike(name, data, words):
+def test_bad_data_raise_in_update_and_log_evidence(name, data, words):
     for call in (PAIRS[name].update, PAIRS[name].log_evidence):
         with pytest.raises(InputError, match=words):
             call(data)
 
 
 @pytest.mark.parametrize("make", [list, tuple, np.array, torch.tensor, pd.Series, lambda v: torch.tensor(v).bool()])
-def test_data_come_in_many_forms(make):
-    assert_same_belief(BetaBernoulli(1, 1).update(make([1, 0, 1])), BetaBernoulli(3, 2), 0.0)
+def test_data_may_be_lists_arrays_tensors_or_series(make):
+    assert_same_pair(BetaBernoulli(1, 1).update(make([1, 0, 1])), BetaBernoulli(3, 2), 0.0)
 
 
-def test_frames_are_rows():
+def test_data_frames_are_read_by_row():
     frame = pd.DataFrame({"a": [1.0, 2.0], "b": [0.0, 1.0]})
     pair = NormalWishart([0.0, 0.0], 1, 3, EYE)
-    assert_same_belief(pair.update(frame), pair.update(frame.to_numpy()), 0.0)
+    assert_same_pair(pair.update(frame), pair.update(frame.to_numpy()), 0.0)
 
 
 @pytest.mark.parametrize("pair", PAIRS.values(), ids=PAIRS)

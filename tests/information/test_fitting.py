@@ -27,7 +27,7 @@ from torch.distributions.transforms import ExpTransform
 
 from credo.errors import InputError
 from credo.information import fit_q, kl
-from information.cases import bimodal, correlated, disguised, mixture, number, on_the_line, within
+from information.cases import as_mixture, bimodal, correlated, mixture, number, on_the_line, within
 
 SEARCH = 1e-5  # of the scale of q: the gradient is below 1e-7 at the end, and the curvature about 1
 ROUNDING = 1e-10
@@ -43,7 +43,7 @@ class TestReverse:
         assert float(fit.divergence) == pytest.approx(-0.5 * math.log(1 - 0.8**2), abs=ROUNDING)
         assert fit.divergence.exact
 
-    def test_full_q_is_p(self):
+    def test_full_q_equals_gaussian_p(self):
         p = LowRankMultivariateNormal(torch.zeros(3), torch.ones(3, 1), torch.arange(1.0, 4.0))
         fit = fit_q(p, MultivariateNormal)
         assert torch.allclose(fit.distribution.covariance_matrix, p.covariance_matrix.double(), atol=1e-6)
@@ -54,7 +54,7 @@ class TestReverse:
     def test_search_finds_the_closed_form(self, family, dimension):
         factor = torch.randn(dimension, dimension, generator=torch.Generator().manual_seed(dimension)).double()
         p = MultivariateNormal(torch.arange(1.0, dimension + 1).double(), factor @ factor.T + torch.eye(dimension))
-        exact, found = fit_q(p, family), fit_q(disguised(p), family, starts=2)
+        exact, found = fit_q(p, family), fit_q(as_mixture(p), family, starts=2)
         assert exact.exact
         assert not found.exact
         assert torch.allclose(found.distribution.mean, exact.distribution.mean, atol=SEARCH)
@@ -82,14 +82,14 @@ class TestReverse:
         assert on_the_line(q, score) * float(q.scale) == pytest.approx(0.0, abs=SEARCH)
         assert on_the_line(q, lambda x: (x - q.loc) * score(x)) == pytest.approx(-1.0, abs=SEARCH)
 
-    def test_of_a_laplace_density(self):
+    def test_laplace_density(self):
         """−log σ + σ√(2/π)/b is least at σ = b√(π/2); the kink of log p costs the square of the spacing of the grid."""
         fit = fit_q(Laplace(number(0.3), number(2.0)))
         spacing = 14.0 / 2000
         assert float(fit.distribution.loc) == pytest.approx(0.3, abs=2.0 * spacing**2)
         assert float(fit.distribution.scale) == pytest.approx(2.0 * math.sqrt(math.pi / 2), abs=2.0 * spacing**2)
 
-    def test_far_modes_are_local_minima_of_log_2(self):
+    def test_each_far_mode_is_a_local_minimum(self):
         p = bimodal(20.0)
         for k, start in enumerate(p.component_distribution.mean):
             fit = fit_q(p, "full", start=start)
@@ -99,7 +99,7 @@ class TestReverse:
             assert fit.minima == pytest.approx([math.log(2.0)], abs=ROUNDING)
             assert within(fit.divergence, math.log(2.0))
 
-    def test_several_starts_find_both_modes_and_return_the_better(self):
+    def test_several_starts_find_both_modes_and_return_the_best(self):
         p = bimodal(3.0, weights=(0.3, 0.7))
         fit = fit_q(p, "full", starts=12)
         assert len(fit.minima) == 12
@@ -108,7 +108,7 @@ class TestReverse:
         assert fit.minima[-1] == pytest.approx(-math.log(0.3), abs=1e-2)
         assert float(fit.distribution.mean[0]) == pytest.approx(3.0, abs=0.1)
 
-    def test_modes_that_are_near_are_spanned_where_that_is_better(self):
+    def test_near_modes_are_covered_by_one_gaussian(self):
         means = 1.1 * torch.tensor([[-1.0, -1.0], [1.0, 1.0]], dtype=torch.float64)
         covariance = torch.tensor([[0.55, -0.2], [-0.2, 0.55]], dtype=torch.float64)
         p = MixtureSameFamily(Categorical(torch.ones(2, dtype=torch.float64)), MultivariateNormal(means, covariance))
@@ -116,20 +116,20 @@ class TestReverse:
         assert torch.allclose(best.distribution.mean, torch.zeros(2, dtype=torch.float64), atol=SEARCH)
         assert best.minima[0] < in_a_mode.minima[0] < math.log(2.0)
 
-    def test_reverse_is_better_at_its_own_divergence_and_forward_at_its(self):
+    def test_each_direction_minimizes_its_own_divergence(self):
         p = bimodal()
         reverse, forward = fit_q(p, "full", "reverse"), fit_q(p, "full", "forward")
         assert float(kl(reverse.distribution, p)) < float(kl(forward.distribution, p))
         assert float(kl(p, forward.distribution)) < float(kl(p, reverse.distribution))
 
-    def test_seed_decides_and_the_global_state_stays(self):
+    def test_seed_is_reproducible_and_keeps_global_state(self):
         before = torch.get_rng_state()
         first, again = (fit_q(bimodal(), seed=1, starts=2) for _ in range(2))
         assert torch.equal(torch.get_rng_state(), before)
         assert first.minima == again.minima
         assert float(first.divergence) == float(again.divergence)
 
-    def test_a_search_that_stops_on_a_slope_warns(self):
+    def test_search_that_does_not_reach_a_minimum_warns(self):
         class Jagged(StudentT):
             def log_prob(self, value):
                 return super().log_prob(value) + torch.sin(1e9 * value)
@@ -139,14 +139,14 @@ class TestReverse:
 
 
 class TestForward:
-    def test_takes_the_moments_of_a_gaussian(self):
+    def test_has_the_moments_of_a_gaussian(self):
         p = correlated(0.8)
         full, diagonal = fit_q(p, "full", "forward"), fit_q(p, Normal, "forward")
         assert torch.equal(full.distribution.covariance_matrix, p.covariance_matrix)
         assert torch.allclose(diagonal.distribution.variance, p.variance, atol=ROUNDING)
         assert float(diagonal.divergence) == pytest.approx(-0.5 * math.log(1 - 0.8**2), abs=ROUNDING)
 
-    def test_takes_the_moments_of_a_mixture(self):
+    def test_has_the_moments_of_a_mixture(self):
         p = bimodal(weights=(0.3, 0.7))
         fit = fit_q(p, "full", "forward")
         assert fit.exact
@@ -160,18 +160,18 @@ class TestForward:
         assert ((fit.distribution.covariance_matrix.flatten() - products.mean(0)).abs() < 4 * spread).all()
 
     @pytest.mark.parametrize("p", [Gamma(number(3.0), number(2.0)), Uniform(number(-1.0), number(2.0)), mixture()])
-    def test_takes_mean_and_variance_of_a_number(self, p):
+    def test_has_the_mean_and_variance_of_a_scalar(self, p):
         fit = fit_q(p, "normal", "forward")
         assert fit.exact
         assert float(fit.distribution.mean) == pytest.approx(float(p.mean), abs=ROUNDING)
         assert float(fit.distribution.variance) == pytest.approx(float(p.variance), abs=ROUNDING)
 
-    def test_of_independent_parts_is_diagonal(self):
+    def test_covariance_of_independent_coordinates_is_diagonal(self):
         p = Independent(Laplace(torch.zeros(2).double(), torch.tensor([1.0, 2.0]).double()), 1)
         covariance = fit_q(p, "full", "forward").distribution.covariance_matrix
         assert torch.allclose(covariance, torch.tensor([[2.0, 0.0], [0.0, 8.0]]).double(), atol=ROUNDING)
 
-    def test_unknown_moments_are_drawn(self):
+    def test_unknown_moments_are_estimated_by_draws(self):
         p = TransformedDistribution(correlated(0.5, (0.3, 0.3)), ExpTransform())
         fit = fit_q(p, "full", "forward", samples=100_000)
         mean = torch.exp(correlated().loc + 0.5 * 0.09)
@@ -179,7 +179,7 @@ class TestForward:
         assert not fit.exact
         assert ((fit.distribution.mean - mean).abs() < 4 * (covariance.diagonal() / 100_000).sqrt()).all()
 
-    def test_no_other_gaussian_is_nearer(self):
+    def test_no_other_gaussian_has_a_lower_divergence(self):
         """KL(p ‖ q) up to a constant, −E_p[log q], at the moments and around them."""
         p = mixture()
         best = fit_q(p, "normal", "forward").distribution
@@ -200,7 +200,7 @@ class TestForward:
         (lambda: fit_q(correlated(), "full", "forwards"), "did you mean 'forward'"),
         (lambda: fit_q([0.5, 0.5]), "must be a torch Distribution"),
         (lambda: fit_q(Normal(torch.zeros(3), 1.0)), r"batch of shape \[3\]"),
-        (lambda: fit_q(Wishart(torch.tensor(3.0), torch.eye(2))), "numbers or vectors"),
+        (lambda: fit_q(Wishart(torch.tensor(3.0), torch.eye(2))), "scalars or vectors"),
         (lambda: fit_q(Poisson(1.0)), "must be continuous"),
         (lambda: fit_q(Categorical(torch.ones(2))), "must be continuous"),
         (lambda: fit_q(Normal(0.0, 1.0), "full"), "use family='normal'"),
@@ -213,6 +213,6 @@ class TestForward:
         (lambda: fit_q(bimodal(), starts=0), "starts must be"),
     ],
 )
-def test_what_is_wrong_is_said(call, words):
+def test_bad_arguments_raise(call, words):
     with pytest.raises(InputError, match=words):
         call()
