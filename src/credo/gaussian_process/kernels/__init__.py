@@ -7,9 +7,9 @@ References:
     D. J. C. MacKay. Introduction to Gaussian processes. 1998, section 5.2.
 """
 
-from credo.processes.kernels.base import Hyperparameter, Kernel, Product, Sum
-from credo.processes.kernels.plain import Constant, Linear, White
-from credo.processes.kernels.stationary import RBF, Matern, Periodic, RationalQuadratic
+from credo.gaussian_process.kernels.base import Hyperparameter, Kernel, Product, Sum
+from credo.gaussian_process.kernels.plain import Constant, Linear, White
+from credo.gaussian_process.kernels.stationary import RBF, Matern, Periodic, RationalQuadratic
 
 __all__ = [
     "RBF",

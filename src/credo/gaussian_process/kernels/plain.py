@@ -9,7 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from credo.processes.kernels.base import WIDE, Bounds, Leaf, Positive, shown
+from credo.gaussian_process.kernels.base import WIDE, Bounds, Leaf, Positive, shown
 
 
 @dataclass(frozen=True, repr=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from sklearn.gaussian_process import kernels as theirs
 
-from credo.processes import kernels as ours
+from credo.gaussian_process import kernels as ours
 
 NOISE = 0.2
 WHITE = theirs.WhiteKernel(NOISE**2)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from credo.errors import InputError
-from credo.processes.kernels.base import WIDE, Bounds, Leaf, Positive
+from credo.gaussian_process.kernels.base import WIDE, Bounds, Leaf, Positive
 
 
 class Stationary(Leaf):

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from credo.errors import InputError
-from credo.processes.kernels import RBF, Constant, Linear, Matern, Periodic, RationalQuadratic, White
+from credo.gaussian_process.kernels import RBF, Constant, Linear, Matern, Periodic, RationalQuadratic, White
 
 from .pairs import PAIRS, points
 

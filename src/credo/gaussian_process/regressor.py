@@ -20,12 +20,12 @@ from torch import Tensor
 from credo._devices import check_device
 from credo._estimator import ClassicalEstimator, as_before_on_failure, draw_seed
 from credo.errors import InputError, unknown_name
+from credo.gaussian_process.evidence import Solution, maximize, promising, solve
+from credo.gaussian_process.kernels import RBF, Constant, Kernel, White
+from credo.gaussian_process.kernels.base import WIDE
+from credo.gaussian_process.observed import Observed, white_noise
+from credo.gaussian_process.process import GaussianProcess
 from credo.predictive.exact import ExactGaussianPredictive
-from credo.processes.evidence import Solution, maximize, promising, solve
-from credo.processes.kernels import RBF, Constant, Kernel, White
-from credo.processes.kernels.base import WIDE
-from credo.processes.observed import Observed, white_noise
-from credo.processes.process import GaussianProcess
 
 MANY_ROWS = 20_000
 OPTIMIZERS = ("fmin_l_bfgs_b",)
@@ -39,7 +39,7 @@ _MATRICES = 4  # of size N × N that fitting holds at once
 class GaussianProcessRegressor(RegressorMixin, ClassicalEstimator):  # type: ignore[misc]
     """Regression with a Gaussian process prior, f ~ GP(m, k), y = f(x) + ε, ε ~ N(0, σ²): exact, in O(N³).
 
-        from credo.processes.kernels import RBF, Periodic
+        from credo.gaussian_process.kernels import RBF, Periodic
 
         gp = GaussianProcessRegressor(1.0 * RBF(10.0) + RBF(50.0) * Periodic(period=1.0)).fit(X, y)
         p = gp.predict_dist(X_new)
@@ -244,7 +244,7 @@ class GaussianProcessRegressor(RegressorMixin, ClassicalEstimator):  # type: ign
 
     def _check_parameters(self) -> None:
         if self.kernel is not None and not isinstance(self.kernel, Kernel):
-            raise InputError(f"kernel must be None or one of credo.processes.kernels, got {self.kernel!r}")
+            raise InputError(f"kernel must be None or one of credo.gaussian_process.kernels, got {self.kernel!r}")
         if self.optimizer is not None and self.optimizer not in OPTIMIZERS:
             raise unknown_name("optimizer", self.optimizer, OPTIMIZERS)
         _check_count("n_restarts_optimizer", self.n_restarts_optimizer, 0)

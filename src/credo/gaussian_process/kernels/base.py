@@ -285,7 +285,7 @@ def _kernel(other: object) -> Kernel:
     if isinstance(other, Kernel):
         return other
     if isinstance(other, Real):
-        from credo.processes.kernels.plain import Constant
+        from credo.gaussian_process.kernels.plain import Constant
 
         return Constant(float(other))
     raise InputError(f"a kernel can be joined with a kernel or a positive number, got {other!r}")

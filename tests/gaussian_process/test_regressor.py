@@ -17,8 +17,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from credo.conjugate import GaussianBelief, LinearGaussian
 from credo.errors import InputError
-from credo.processes import GaussianProcessRegressor, evidence, regressor
-from credo.processes.kernels import RBF, Constant, Linear, Matern, Periodic, White
+from credo.gaussian_process import GaussianProcessRegressor, evidence, regressor
+from credo.gaussian_process.kernels import RBF, Constant, Linear, Matern, Periodic, White
 from credo.testing import simulation_based_calibration
 
 from .pairs import NOISE, PAIRS, WHITE, points
@@ -360,7 +360,7 @@ def test_failure_leaves_the_estimator_as_it_was():
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"kernel": theirs.RBF()}, "kernel must be None or one of credo.processes.kernels"),
+        ({"kernel": theirs.RBF()}, "kernel must be None or one of credo.gaussian_process.kernels"),
         ({"kernel": RBF() + White(0.1)}, "must not hold White beside a learned noise"),
         ({"kernel": (RBF() + White(0.1)) * 2.0}, "must not hold White beside a learned noise"),
         ({"noise": -0.1}, "noise must be 'learned', a number of at least 0"),

@@ -8,7 +8,7 @@ from numbers import Real
 from typing import TYPE_CHECKING
 
 from credo.errors import InputError, unknown_name
-from credo.processes.kernels import Kernel, White
+from credo.gaussian_process.kernels import Kernel, White
 
 if TYPE_CHECKING:
     import numpy as np

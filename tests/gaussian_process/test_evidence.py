@@ -10,9 +10,9 @@ from sklearn.gaussian_process import GaussianProcessRegressor as Reference
 from torch.distributions import MultivariateNormal
 
 from credo.errors import DivergenceError
-from credo.processes import evidence
-from credo.processes.evidence import gradient, maximize, solve
-from credo.processes.kernels import RBF, Constant, Linear, White
+from credo.gaussian_process import evidence
+from credo.gaussian_process.evidence import gradient, maximize, solve
+from credo.gaussian_process.kernels import RBF, Constant, Linear, White
 
 from .pairs import NOISE, PAIRS, WHITE, by_name, points
 

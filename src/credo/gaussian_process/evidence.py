@@ -21,7 +21,7 @@ from credo.errors import DivergenceError, InputError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from credo.processes.kernels import Kernel
+    from credo.gaussian_process.kernels import Kernel
 
 JITTERS = tuple(10.0**power for power in range(-12, -3))
 """What is added to the diagonal of a matrix that rounding has made indefinite, in units of its mean, in this order."""

@@ -1,6 +1,6 @@
 """Gaussian processes: beliefs about functions, by their covariances."""
 
-from credo.processes import kernels
-from credo.processes.regressor import GaussianProcessRegressor
+from credo.gaussian_process import kernels
+from credo.gaussian_process.regressor import GaussianProcessRegressor
 
 __all__ = ["GaussianProcessRegressor", "kernels"]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from credo.processes.kernels import Kernel
+from credo.gaussian_process.kernels import Kernel
 
 
 @dataclass(frozen=True, eq=False)
