@@ -10,7 +10,7 @@ from sklearn.preprocessing import PolynomialFeatures
 
 from credo.errors import InputError
 from credo.linear import BayesianLinearRegression, Fourier, GaussianBasis, Identity, Polynomial, Sigmoidal
-from credo.linear.bases import as_basis
+from credo.linear.bases import to_basis
 
 X = np.array([[0.0, 2.0], [0.5, 4.0], [1.0, 10.0]])
 
@@ -69,7 +69,7 @@ def test_a_constant_column_has_constant_features():
 
 
 def test_a_basis_can_be_named_compared_hashed_and_cloned():
-    assert as_basis("polynomial") == Polynomial()
+    assert to_basis("polynomial") == Polynomial()
     assert GaussianBasis(np.array([0.0, 1.0])) == GaussianBasis((0, 1)) != GaussianBasis((0, 2))
     assert hash(GaussianBasis([[0.0, 1.0]], scale=1.0)) == hash(GaussianBasis(np.array([[0.0, 1.0]]), scale=1.0))
     model = clone(BayesianLinearRegression(GaussianBasis([0.0, 1.0])))
@@ -88,26 +88,26 @@ def test_any_function_of_an_array_will_do():
 def test_features_stay_in_double_precision_on_the_device_of_the_input():
     x = torch.zeros(4, 2, dtype=torch.float64)
     for name in ("identity", "polynomial"):
-        assert as_basis(name).features(x).dtype == torch.float64
-    assert as_basis(np.exp).features(x).dtype == torch.float64
+        assert to_basis(name).features(x).dtype == torch.float64
+    assert to_basis(np.exp).features(x).dtype == torch.float64
 
 
 @pytest.mark.parametrize(
     ("make", "says"),
     [
-        (lambda: as_basis("polynomail"), "polynomial"),
-        (lambda: as_basis(3), "basis must be"),
-        (lambda: as_basis(Polynomial), "basis must be"),
+        (lambda: to_basis("polynomail"), "polynomial"),
+        (lambda: to_basis(3), "basis must be"),
+        (lambda: to_basis(Polynomial), "basis must be"),
         (lambda: Polynomial(-1), "degree must be an integer of at least 0, got -1"),
         (lambda: Polynomial(2.5), "degree"),
         (lambda: Fourier(0), "frequencies"),
-        (lambda: Fourier(2, period=0.0), "period must be greater than 0"),
+        (lambda: Fourier(2, period=0.0), "period must be a positive number"),
         (lambda: GaussianBasis(0), "centers"),
         (lambda: GaussianBasis([]), "centers"),
         (lambda: GaussianBasis([0.0, np.nan]), "finite"),
-        (lambda: GaussianBasis(["a"]), "centers must hold numbers"),
+        (lambda: GaussianBasis(["a"]), "centers must contain finite numbers"),
         (lambda: GaussianBasis([1.0]), "scale must be given"),
-        (lambda: GaussianBasis(3, scale=-1.0), "scale must be greater than 0"),
+        (lambda: GaussianBasis(3, scale=-1.0), "scale must be a positive number"),
         (lambda: Sigmoidal([[0.0, 1.0]], scale=1.0), "shape"),
         (lambda: GaussianBasis([[0.0]], scale=1.0)(X), "1 dimensions"),
         (lambda: GaussianBasis(3)(X), "depends on the range of the data"),

@@ -18,11 +18,9 @@ from torch.distributions import MultivariateNormal
 
 from credo.errors import InputError
 from credo.linear import BayesianLinearRegression, GaussianBasis, Polynomial
-from credo.linear._moments import ReducedTable
-from credo.linear._precisions import GammaPrecision, GivenPrecision
-from credo.linear._spectrum import Spectrum, decompose
-from credo.linear.evidence import Precisions, maximize_evidence
-from credo.linear.relevance import RelevancePosterior
+from credo.linear._algebra import ReducedTable, Spectrum, decompose
+from credo.linear._evidence import PrecisionPrior, Precisions, maximize_evidence
+from credo.linear._relevance import RelevancePosterior
 
 PRECISE = {"tol": 1e-12, "max_iter": 100_000}
 
@@ -119,7 +117,7 @@ def test_no_step_of_the_iteration_lowers_the_evidence():
         targets = np.where(scales > 0, rng.normal(size=columns) * np.exp(rng.normal(scale=2.0, size=columns)), 0.0)
         residual = float(rng.exponential()) if rows > columns else 0.0
         spectrum = Spectrum(int(rows), scales, targets, residual)
-        priors = [GammaPrecision(*np.exp(rng.uniform(-15.0, 1.0, size=2))) for _ in range(2)]
+        priors = [PrecisionPrior(*np.exp(rng.uniform(-15.0, 1.0, size=2))) for _ in range(2)]
         start = Precisions(*np.exp(rng.uniform(-8.0, 8.0, size=2)))
         fit = maximize_evidence(spectrum, *priors, [start], tolerance=1e-12, max_iter=1000)
         assert np.diff(fit.bounds).min() > -1e-12 * max(abs(b) for b in fit.bounds)
@@ -162,7 +160,7 @@ def test_more_rows_are_learned_from_as_if_all_had_come_at_once():
 def test_further_rows_are_not_learned_from_with_another_basis():
     x, y = table()
     model = BayesianLinearRegression().fit(x, y).set_params(basis=Polynomial(2))
-    with pytest.raises(InputError, match="call fit to begin anew"):
+    with pytest.raises(InputError, match="call fit instead"):
         model.partial_fit(x, y)
 
 
@@ -172,7 +170,7 @@ def test_variational_bound_rises_and_stays_below_the_exact_evidence():
     priors = {"weight_prior": (2.0, 1.0), "noise_prior": (2.0, 0.5)}
     spectrum = decompose(table_of(x, y))[1]
     logs = np.linspace(-8.0, 5.0, 261)
-    evidence = np.array([[spectrum.at(*np.exp([a, b])).log_evidence for b in logs] for a in logs])
+    evidence = np.array([[spectrum.posterior(*np.exp([a, b])).log_evidence for b in logs] for a in logs])
     log_prior = [gamma.logpdf(np.exp(logs), a, scale=1 / b) + logs for a, b in priors.values()]
     weights = 2.0 * math.log(logs[1] - logs[0])
     exact = logsumexp(evidence + log_prior[0][:, None] + log_prior[1]) + weights
@@ -205,10 +203,10 @@ def test_variational_bound_is_the_evidence_where_the_precisions_are_known():
 
 
 def test_given_precisions_have_no_prior_to_weigh():
-    assert GivenPrecision(2.0).mode(10.0, 1.0) == 2.0
-    assert GivenPrecision(2.0).log_density(2.0) == 0.0
+    assert PrecisionPrior(fixed=2.0).mode(10.0, 1.0) == 2.0
+    assert PrecisionPrior(fixed=2.0).log_density(2.0) == 0.0
     density = gamma.logpdf(0.3, 2.0, scale=1 / 5.0) + math.log(0.3)
-    assert GammaPrecision(2.0, 5.0).log_density(0.3) == pytest.approx(density, rel=1e-12)
+    assert PrecisionPrior(2.0, 5.0).log_density(0.3) == pytest.approx(density, rel=1e-12)
 
 
 def test_ard_leaves_out_what_explains_nothing():
@@ -430,7 +428,7 @@ def test_a_basis_is_shrunk_as_far_as_the_noise_calls_for():
 
 def table_of(x: np.ndarray, y: np.ndarray, centered: bool = False) -> ReducedTable:
     model = BayesianLinearRegression(fit_intercept=False, weight_precision=1.0, noise_precision=1.0).fit(x, y)
-    return model.moments_.table(centered=centered)
+    return model.statistics_.to_table(centered=centered)
 
 
 def direct_evidence(x: np.ndarray, y: np.ndarray, alpha: np.ndarray, beta: float) -> float:

@@ -22,8 +22,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from credo import Predictive
 from credo.errors import InputError
 from credo.linear import BayesianLogisticRegression, Polynomial
-from credo.linear._integrals import expected_sigmoid, expected_softmax, expected_softplus
-from credo.linear._softmax import contrasts
+from credo.linear._softmax import contrasts, expected_sigmoid, expected_softmax, expected_softplus
 
 METHODS = ("laplace", "variational")
 
@@ -385,7 +384,7 @@ def test_the_global_random_state_is_neither_used_nor_changed():
         ({"weight_precision": "evidenc"}, "did you mean 'evidence'"),
         ({"intercept_precision": -1.0}, "intercept_precision must be a positive number"),
         ({"basis": "wavelet"}, "unknown basis"),
-        ({"max_iter": 0}, "max_iter must be 1 or more"),
+        ({"max_iter": 0}, "max_iter must be an integer of at least 1"),
         ({"tol": -1.0}, r"tol of an estimator"),
     ],
 )
@@ -415,7 +414,7 @@ def test_bad_tables():
     assert len(model.classes_) == 2
     with pytest.raises(ValueError, match="features"):
         model.predict(x[:, :1])
-    with pytest.raises(InputError, match="number of draws must be at least 1, got 0"):
+    with pytest.raises(InputError, match="n_samples must be an integer of at least 1, got 0"):
         model.sample(0)
 
 

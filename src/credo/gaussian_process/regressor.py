@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from credo._devices import check_device
-from credo._estimator import ClassicalEstimator, as_before_on_failure, draw_seed
+from credo._estimator import ClassicalEstimator, draw_seed, restore_on_error
 from credo.errors import InputError, unknown_name
 from credo.gaussian_process.evidence import Solution, maximize, promising, solve
 from credo.gaussian_process.kernels import RBF, Constant, Kernel, White
@@ -107,7 +107,7 @@ class GaussianProcessRegressor(RegressorMixin, ClassicalEstimator):  # type: ign
 
         Chunks of (X, y) are joined: an exact process needs all rows at once.
         """
-        with as_before_on_failure(self):
+        with restore_on_error(self):
             self._check_parameters()
             blocks = list(self._training_rows(X, y, targets=_targets).blocks())
             x, targets = (torch.cat(parts) for parts in zip(*blocks, strict=True))
