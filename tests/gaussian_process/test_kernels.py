@@ -38,7 +38,7 @@ def test_equal_scikit_learn(name):
     for mine, reference in ((ours(x), theirs(x)), (ours(x, z), theirs(x, z))):
         np.testing.assert_allclose(mine, reference, rtol=1e-12, atol=1e-14)
     np.testing.assert_allclose(
-        ours.diagonal(ours.theta_on(torch.empty(0, dtype=torch.float64)), torch.tensor(x)), theirs.diag(x)
+        ours.diagonal(ours.theta_like(torch.empty(0, dtype=torch.float64)), torch.tensor(x)), theirs.diag(x)
     )
 
 
@@ -47,7 +47,7 @@ def test_symmetric_and_positive_semidefinite(kernel):
     x = torch.from_numpy(np.random.default_rng(0).uniform(-3.0, 3.0, size=(60, 3)))
     matrix = kernel(x)
     assert torch.equal(matrix, matrix.mT)
-    torch.testing.assert_close(matrix.diagonal(), kernel.diagonal(kernel.theta_on(x), x))
+    torch.testing.assert_close(matrix.diagonal(), kernel.diagonal(kernel.theta_like(x), x))
     eigenvalues = torch.linalg.eigvalsh(matrix)
     # What rounding of the entries can move an eigenvalue by is at most the norm of the errors.
     assert eigenvalues.min() > -60 * 1e-15 * eigenvalues.max()
@@ -133,11 +133,11 @@ def test_repr_reads_like_the_expression():
         (lambda: RBF(1.0, "free"), "RBF.length_scale_bounds must be 'fixed'"),
         (lambda: RBF(1.0, None), "RBF.length_scale_bounds must be 'fixed'"),
         (lambda: Matern(1.0, nu=2.0), "Matern.nu must be 0.5, 1.5 or 2.5"),
-        (lambda: RBF() + "x", "joined with a kernel or a positive number"),
+        (lambda: RBF() + "x", "combined with a kernel or a positive number"),
         (lambda: 0 * RBF(), "Constant.value must be a positive number"),
         (lambda: RBF((1.0, 2.0))(np.ones((4, 3))), "one for each of the 3 features of X, got 2"),
         (lambda: RBF()(np.ones(4)), "points \\[N, D\\]"),
-        (lambda: RBF().with_theta([0.0, 1.0]), "theta must hold 1 logarithm"),
+        (lambda: RBF().with_theta([0.0, 1.0]), "theta must have shape \\[1\\], one logarithm"),
     ],
 )
 def test_refusals(build, words):

@@ -17,7 +17,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from credo.conjugate import GaussianBelief, LinearGaussian
 from credo.errors import InputError
-from credo.gaussian_process import GaussianProcessRegressor, evidence, regressor
+from credo.gaussian_process import GaussianProcessRegressor, _inference, regressor
 from credo.gaussian_process.kernels import RBF, Constant, Linear, Matern, Periodic, White
 from credo.testing import simulation_based_calibration
 
@@ -148,7 +148,7 @@ def test_starts_are_compared_on_a_few_of_many_rows(monkeypatch):
     x = rng.uniform(-3.0, 3.0, (60, 1))
     y = np.sin(6.0 * x[:, 0]) + 0.1 * rng.normal(size=60)
     whole = GaussianProcessRegressor().fit(x, y)
-    monkeypatch.setattr(evidence, "SCOUTED_ROWS", 40)
+    monkeypatch.setattr(_inference, "START_ROWS", 40)
     # the same maximum, up to where L-BFGS-B stops
     assert GaussianProcessRegressor().fit(x, y).log_evidence_ == pytest.approx(whole.log_evidence_, abs=1e-3)
 
@@ -333,7 +333,7 @@ def test_exact_observations_are_interpolated():
 @pytest.mark.parametrize("y", [np.full(6, 0.1), np.zeros(1)])
 def test_targets_that_do_not_vary(y):
     X = np.arange(len(y), dtype=float)[:, None]
-    with pytest.warns(UserWarning, match="the hyperparameters stay as they are"):
+    with pytest.warns(UserWarning, match="the hyperparameters are not learned"):
         gp = GaussianProcessRegressor().fit(X, y)
     mean, std = gp.predict(X + 0.5, return_std=True)
     np.testing.assert_allclose(mean, y)
@@ -361,11 +361,11 @@ def test_failure_leaves_the_estimator_as_it_was():
     ("options", "words"),
     [
         ({"kernel": theirs.RBF()}, "kernel must be None or one of credo.gaussian_process.kernels"),
-        ({"kernel": RBF() + White(0.1)}, "must not hold White beside a learned noise"),
-        ({"kernel": (RBF() + White(0.1)) * 2.0}, "must not hold White beside a learned noise"),
+        ({"kernel": RBF() + White(0.1)}, "must not contain White if the noise is learned"),
+        ({"kernel": (RBF() + White(0.1)) * 2.0}, "must not contain White if the noise is learned"),
         ({"noise": -0.1}, "noise must be 'learned', a number of at least 0"),
         ({"noise": None}, "noise must be 'learned', a number of at least 0"),
-        ({"noise": "learned"}, "did you mean 'learned'"),
+        ({"noise": "learnd"}, "did you mean 'learned'"),
         ({"optimizer": "adam"}, "unknown optimizer 'adam'"),
         ({"n_restarts_optimizer": -1}, "n_restarts_optimizer must be an integer of at least 0"),
         ({"kernel": RBF(1e6)}, "length_scale must start within its bounds 1e-05 to 1e\\+05, got 1e\\+06"),

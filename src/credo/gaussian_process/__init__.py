@@ -1,4 +1,4 @@
-"""Gaussian processes: beliefs about functions, by their covariances."""
+"""Gaussian process regression with composable kernels."""
 
 from credo.gaussian_process import kernels
 from credo.gaussian_process.regressor import GaussianProcessRegressor
