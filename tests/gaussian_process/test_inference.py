@@ -52,7 +52,7 @@ def test_evidence_is_the_density_of_the_targets(name):
     assert solve(observed, observed.theta_like(x), x, y).log_evidence == pytest.approx(density, rel=1e-10)
 
 
-def test_blocks_do_not_change_the_answer(monkeypatch):
+def test_blocks_do_not_change_the_result(monkeypatch):
     x = torch.from_numpy(np.random.default_rng(0).normal(size=(70, 2)))
     y = torch.from_numpy(targets(x.numpy()))
     kernel = 2.0 * RBF((0.5, 1.0)) * Linear() + White(NOISE)
@@ -65,7 +65,7 @@ def test_blocks_do_not_change_the_answer(monkeypatch):
     torch.testing.assert_close(evidence_gradient(kernel, theta, x, cut), slope)
 
 
-def test_gradient_where_inputs_repeat():
+def test_gradient_with_repeated_inputs():
     x = torch.from_numpy(np.repeat(np.random.default_rng(0).normal(size=(10, 2)), 3, axis=0))
     y = torch.from_numpy(targets(x.numpy()))
     for name in ("matern 1/2", "matern 3/2", "matern 5/2"):
@@ -79,7 +79,7 @@ def test_gradient_where_inputs_repeat():
             assert slope[k].item() == pytest.approx((up - down) / (2.0 * step), rel=1e-6, abs=1e-6)
 
 
-def test_jitter_only_where_the_factorization_fails():
+def test_jitter_only_if_the_factorization_fails():
     x = torch.zeros(5, 1, dtype=torch.float64)
     y = torch.ones(5, dtype=torch.float64)
     assert solve(RBF() + White(0.1), torch.log(torch.tensor([1.0, 0.1], dtype=torch.float64)), x, y).jitter == 0.0
@@ -89,7 +89,7 @@ def test_jitter_only_where_the_factorization_fails():
     assert np.isfinite(solution.log_evidence)
 
 
-def test_numbers_that_are_none_are_refused():
+def test_infinite_covariances_raise():
     x = torch.full((3, 1), 1e200, dtype=torch.float64)
     with pytest.raises(DivergenceError, match="not finite"):
         solve(Linear(), Linear().theta_like(x), x, torch.ones(3, dtype=torch.float64))
@@ -103,7 +103,7 @@ def test_search_finds_the_maximum_of_one_variance():
     assert np.exp(theta[0]) ** 2 == pytest.approx(y.square().mean().item(), rel=1e-5)
 
 
-def test_search_that_stops_early_is_said(monkeypatch):
+def test_unconverged_search_warns(monkeypatch):
     from scipy.optimize import minimize
 
     monkeypatch.setattr(
