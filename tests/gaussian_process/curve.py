@@ -19,5 +19,5 @@ def curve(n=25, d=1, seed=0):
 
 
 def fixed(kernel=KERNEL, **options):
-    """A process whose hyperparameters stay as given."""
+    """A regressor with fixed hyperparameters."""
     return GaussianProcessRegressor(kernel, **{"optimizer": None, "noise": NOISE, "normalize_y": False} | options)

@@ -1,4 +1,4 @@
-"""The evidence and its gradient: scikit-learn's, torch's, and finite differences."""
+"""The evidence and its gradient against scikit-learn, torch and finite differences."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kernels are values: matrices by the formulas, algebra, equality, and refusals."""
+"""Kernels: matrices, sums and products, equality, and errors."""
 
 from __future__ import annotations
 

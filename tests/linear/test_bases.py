@@ -1,4 +1,4 @@
-"""Basis functions against their formulas, and what they refuse."""
+"""Basis functions: values, data-dependent parameters, and errors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ X = np.array([[0.0, 2.0], [0.5, 4.0], [1.0, 10.0]])
 
 
 def fitted(basis, table=X):
-    """The basis as a model that was fitted to ``table`` has it."""
+    """The basis of a model that is fitted to ``table``."""
     return BayesianLinearRegression(basis).fit(table, np.arange(len(table)) ** 2.0).basis_
 
 

@@ -81,7 +81,7 @@ def test_iteration_finds_the_maximum_of_a_general_optimizer(seed):
 
 
 def test_no_step_of_the_iteration_lowers_the_evidence():
-    """From any start, whatever the rank, the residual and the priors."""
+    """From random starts, for any rank, residual and priors."""
     rng = np.random.default_rng(0)
     for _ in range(100):
         rows, columns = rng.integers(2, 14, size=2)
@@ -215,7 +215,7 @@ def test_constant_targets_give_a_tiny_positive_noise():
 
 
 def test_higher_of_two_maxima_of_the_evidence_is_found():
-    """Columns of very different size: shrinking all but the largest is a maximum too, and a poor one."""
+    """Columns of very different size: shrinking all but the largest is a maximum too, but a poor one."""
     x, y = table(noise=0.1)
     sizes = np.array([1e-6, 1.0, 1e3, 1e6, 1e8])
     model = BayesianLinearRegression().fit(x * sizes, y)

@@ -1,4 +1,4 @@
-"""Bayesian linear regression against scikit-learn's contract, tables in pieces, and input that cannot be used."""
+"""Inputs of Bayesian linear regression: scikit-learn's checks, chunks, and errors."""
 
 from __future__ import annotations
 

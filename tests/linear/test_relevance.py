@@ -94,7 +94,7 @@ def test_ard_does_not_depend_on_units(seed):
 
 
 def test_ard_finds_columns_that_are_relevant_only_together():
-    """x and x³ fit a sine where neither does alone: a search from the empty model alone would stop at one."""
+    """x and x³ together fit a sine, neither does alone: a search from the empty model would stop at one of them."""
     rng = np.random.default_rng(0)
     x = rng.uniform(size=(60, 1))
     y = np.sin(2 * np.pi * x[:, 0]) + 0.1 * rng.normal(size=60)
