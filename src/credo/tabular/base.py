@@ -19,7 +19,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from credo import calibration
-from credo._estimator import as_before_on_failure, draw_seed
+from credo._estimator import draw_seed, restore_on_error
 from credo._threads import one_thread
 from credo.errors import InputError, UnsupportedError, unknown_name
 from credo.likelihoods import Likelihood
@@ -96,7 +96,7 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
             X: a data frame with columns of any kind, or an array ``[N, D]``; values may be missing.
             y: the targets ``[N]``.
         """
-        with as_before_on_failure(self):
+        with restore_on_error(self):
             return self._fit(X, y)
 
     def _fit(self, X: Any, y: Any) -> Self:
@@ -137,7 +137,7 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
             y: their targets.
             classes: all classes that may ever come, for a classifier whose first rows do not hold them all.
         """
-        with as_before_on_failure(self):
+        with restore_on_error(self):
             if hasattr(self, "model_"):
                 return self._fit_further(X, y)
             self._announce_classes(classes)

@@ -1,4 +1,4 @@
-"""Kernels are values: matrices by the formulas, algebra, equality, and refusals."""
+"""Kernels: matrices, sums and products, equality, and errors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from credo.errors import InputError
-from credo.processes.kernels import RBF, Constant, Linear, Matern, Periodic, RationalQuadratic, White
+from credo.gaussian_process.kernels import RBF, Constant, Linear, Matern, Periodic, RationalQuadratic, White
 
 from .pairs import PAIRS, points
 
@@ -38,7 +38,7 @@ def test_equal_scikit_learn(name):
     for mine, reference in ((ours(x), theirs(x)), (ours(x, z), theirs(x, z))):
         np.testing.assert_allclose(mine, reference, rtol=1e-12, atol=1e-14)
     np.testing.assert_allclose(
-        ours.diagonal(ours.theta_on(torch.empty(0, dtype=torch.float64)), torch.tensor(x)), theirs.diag(x)
+        ours.diagonal(ours.theta_like(torch.empty(0, dtype=torch.float64)), torch.tensor(x)), theirs.diag(x)
     )
 
 
@@ -47,13 +47,13 @@ def test_symmetric_and_positive_semidefinite(kernel):
     x = torch.from_numpy(np.random.default_rng(0).uniform(-3.0, 3.0, size=(60, 3)))
     matrix = kernel(x)
     assert torch.equal(matrix, matrix.mT)
-    torch.testing.assert_close(matrix.diagonal(), kernel.diagonal(kernel.theta_on(x), x))
+    torch.testing.assert_close(matrix.diagonal(), kernel.diagonal(kernel.theta_like(x), x))
     eigenvalues = torch.linalg.eigvalsh(matrix)
     # What rounding of the entries can move an eigenvalue by is at most the norm of the errors.
     assert eigenvalues.min() > -60 * 1e-15 * eigenvalues.max()
 
 
-def test_sine_of_a_distance_is_no_kernel_of_several_features_but_ours_is():
+def test_periodic_is_positive_semidefinite_for_several_features():
     x = torch.from_numpy(np.random.default_rng(0).uniform(-3.0, 3.0, size=(60, 3)))
     of_distance = torch.exp(-2.0 * torch.sin(torch.pi * torch.cdist(x, x) / 1.5).square() / 0.8**2)
     assert torch.linalg.eigvalsh(of_distance).min() < -0.1
@@ -70,7 +70,7 @@ def test_rational_quadratic_tends_to_rbf():
     np.testing.assert_allclose(RationalQuadratic(0.7, alpha=1e5)(x), RBF(0.7)(x), atol=1e-4)
 
 
-def test_white_noise_is_of_observations_not_of_places():
+def test_white_noise_is_independent_between_observations():
     x = np.zeros((3, 1))
     assert torch.equal(White(0.5)(x), 0.25 * torch.eye(3, dtype=torch.float64))
     assert torch.equal(White(0.5)(x, x), torch.zeros(3, 3, dtype=torch.float64))
@@ -97,7 +97,7 @@ def test_values_equality_and_copies():
         kernel.left = RBF()
 
 
-def test_theta_holds_the_logarithms_of_what_is_free():
+def test_theta_contains_the_logarithms_of_free_hyperparameters():
     kernel = 2.0 * RBF((1.0, 3.0)) + Periodic(0.5, period=1.0, period_bounds="fixed", length_scale_bounds=(0.1, 10.0))
     np.testing.assert_allclose(kernel.theta, np.log([2.0, 1.0, 3.0, 0.5]))
     np.testing.assert_allclose(np.exp(kernel.bounds), [[1e-5, 1e5]] * 3 + [[0.1, 10.0]])
@@ -121,7 +121,7 @@ def test_repr_reads_like_the_expression():
 
 
 @pytest.mark.parametrize(
-    ("build", "words"),
+    ("build", "message"),
     [
         (lambda: RBF(-1.0), "RBF.length_scale must be a positive number"),
         (lambda: RBF(()), "RBF.length_scale must be a positive number"),
@@ -133,13 +133,13 @@ def test_repr_reads_like_the_expression():
         (lambda: RBF(1.0, "free"), "RBF.length_scale_bounds must be 'fixed'"),
         (lambda: RBF(1.0, None), "RBF.length_scale_bounds must be 'fixed'"),
         (lambda: Matern(1.0, nu=2.0), "Matern.nu must be 0.5, 1.5 or 2.5"),
-        (lambda: RBF() + "x", "joined with a kernel or a positive number"),
+        (lambda: RBF() + "x", "combined with a kernel or a positive number"),
         (lambda: 0 * RBF(), "Constant.value must be a positive number"),
         (lambda: RBF((1.0, 2.0))(np.ones((4, 3))), "one for each of the 3 features of X, got 2"),
         (lambda: RBF()(np.ones(4)), "points \\[N, D\\]"),
-        (lambda: RBF().with_theta([0.0, 1.0]), "theta must hold 1 logarithm"),
+        (lambda: RBF().with_theta([0.0, 1.0]), "theta must have shape \\[1\\], one logarithm"),
     ],
 )
-def test_refusals(build, words):
-    with pytest.raises(InputError, match=words):
+def test_bad_kernels_raise(build, message):
+    with pytest.raises(InputError, match=message):
         build()

@@ -1,46 +1,20 @@
-"""Gaussian process regression: scikit-learn's predictions, closed forms, calibration, and refusals."""
+"""Gaussian process regression."""
 
 from __future__ import annotations
 
-import copy
-import pickle
-
 import numpy as np
-import pandas as pd
 import pytest
 import torch
-from sklearn.base import clone
-from sklearn.exceptions import NotFittedError
 from sklearn.gaussian_process import GaussianProcessRegressor as Reference
 from sklearn.gaussian_process import kernels as theirs
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from credo.conjugate import GaussianBelief, LinearGaussian
-from credo.errors import InputError
-from credo.processes import GaussianProcessRegressor, evidence, regressor
-from credo.processes.kernels import RBF, Constant, Linear, Matern, Periodic, White
+from credo.gaussian_process import GaussianProcessRegressor, _inference
+from credo.gaussian_process.kernels import RBF, Constant, Linear, Matern, Periodic, White
 from credo.testing import simulation_based_calibration
 
+from .curve import KERNEL, curve, fixed
 from .pairs import NOISE, PAIRS, WHITE, points
-
-KERNEL = 1.5 * RBF(0.7)
-
-
-@parametrize_with_checks([GaussianProcessRegressor()])
-@pytest.mark.filterwarnings("ignore")  # the checks warn by themselves, and of constant targets
-def test_scikit_learn_contract(estimator, check):
-    check(estimator)
-
-
-def curve(n=25, d=1, seed=0):
-    random = np.random.default_rng(seed)
-    X = random.uniform(-2.0, 2.0, size=(n, d))
-    return X, 3.0 + 2.0 * np.sin(2.0 * X).sum(1) + NOISE * random.normal(size=n)
-
-
-def fixed(kernel=KERNEL, **options):
-    """A process whose hyperparameters stay as given."""
-    return GaussianProcessRegressor(kernel, **{"optimizer": None, "noise": NOISE, "normalize_y": False} | options)
 
 
 @pytest.mark.parametrize("normalize_y", [False, True])
@@ -116,7 +90,7 @@ def test_evidence_reaches_that_of_scikit_learn_from_the_same_start(d, scales):
     assert gp.log_evidence_ >= reference.log_marginal_likelihood_value_ - 1e-4
 
 
-def test_restarts_find_a_period_that_one_search_misses_and_follow_the_seed():
+def test_restarts_find_a_period_and_are_reproducible():
     X = np.random.default_rng(0).uniform(0.0, 10.0, size=(30, 1))
     y = np.sin(2.0 * np.pi * X[:, 0] / 1.7) + 0.1 * np.random.default_rng(1).normal(size=30)
     start = Periodic(1.0, period=0.6, length_scale_bounds=(0.5, 2.0), period_bounds=(0.5, 3.0))
@@ -128,7 +102,7 @@ def test_restarts_find_a_period_that_one_search_misses_and_follow_the_seed():
 
 
 @pytest.mark.parametrize("seed", [10, 50])  # a search from one start ends 35 and more nats lower
-def test_a_function_that_varies_fast_is_not_taken_for_noise(seed):
+def test_fast_functions_are_not_fitted_as_noise(seed):
     rng = np.random.default_rng(seed)
     rows, columns = int(rng.integers(8, 40)), int(rng.integers(1, 4))
     x = rng.uniform(-3.0, 3.0, (rows, columns))
@@ -143,17 +117,17 @@ def test_a_function_that_varies_fast_is_not_taken_for_noise(seed):
     assert found.noise_ < 0.5 * y.std()
 
 
-def test_starts_are_compared_on_a_few_of_many_rows(monkeypatch):
+def test_starts_are_compared_on_a_subset_of_the_rows(monkeypatch):
     rng = np.random.default_rng(0)
     x = rng.uniform(-3.0, 3.0, (60, 1))
     y = np.sin(6.0 * x[:, 0]) + 0.1 * rng.normal(size=60)
     whole = GaussianProcessRegressor().fit(x, y)
-    monkeypatch.setattr(evidence, "SCOUTED_ROWS", 40)
+    monkeypatch.setattr(_inference, "START_ROWS", 40)
     # the same maximum, up to where L-BFGS-B stops
     assert GaussianProcessRegressor().fit(x, y).log_evidence_ == pytest.approx(whole.log_evidence_, abs=1e-3)
 
 
-def test_noise_is_found_in_the_units_of_the_targets():
+def test_learned_noise_is_in_units_of_the_targets():
     X, y = curve(400)
     for unit in (1.0, 1e-3, 1e4):
         gp = GaussianProcessRegressor().fit(X, unit * y)
@@ -164,14 +138,14 @@ def test_noise_is_found_in_the_units_of_the_targets():
     assert kept.noise_ == pytest.approx(0.4)
 
 
-def test_units_move_predictions_and_evidence_alone():
+def test_predictions_and_evidence_are_equivariant_to_units():
     X, y = curve()
     plain, scaled = (GaussianProcessRegressor(Constant() * RBF(1.0)).fit(X, unit * y + unit) for unit in (1.0, 100.0))
     np.testing.assert_allclose(scaled.predict(X), 100.0 * plain.predict(X) + 0.0, rtol=1e-6)
     assert scaled.log_evidence_ == pytest.approx(plain.log_evidence_ - len(y) * np.log(100.0))
 
 
-def test_default_kernel_follows_the_units_without_normalization_too():
+def test_default_kernel_is_equivariant_to_units_without_normalization():
     X, y = curve()
     y = y - y.mean()
     expected = GaussianProcessRegressor().fit(X, y).log_evidence_
@@ -191,7 +165,7 @@ def test_log_marginal_likelihood_of_other_hyperparameters():
     )
 
 
-def test_terms_add_up():
+def test_means_of_the_terms_add_up():
     X, y = curve(40)
     gp = fixed(2.0 * RBF(2.0) + 0.5 * Periodic(1.0, period=0.8) + Linear(), normalize_y=True).fit(X, y)
     new = np.linspace(-3.0, 3.0, 9)[:, None]
@@ -203,7 +177,7 @@ def test_terms_add_up():
     assert (parts[0].epistemic < prior).all()
 
 
-def test_leave_one_out_is_fitting_without_the_row():
+def test_leave_one_out_equals_refitting_without_the_row():
     X, y = curve(12)
     p = fixed().fit(X, y).leave_one_out()
     for row in range(len(X)):
@@ -215,7 +189,7 @@ def test_leave_one_out_is_fitting_without_the_row():
 
 @pytest.mark.parametrize("fitted", [False, True])
 @pytest.mark.parametrize("noise", [False, True])
-def test_draws_have_the_moments_of_the_belief(fitted, noise):
+def test_draws_have_the_moments_of_the_posterior(fitted, noise):
     n, new = 4000, np.linspace(-2.0, 2.0, 4)[:, None]
     gp = fixed()
     mean, covariance = np.zeros(4), KERNEL(new).numpy() + NOISE**2 * np.eye(4)
@@ -231,7 +205,7 @@ def test_draws_have_the_moments_of_the_belief(fitted, noise):
     assert np.all(abs(np.cov(draws) - covariance) < 4.0 * error)
 
 
-def test_draws_follow_the_seed_and_leave_torch_alone():
+def test_draws_are_reproducible_and_keep_the_global_random_state():
     X, y = curve()
     gp, state = fixed().fit(X, y), torch.get_rng_state()
     first, again, other = (gp.sample_y(X, 3, random_state=seed) for seed in (0, 0, 1))
@@ -276,42 +250,7 @@ def test_posterior_is_calibrated():
     assert ranks.p_values(bins=10).min() > 1e-3 / 9
 
 
-def test_predicting_in_blocks_changes_nothing():
-    X, y = curve(30)
-    gp, new = fixed().fit(X, y), np.linspace(-3.0, 3.0, 3000)[:, None]
-    mean, std = gp.predict(new, return_std=True)
-    for row in (0, 1234, 2999):
-        one, deviation = gp.predict(new[[row]], return_std=True)
-        np.testing.assert_allclose([one[0], deviation[0]], [mean[row], std[row]], rtol=1e-12)
-
-
-def test_chunks_memory_maps_and_frames_are_the_same_table(tmp_path):
-    X, y = curve(40, 2)
-    np.save(tmp_path / "X.npy", X)
-    whole = GaussianProcessRegressor().fit(X, y)
-    frame = pd.DataFrame(X, columns=["a", "b"])
-    chunks = GaussianProcessRegressor().fit(lambda: ((X[i : i + 7], y[i : i + 7]) for i in range(0, 40, 7)))
-    mapped = GaussianProcessRegressor().fit(np.load(tmp_path / "X.npy", mmap_mode="r"), y)
-    framed = GaussianProcessRegressor().fit(frame, pd.Series(y))
-    for other, table in ((chunks, X), (mapped, X), (framed, frame)):
-        np.testing.assert_allclose(other.predict(table), whole.predict(X), rtol=1e-9)
-    assert list(framed.feature_names_in_) == ["a", "b"]
-
-
-def test_copies_and_clones():
-    X, y = curve()
-    gp = GaussianProcessRegressor(KERNEL, noise=White(0.1)).fit(X, y)
-    for other in (copy.deepcopy(gp), pickle.loads(pickle.dumps(gp))):
-        np.testing.assert_array_equal(other.predict(X), gp.predict(X))
-    fresh = clone(gp)
-    assert fresh.kernel == KERNEL
-    assert not hasattr(fresh, "kernel_")
-    assert "kernel=1.5 * RBF(length_scale=0.7)" in repr(gp)
-    gp.L_.flags.writeable = False  # as joblib maps it from a file
-    assert np.isfinite(gp.predict(X)).all()
-
-
-def test_repeated_inputs_without_noise_take_a_jitter_that_is_said():
+def test_repeated_inputs_without_noise_warn_of_a_jitter():
     X, y = np.repeat(np.linspace(-1.0, 1.0, 5), 2)[:, None], np.repeat(np.linspace(-1.0, 1.0, 5), 2)
     with pytest.warns(UserWarning, match=r"not positive definite and 1.5e-\d+ was added"):
         gp = fixed(noise=0.0).fit(X, y)
@@ -331,16 +270,16 @@ def test_exact_observations_are_interpolated():
 
 
 @pytest.mark.parametrize("y", [np.full(6, 0.1), np.zeros(1)])
-def test_targets_that_do_not_vary(y):
+def test_constant_targets_warn(y):
     X = np.arange(len(y), dtype=float)[:, None]
-    with pytest.warns(UserWarning, match="the hyperparameters stay as they are"):
+    with pytest.warns(UserWarning, match="the hyperparameters are not learned"):
         gp = GaussianProcessRegressor().fit(X, y)
     mean, std = gp.predict(X + 0.5, return_std=True)
     np.testing.assert_allclose(mean, y)
     assert (std > 0.1).all()
 
 
-def test_hyperparameters_at_a_bound_can_start_again():
+def test_fitted_kernel_at_a_bound_can_be_refitted():
     X, y = curve(30, 2)
     X[:, 1] = 1.0  # a constant feature says nothing: its length scale may go anywhere
     gp = GaussianProcessRegressor(Constant() * RBF((1.0, 1.0), (1e-2, 3.3))).fit(X, y)
@@ -348,70 +287,8 @@ def test_hyperparameters_at_a_bound_can_start_again():
     assert again.log_evidence_ == pytest.approx(gp.log_evidence_, abs=1e-3)
 
 
-def test_failure_leaves_the_estimator_as_it_was():
-    X, y = curve()
-    gp = fixed().fit(X, y)
-    before = gp.predict(X)
-    with pytest.raises(ValueError, match="NaN"):
-        gp.fit(np.full((5, 3), np.nan), np.ones(5))
-    np.testing.assert_array_equal(gp.predict(X), before)
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"kernel": theirs.RBF()}, "kernel must be None or one of credo.processes.kernels"),
-        ({"kernel": RBF() + White(0.1)}, "must not hold White beside a learned noise"),
-        ({"kernel": (RBF() + White(0.1)) * 2.0}, "must not hold White beside a learned noise"),
-        ({"noise": -0.1}, "noise must be 'learned', a number of at least 0"),
-        ({"noise": None}, "noise must be 'learned', a number of at least 0"),
-        ({"noise": "learned"}, "did you mean 'learned'"),
-        ({"optimizer": "adam"}, "unknown optimizer 'adam'"),
-        ({"n_restarts_optimizer": -1}, "n_restarts_optimizer must be an integer of at least 0"),
-        ({"kernel": RBF(1e6)}, "length_scale must start within its bounds 1e-05 to 1e\\+05, got 1e\\+06"),
-        ({"kernel": RBF((1.0, 2.0))}, "one for each of the 1 features"),
-        ({"device": "abacus"}, "device must be one that torch can use"),
-    ],
-)
-def test_refused_settings(options, words):
-    with pytest.raises(InputError, match=words):
-        GaussianProcessRegressor(**options).fit(*curve(5))
-
-
-def test_refused_data():
-    X, y = curve()
-    gp = GaussianProcessRegressor()
-    with pytest.raises(NotFittedError):
-        gp.predict(X)
-    with pytest.raises(NotFittedError):
-        gp.leave_one_out()
-    with pytest.raises(ValueError, match="1d array"):
-        gp.fit(X, np.c_[y, y])
-    with pytest.raises(ValueError, match="inconsistent"):
-        gp.fit(X, y[:-1])
-    gp = fixed().fit(X, y)
-    with pytest.raises(InputError, match="cannot both be True"):
-        gp.predict(X, return_std=True, return_cov=True)
-    with pytest.raises(ValueError, match="1 features as input"):
-        gp.predict(np.c_[X, X])
-    for n in (0, 2.5):
-        with pytest.raises(InputError, match="n_samples must be an integer of at least 1"):
-            gp.sample_y(X, n)
-
-
-def test_more_rows_than_memory_are_refused_and_many_are_warned_of(monkeypatch):
-    X, y = curve(50)
-    monkeypatch.setattr(regressor, "_memory", lambda device: 4 * 8 * 40**2)
-    with pytest.raises(InputError, match="of 50 rows needs about 0 GiB"):
-        fixed().fit(X, y)
-    monkeypatch.undo()
-    monkeypatch.setattr(regressor, "MANY_ROWS", 49)
-    with pytest.warns(UserWarning, match="consider a sample of the rows"):
-        fixed().fit(X, y)
-
-
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_the_same_on_a_gpu():
+def test_gpu_gives_the_result_of_the_cpu():
     X, y = curve(200, 3)
     here, there = (GaussianProcessRegressor(device=device).fit(X, y) for device in ("cpu", "cuda"))
     assert there.log_evidence_ == pytest.approx(here.log_evidence_, abs=1e-3)

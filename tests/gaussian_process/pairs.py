@@ -1,11 +1,11 @@
-"""Kernels of credo beside those of scikit-learn that mean the same."""
+"""Kernels of credo with the equivalent ones of scikit-learn."""
 
 from __future__ import annotations
 
 import numpy as np
 from sklearn.gaussian_process import kernels as theirs
 
-from credo.processes import kernels as ours
+from credo.gaussian_process import kernels as ours
 
 NOISE = 0.2
 WHITE = theirs.WhiteKernel(NOISE**2)
@@ -14,7 +14,7 @@ FIXED = "fixed"
 SCALES = (0.7, 1.9)
 STATIONARY = {
     "rbf": (ours.RBF(0.8), theirs.RBF(0.8)),
-    "rbf, a scale a feature": (ours.RBF(SCALES), theirs.RBF(SCALES)),
+    "rbf, one scale per feature": (ours.RBF(SCALES), theirs.RBF(SCALES)),
     "matern 1/2": (ours.Matern(0.8, nu=0.5), theirs.Matern(0.8, nu=0.5)),
     "matern 3/2": (ours.Matern(SCALES, nu=1.5), theirs.Matern(SCALES, nu=1.5)),
     "matern 5/2": (ours.Matern(0.8, nu=2.5), theirs.Matern(0.8, nu=2.5)),
@@ -55,6 +55,6 @@ def points(name: str, n: int = 30, seed: int = 0) -> np.ndarray:
 
 
 def by_name(kernel: theirs.Kernel) -> list[int]:
-    """Where scikit-learn's logarithms stand in our order: it sorts α before ℓ."""
+    """The indices of scikit-learn's theta in the order of credo: it sorts α before ℓ."""
     order = list(range(len(kernel.theta)))
     return order[::-1] if isinstance(kernel, theirs.RationalQuadratic) else order

@@ -1,4 +1,4 @@
-"""The gradient estimators agree where they must, and differ where they should: in variance."""
+"""The gradient estimators of Bayes by Backprop have equal expectations and different variances."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_moments_equal_those_of_weight_sampling(case: str, estimator: str) -> No
 
 
 def test_local_on_convolutions_loses_the_correlation_of_positions() -> None:
-    """Why ``auto`` does not use it there: the variance of the mean over positions is several times too small."""
+    """The variance of the mean over positions is several times too small, so ``auto`` does not use it there."""
     torch.manual_seed(0)
     net, x = Pooled(nn.Conv2d(1, 2, 3)), torch.ones(4, 1, 10, 10)
     exact = outputs(credo.BayesByBackprop(net, initial_scale=0.1, estimator="weight"), x, 2000).var(0)
