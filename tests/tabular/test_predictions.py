@@ -117,10 +117,10 @@ def test_a_file_in_one_piece_is_noted_as_it_is(model, source):
 
 
 def test_warnings_of_others_are_not_swallowed(model, source, monkeypatch):
-    def encode(self, frame):
+    def read(self, frame):
         warnings.warn("soon gone", DeprecationWarning, stacklevel=2)
 
-    monkeypatch.setattr("credo.tabular.columns.Columns.encode", encode)
+    monkeypatch.setattr("credo.tabular.columns.Columns.read", read)
     with pytest.raises(DeprecationWarning, match="soon gone"):
         list(predict_source(model, source))
 

@@ -28,6 +28,7 @@ def evaluate(
     Example: credo evaluate run test.csv --report test.html
     """
     from credo.tabular import runs
+    from credo.tabular.extrapolation import OutsideRange
     from credo.tabular.reading import read_table
     from credo.tabular.wording import counted
     from credo.tabular.writing import write_page
@@ -41,6 +42,10 @@ def evaluate(
             model.model_.to(device)
         with screen.doing("predicting"):
             scores = runs.evaluate(model, rows, level, seed)
+            outside = OutsideRange()
+            outside.add(model.outside_range(rows.X))
+        for sentence in outside.sentences():
+            screen.note(sentence)
         if report is not None:
             from credo.report import render
 

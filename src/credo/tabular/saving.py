@@ -15,6 +15,7 @@ from credo.errors import LoadError
 from credo.methods.base import Method
 from credo.priors import Normal, to_config
 from credo.tabular.columns import Columns
+from credo.tabular.extrapolation import Extrapolation
 
 if TYPE_CHECKING:
     from credo.tabular.base import TableEstimator
@@ -39,6 +40,7 @@ def describe(estimator: TableEstimator) -> dict[str, Any]:
         "parameters": {name: value for name, value in parameters.items() if _is_plain(value)},
         "columns": estimator.columns_.config(),
         "target": estimator.target_.config(),
+        "extrapolation": estimator.extrapolation_ and estimator.extrapolation_.config(),
         "calibrator": None if calibrator is None else calibrator.config(),
         "seed": estimator.seed_,
         "named": estimator.named_columns_,
@@ -58,6 +60,8 @@ def restore(section: object, model: Method) -> TableEstimator:
         estimator = known[section["class"]](**(parameters | {"hidden": hidden and tuple(hidden)}))
         estimator.columns_ = Columns.from_config(section["columns"])
         estimator.target_ = estimator.restore_target(section["target"])
+        extrapolation = section["extrapolation"]
+        estimator.extrapolation_ = None if extrapolation is None else Extrapolation.from_config(extrapolation)
         calibrator = section["calibrator"]
         estimator.calibrator_ = None if calibrator is None else Calibrator.from_config(calibrator)
         estimator.seed_ = int(section["seed"])
