@@ -122,6 +122,24 @@ def peers() -> str:
     return "\n".join([*lines, "", f"{found['hardware']}, {found['date']}."])
 
 
+def convergence() -> str:
+    """The ELBO and validation scores of posteriors with plain Adam and with the default settings."""
+    found = result("convergence")
+    lines = [
+        "| task | prior | optimizer | steps | ELBO per datum | validation NLL | accuracy | epistemic (nats) | scale |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for row in found["rows"]:
+        if row["optimizer"] not in ("Adam", "NaturalAdam, r = 0.1"):
+            continue
+        accuracy = f"{row['validation_accuracy']:.1%}" if "validation_accuracy" in row else ""
+        epistemic = f"{row['mutual_information']:.3f}" if "mutual_information" in row else ""
+        cells = [row["task"], row["prior"], row["optimizer"].split(",")[0], f"{row['steps']:,}", f"{row['elbo']:.2f}"]
+        cells += [f"{row['validation_nll']:.3f}", accuracy, epistemic, f"{row['median_scale']:.2f}"]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join([*lines, "", f"`{found['command']}`, {found['date']}, {found['hardware']}."])
+
+
 def reproductions(*names: str) -> str:
     """The tables of ``credo reproduce`` one below the other."""
     lines = ["| | quantity | published | ours |", "|---|---|---|---|"]
@@ -145,6 +163,7 @@ def generative() -> str:
 
 TABLES: dict[str, Callable[[], str]] = {
     "classical": classical,
+    "convergence": convergence,
     "generative": generative,
     "peers": peers,
     "step_and_predict": step_and_predict,

@@ -107,3 +107,25 @@ def test_it_is_saved_copied_and_refused_where_it_has_no_density(tmp_path):
         credo.MAP(net, credo.Gaussian(), prior).kl()
     with pytest.raises(InputError, match="rate"):
         AdaptiveNormal(rate=0.0)
+
+
+def test_pruned_weights_leave_the_scale_and_the_kl():
+    """A pruned layer costs what a layer of its remaining weights costs."""
+    torch.manual_seed(0)
+    net = nn.Linear(6, 5, bias=False).double()
+    model = credo.BayesByBackprop(net, credo.Gaussian(), AdaptiveNormal(rate=2.0), initial_scale=0.3)
+    assert model.prune(0.4) == 12
+    kept = model.posterior.mean()["weight"] != 0
+    mean, scale = model.posterior.mean()["weight"][kept], model.posterior.scale()["weight"][kept]
+    expected = kl_divergence(Normal(mean, scale), model.prior).sum()
+    for kl in (model.kl(), model.posterior.kl(model.prior)):
+        torch.testing.assert_close(kl, expected)
+    terms = model.terms(torch.ones(2, 6).double(), torch.ones(2, 5).double())
+    torch.testing.assert_close(terms.kl, expected)
+
+
+def test_pruning_again_counts_all_weights_that_are_zero():
+    torch.manual_seed(0)
+    model = credo.BayesByBackprop(nn.Linear(5, 4, bias=False), credo.Gaussian(), AdaptiveNormal())
+    assert [model.prune(f) for f in (0.5, 0.2, 0.5, 0.75)] == [10, 10, 10, 15]
+    assert int((model.posterior.mean()["weight"] == 0).sum()) == 15

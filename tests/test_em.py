@@ -91,6 +91,18 @@ def test_restarts_do_not_see_each_others_bounds():
     assert fit.start == 0
 
 
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_a_start_that_diverges_does_not_end_the_others(value, caplog):
+    heights = [3.0, value, 1.0]
+    steps = {"e_step": lambda rest: Expectation(rest, -rest), "m_step": lambda rest: rest / 2}
+    with caplog.at_level("INFO", logger="credo"):
+        fit = fit_em(lambda number: heights[number], **steps, restarts=3, tolerance=0.0, max_iter=4)
+    assert fit.start == 2
+    assert "start 2 of 3 was left out: the bound is" in caplog.text
+    with pytest.raises(DivergenceError, match="after 0 steps"):
+        fit_em(lambda _: value, **steps, restarts=3)
+
+
 def test_watch_sees_every_e_step_of_every_start():
     seen = []
     fit_em(

@@ -290,7 +290,7 @@ def _full_disk(path: Path, content: bytes) -> None:
 
 
 def _cut_off_rename(self: Path, target: Path) -> Path:
-    if self.name.startswith(".run-"):
+    if self.name.startswith(".run.credo-") and self.name != ".run.credo-previous":
         raise OSError(5, "Input/output error")
     return Path(shutil.move(self, target))
 
@@ -316,7 +316,7 @@ def test_a_save_killed_between_its_two_renames_is_undone(then, tmp_path):
     """Whoever is killed there leaves the old run under another name; loading and saving find it."""
     model = fitted()
     model.save(tmp_path / "run")
-    (tmp_path / "run").rename(tmp_path / ".run.previous")
+    (tmp_path / "run").rename(tmp_path / ".run.credo-previous")
     if then == "save":
         model.save(tmp_path / "run")
     assert same(state(credo.load(tmp_path / "run", net=mlp(1))), state(model))
@@ -448,7 +448,7 @@ HOSTILE_CARDS: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "pattern of nothing": (_set("config", "bayesian", to="head"), "unknown parameter or module pattern 'head'"),
     "negative temperature": (_set("config", "temperature", to=-1.0), "temperature must be positive"),
     "temperature as text": (_set("config", "temperature", to="hot"), "does not fit"),
-    "endless warm-up": (_set("config", "kl_warmup", to=1e400), "does not fit"),
+    "endless warm-up": (_set("config", "kl_warmup", to=1e400), "Infinity is no JSON"),
     "unknown estimator": (_set("config", "estimator", to="flip"), "did you mean 'flipout'"),
     "estimator of a wrong type": (_set("config", "estimator", to={}), "does not fit"),
     "unknown likelihood": (_set("config", "likelihood", "name", to="Gaus"), "unknown likelihood 'Gaus'"),
@@ -498,6 +498,10 @@ HOSTILE_ENSEMBLES: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
         _rebuilt({"name": "mlp", "config": {"in_features": 4000, "hidden": [4000] * 1000}}),
         "model.safetensors is too small for it",
     ),
+    "endless depth": (
+        _rebuilt({"name": "mlp", "config": {"in_features": 1, "hidden": [1] * 100_000}}),
+        "holds more than 4,096 settings",
+    ),
     "negative layer": (_rebuilt({"name": "mlp", "config": {"in_features": -1}}), "in_features must be"),
     "another layer": (_rebuilt({"name": "mlp", "config": {"in_features": 2, "hidden": [2]}}), "does not fit"),
 }
@@ -511,9 +515,11 @@ def test_hostile_card_of_an_ensemble_is_refused(ensemble_run, change, match, tmp
 
 
 def _with_tensors(run: Path, change: Callable[[dict[str, Tensor]], Any]) -> None:
+    """Change the tensors, and the card so that it still is theirs."""
     tensors = load_file(run / "model.safetensors")
     change(tensors)
     save_file(tensors, run / "model.safetensors")
+    edit(run, _set("tensors", to=io.digest((run / "model.safetensors").read_bytes())))
 
 
 @pytest.mark.parametrize(
@@ -533,6 +539,77 @@ def _with_tensors(run: Path, change: Callable[[dict[str, Tensor]], Any]) -> None
 def test_tensors_that_do_not_fit_are_refused(run, change, match):
     _with_tensors(run, change)
     refuses(run, match)
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf")])
+def test_weights_that_are_no_numbers_neither_load_nor_are_saved(run, number):
+    model = credo.load(run, net=mlp(1))
+    with torch.no_grad():
+        model.net[0].weight[0, 0] = number
+    with pytest.raises(InputError, match=r"net\.0\.weight holds numbers that are NaN or infinite"):
+        model.save(run)
+    _with_tensors(run, lambda t: t["net.0.weight"][0, 0].fill_(number))
+    refuses(run, r"NaN or infinite, in net\.0\.weight")
+
+
+def test_infinite_buffers_load_but_not_missing_ones(tmp_path):
+    """A mask of attention holds infinities."""
+
+    class Masked(nn.Linear):
+        def __init__(self) -> None:
+            super().__init__(2, 1)
+            self.register_buffer("mask", torch.tensor([0.0, -float("inf")]))
+
+    credo.MAP(Masked(), credo.Gaussian(0.2)).save(tmp_path / "run")
+    credo.load(tmp_path / "run", net=Masked())
+    _with_tensors(tmp_path / "run", lambda t: t["net.mask"].fill_(float("nan")))
+    refuses(tmp_path / "run", r"net\.mask", net=lambda seed: Masked())
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "card.json"])
+def test_files_of_different_runs_do_not_load_together(run, tmp_path, name):
+    fitted(build=lambda net: credo.BayesByBackprop(net, credo.Gaussian("learned"), temperature=2.0)).save(
+        tmp_path / "other"
+    )
+    shutil.copy(tmp_path / "other" / name, run / name)
+    refuses(run, "model.safetensors and card.json beside it are not of the same run")
+
+
+def test_a_card_must_say_which_tensors_are_its_own(run):
+    edit(run, lambda card: card.pop("tensors"))
+    refuses(run, "are not of the same run")
+
+
+def test_tensors_without_end_are_refused(run, monkeypatch):
+    header = 2**24 + 1
+    (run / "model.safetensors").write_bytes(header.to_bytes(8, "little") + b" " * header)
+    refuses(run, "at greater length than credo")
+    save_file({f"t{i}": torch.empty(0) for i in range(5)}, run / "model.safetensors")
+    monkeypatch.setattr(io, "_MOST_TENSORS", 4)
+    refuses(run, "holds 5 tensors, but a run holds 4 at most")
+    with pytest.raises(InputError, match="a run holds 4 at most"):
+        fitted().save(run)
+
+
+LARGE_CARDS: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
+    "patterns": (_set("config", "bayesian", to=["*"] * 5000), "holds more than 4,096 settings, too many for model"),
+    "noise": (_set("config", "likelihood", "noise", to=[0.1] * 5000), "holds more than 4,096 settings"),
+}
+
+
+@pytest.mark.parametrize(("change", "match"), LARGE_CARDS.values(), ids=LARGE_CARDS)
+def test_a_card_that_asks_for_much_work_is_refused(run, change, match):
+    edit(run, change)
+    refuses(run, match)
+
+
+@pytest.mark.parametrize("depth", [200, 900])
+def test_a_deep_card_is_refused(run, depth):
+    deep: Any = 1
+    for _ in range(depth):
+        deep = [deep]
+    edit(run, _set("config", "bayesian", to=deep))
+    refuses(run)
 
 
 @pytest.mark.parametrize(
@@ -621,6 +698,16 @@ def test_optimiser_state_of_another_shape_is_refused(tmp_path):
     path = tmp_path / "run" / "optimizer.safetensors"
     save_file({**load_file(path), "state.model.0.exp_avg": torch.ones(3, 3)}, path)
     with pytest.raises(LoadError, match="does not fit the model's parameters"):
+        CASES["map"][1](mlp()).fit(table(), resume=True, **options)
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "optimizer.safetensors", "training.json"])
+def test_a_checkpoint_of_different_runs_is_refused(name, tmp_path):
+    options = {"epochs": 2, "checkpoint": tmp_path / "run"}
+    for seed, folder in ((0, "run"), (1, "other")):
+        CASES["map"][1](mlp()).fit(table(), epochs=2, seed=seed, checkpoint=tmp_path / folder)
+    shutil.copy(tmp_path / "other" / name, tmp_path / "run" / name)
+    with pytest.raises(LoadError, match=r"and training\.json beside it are not of the same run"):
         CASES["map"][1](mlp()).fit(table(), resume=True, **options)
 
 

@@ -456,3 +456,31 @@ def test_printed_and_moved() -> None:
     assert float(Gaussian(0.1).scale) == pytest.approx(0.1)
     with pytest.raises(InputError, match="aleatoric"):
         _ = Gaussian("heteroscedastic").scale
+
+
+def test_certain_outputs_have_finite_log_probabilities_and_gradients() -> None:
+    """0 log 0 = 0: an infinite logit that is right costs nothing, one that is wrong −∞."""
+    output = torch.tensor([math.inf, math.inf, -math.inf, -math.inf], requires_grad=True)
+    y = torch.tensor([1.0, 0.0, 0.0, 1.0])
+    log_p = Bernoulli().log_prob(output, y)
+    assert log_p.tolist() == [0.0, -math.inf, 0.0, -math.inf]
+    (gradient,) = torch.autograd.grad(log_p.sum(), output)
+    assert gradient.tolist() == [0.0, -1.0, 0.0, 1.0]  # y − p
+    p = Bernoulli().predictive(output.detach().expand(3, 4))
+    assert p.log_prob(y).tolist() == [0.0, -math.inf, 0.0, -math.inf]
+    assert bool((p.entropy == 0).all())
+    assert bool((p.mutual_information == 0).all())
+
+
+@pytest.mark.parametrize("logit_noise", [False, True])
+def test_a_class_without_weight_counts_nothing_even_where_it_is_impossible(logit_noise: bool) -> None:
+    likelihood = Categorical(weight=[0.0, 1.0, 2.0], logit_noise=logit_noise, noise_samples=5)
+    row = [-math.inf, 0.0, 1.0] + 3 * [0.0] * logit_noise
+    output = torch.tensor([row, row], requires_grad=True)
+    log_p = likelihood.log_prob(output, torch.tensor([0, 1]))
+    assert log_p[0].item() == 0
+    assert math.isfinite(log_p[1].item())
+    (gradient,) = torch.autograd.grad(log_p.sum(), output)
+    assert bool(gradient.isfinite().all())
+    assert bool((gradient[0] == 0).all())
+    assert Categorical(logit_noise=logit_noise).log_prob(output, torch.tensor([0, 1]))[0].item() == -math.inf

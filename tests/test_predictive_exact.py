@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
-
+import numpy as np
 import pytest
 import torch
 
 from credo import metrics
 from credo.calibration import Calibrator, QuantileRecalibration, SplitConformal, VarianceScaling
+from credo.plots._tools import draw_band
 from credo.predictive import Predictive
 from credo.predictive.exact import ExactGaussianPredictive
 from credo.predictive.gaussian import GaussianComponents
@@ -19,15 +19,18 @@ MEAN = torch.tensor([0.0, 1.0, -2.0], dtype=torch.float64)
 EPISTEMIC = torch.tensor([0.5, 2.0, 0.01], dtype=torch.float64)
 NOISE = 0.3
 EXACT = ExactGaussianPredictive.of(MEAN, EPISTEMIC, NOISE)
-DRAWS = 4000
+
+
+def drawn(p: Predictive) -> RealPredictive:
+    """The same belief about f(x) by weighted functions, the nodes of Gauss–Hermite quadrature."""
+    z, weights = (torch.tensor(values) for values in np.polynomial.hermite_e.hermegauss(60))
+    means = p.mean + p.epistemic.sqrt() * z[:, None]
+    return RealPredictive(GaussianComponents(means, p.aleatoric.log().expand_as(means)), weights / weights.sum())
 
 
 @pytest.fixture(scope="module")
 def mixture():
-    """The same belief about f(x) by draws on a grid of its quantiles, whose moments are right to 1/S."""
-    z = torch.special.ndtri((torch.arange(DRAWS, dtype=torch.float64) + 0.5) / DRAWS)
-    means = MEAN + EPISTEMIC.sqrt() * z[:, None]
-    return RealPredictive(GaussianComponents(means, torch.full_like(means, math.log(NOISE))))
+    return drawn(EXACT)
 
 
 def test_it_is_a_predictive_whose_parts_add_up():
@@ -39,14 +42,14 @@ def test_it_is_a_predictive_whose_parts_add_up():
 
 @pytest.mark.parametrize("name", ["mean", "variance", "epistemic", "entropy", "mutual_information"])
 def test_it_agrees_with_draws(name, mixture):
-    torch.testing.assert_close(getattr(EXACT, name), getattr(mixture, name), rtol=2e-3, atol=2e-3)
+    torch.testing.assert_close(getattr(EXACT, name), getattr(mixture, name), rtol=1e-6, atol=1e-6)
 
 
 def test_distribution_agrees_with_draws(mixture):
     y = torch.tensor([0.3, -1.0, -2.5], dtype=torch.float64)
-    torch.testing.assert_close(EXACT.log_prob(y), mixture.log_prob(y), rtol=2e-3, atol=2e-3)
-    torch.testing.assert_close(EXACT.cdf(y), mixture.cdf(y), rtol=2e-3, atol=2e-3)
-    torch.testing.assert_close(EXACT.quantile([0.1, 0.5]), mixture.quantile([0.1, 0.5]), rtol=2e-3, atol=2e-3)
+    torch.testing.assert_close(EXACT.log_prob(y), mixture.log_prob(y), rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(EXACT.cdf(y), mixture.cdf(y), rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(EXACT.quantile([0.1, 0.5]), mixture.quantile([0.1, 0.5]), rtol=1e-6, atol=1e-6)
 
 
 def test_interval_holds_its_level():
@@ -80,13 +83,7 @@ PARTS = [
 
 @pytest.fixture(scope="module")
 def mixed_draws():
-    """The mixture of the parts with drawn functions in place of the closed form."""
-    z = torch.special.ndtri((torch.arange(DRAWS, dtype=F64) + 0.5) / DRAWS)[:, None]
-    drawn = []
-    for part in PARTS:
-        means = part.mean + part.epistemic.sqrt() * z
-        drawn.append(RealPredictive(GaussianComponents(means, part.aleatoric.log().expand_as(means))))
-    return Predictive.mixture(drawn)
+    return Predictive.mixture([drawn(part) for part in PARTS])
 
 
 def test_a_mixture_has_the_moments_of_all_its_parts():
@@ -107,15 +104,15 @@ def test_a_mixture_has_the_moments_of_all_its_parts():
 @pytest.mark.parametrize("name", ["mean", "variance", "aleatoric", "epistemic", "entropy", "mutual_information"])
 def test_a_mixture_agrees_with_draws(name, mixed_draws):
     torch.testing.assert_close(
-        getattr(Predictive.mixture(PARTS), name), getattr(mixed_draws, name), rtol=2e-3, atol=2e-3
+        getattr(Predictive.mixture(PARTS), name), getattr(mixed_draws, name), rtol=1e-6, atol=1e-6
     )
 
 
 def test_the_distribution_of_a_mixture_agrees_with_draws(mixed_draws):
     mixed, y = Predictive.mixture(PARTS), torch.tensor([1.3, -1.0], dtype=F64)
-    torch.testing.assert_close(mixed.log_prob(y), mixed_draws.log_prob(y), rtol=2e-3, atol=2e-3)
-    torch.testing.assert_close(mixed.cdf(y), mixed_draws.cdf(y), rtol=2e-3, atol=2e-3)
-    torch.testing.assert_close(mixed.quantile([0.1, 0.5]), mixed_draws.quantile([0.1, 0.5]), rtol=2e-3, atol=2e-3)
+    torch.testing.assert_close(mixed.log_prob(y), mixed_draws.log_prob(y), rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(mixed.cdf(y), mixed_draws.cdf(y), rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(mixed.quantile([0.1, 0.5]), mixed_draws.quantile([0.1, 0.5]), rtol=1e-6, atol=1e-6)
 
 
 def test_a_mixture_of_one_prediction_with_itself_is_that_prediction():
@@ -133,7 +130,9 @@ def test_mixtures_of_mixtures_keep_their_weights_rows_and_units():
     epistemic = 0.75 * first.epistemic + 0.25 * second.epistemic + between
     torch.testing.assert_close(nested.epistemic, epistemic, rtol=1e-12, atol=0)
     torch.testing.assert_close(nested[1:].epistemic, epistemic[1:], rtol=1e-12, atol=0)
-    torch.testing.assert_close(Predictive.concatenate([nested, nested[:1]]).epistemic[2:], epistemic[:1], rtol=1e-12, atol=0)
+    torch.testing.assert_close(
+        Predictive.concatenate([nested, nested[:1]]).epistemic[2:], epistemic[:1], rtol=1e-12, atol=0
+    )
     scaled = VarianceScaling(3.0)(nested)
     torch.testing.assert_close(scaled.mean, mean, rtol=1e-12, atol=1e-12)
     torch.testing.assert_close(scaled.epistemic, 9 * epistemic, rtol=1e-12, atol=0)
@@ -172,3 +171,13 @@ def test_crps_of_closed_forms_and_their_mixtures_is_that_of_the_gaussians():
     for p in (PARTS[1], Predictive.mixture(PARTS)):
         gaussians = RealPredictive(GaussianComponents(p.components.mean, p.components.log_variance))
         assert metrics.crps(p, y) == pytest.approx(metrics.crps(gaussians, y), rel=1e-12)
+
+
+def test_bands_of_functions_are_those_of_all_parts_before_and_after_calibration():
+    """The band of f is that of the mixture of N(m, v), without the noise."""
+    mixed = Predictive.mixture(PARTS)
+    functions = RealPredictive(GaussianComponents(mixed.components.mean, mixed.components.epistemic.log()))
+    band = torch.from_numpy(draw_band(mixed, 0.9))
+    torch.testing.assert_close(band, functions.quantile([0.05, 0.95]), rtol=1e-12, atol=0)
+    wider = torch.from_numpy(draw_band(VarianceScaling(2.0)(mixed), 0.9))
+    torch.testing.assert_close(wider, mixed.mean + 2 * (band - mixed.mean), rtol=1e-9, atol=0)

@@ -313,6 +313,29 @@ def test_what_is_no_table_is_refused(X, message):
         joined(rows(X))
 
 
+@pytest.mark.parametrize("chunked", [False, True])
+def test_numbers_whose_squares_overflow_are_named(chunked):
+    table = TABLE.copy()
+    table[7, 1] = -3e160
+    table[8, 2] = np.nan
+    source = (lambda: iter([table[:5], table[5:]])) if chunked else table
+    with pytest.raises(InputError, match=r"X holds values up to 3e\+160, too large to be squared: rescale it"):
+        joined(rows(source, allow_nan=True))
+    with pytest.raises(InputError, match="X holds values up to"):
+        rows_of(Anything(), table[7:8], reset=False, device=CPU)
+    with pytest.raises(InputError, match=r"y holds values up to 1e\+200"):
+        rows(TABLE, np.full(len(TABLE), -1e200), targets=np.asarray)
+
+
+def test_columns_whose_squares_vanish_are_named_where_they_are_learned_from():
+    table = TABLE * [1.0, 1e-170, 0.0]
+    with pytest.raises(InputError, match=r"column 1 of X holds no value beyond \d.*e-170, too small to be squared"):
+        rows(table)
+    rows_of(Anything(), table, reset=False, device=CPU)
+    table[3, 1] = 1.0  # beside larger ones, small numbers are as good as 0
+    rows(table)
+
+
 def test_too_few_rows_are_refused():
     with pytest.raises(ValueError, match="minimum of 2 is required"):
         rows(TABLE[:1], least=2)

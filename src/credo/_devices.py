@@ -1,4 +1,4 @@
-"""Where torch computes."""
+"""Where torch computes, and how precisely."""
 
 from __future__ import annotations
 
@@ -13,3 +13,8 @@ def check_device(device: str | torch.device | None) -> torch.device:
         return torch.empty(0, device=device or "cpu").device
     except (RuntimeError, AssertionError, NotImplementedError, TypeError) as error:
         raise InputError(f"device must be one that torch can use here, such as 'cpu', got {device!r}") from error
+
+
+def at_least_float32(dtype: torch.dtype) -> torch.dtype:
+    """``dtype``, or float32 where it has 16 bits: too few for long sums, and for numbers that learn by small steps."""
+    return torch.promote_types(dtype, torch.float32)

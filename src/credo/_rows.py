@@ -36,6 +36,8 @@ CPU_BLOCK = 2**16
 """Numbers of a block on the CPU: small enough to stay in its cache through a chain of operations."""
 DEVICE_BLOCK = 2**24
 """Numbers of a block on an accelerator: enough to keep it busy."""
+LARGEST = 1e152
+"""Numbers below it can be squared and added up ten thousand times."""
 _FEWEST_ROWS = 256
 _BLOCKS_PER_THREAD = 8
 _SHARE_OF_DEVICE_MEMORY = 0.25
@@ -234,18 +236,22 @@ def rows_of(
     """
     finite: bool | str = "allow-nan" if allow_nan else True
 
-    def checked(X: Any, y: Any, reset: bool, least: int) -> tuple[NDArray[Any], ...]:
+    def checked(X: Any, y: Any, reset: bool, least: int, learning: bool = False) -> tuple[NDArray[Any], ...]:
         options = {"dtype": "numeric", "ensure_all_finite": finite, "ensure_min_samples": least, "reset": reset}
         if targets is None:
-            return (validate_data(estimator, X, **options),)
+            table = validate_data(estimator, X, **options)
+            _check_sizes("X", table, learning)
+            return (table,)
         # scikit-learn's own words for a missing y, which its checks look for
         table, y = validate_data(estimator, X, y, y_numeric=False, multi_output=True, **options)
         encoded = targets(y)
         check_consistent_length(table, encoded)
+        _check_sizes("X", table, learning)
+        _check_sizes("y", encoded, learning)
         return table, encoded
 
     if not is_chunked(X):
-        return Rows(checked(X, y, reset, least), device, lambda chunk: chunk)
+        return Rows(checked(X, y, reset, least, learning=reset), device, lambda chunk: chunk)
     if y is not None:
         raise InputError("y must be None where X comes in chunks: let each chunk be a pair (X, y)")
     fresh = reset
@@ -261,6 +267,25 @@ def rows_of(
         return checked(parts[0], parts[1] if targets is not None else None, first, 1)
 
     return Rows(X, device, of_chunk)
+
+
+def _check_sizes(name: str, values: NDArray[Any], learning: bool) -> None:
+    """Raise InputError if squares exceed float64, or, in rows to learn from, if those of a whole column vanish in it.
+
+    NaN is passed over; what is infinite has been checked before, or will be.
+    """
+    if values.dtype.kind != "f" or not values.size:
+        return
+    sizes = np.atleast_1d(np.fmax(np.fmax.reduce(values), -np.fmin.reduce(values))).astype(np.float64)
+    large = sizes[(sizes >= LARGEST) & np.isfinite(sizes)]
+    if len(large):
+        raise InputError(
+            f"{name} holds values up to {large.max():.3g}, too large to be squared: rescale it, or look for a wrong one"
+        )
+    small = np.flatnonzero((sizes > 0.0) & (sizes <= 1.0 / LARGEST))
+    if learning and len(small):
+        column = f"column {small[0]} of {name}" if values.ndim == 2 else name
+        raise InputError(f"{column} holds no value beyond {sizes[small[0]]:.3g}, too small to be squared: rescale it")
 
 
 @cache

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,8 +12,8 @@ from torch.utils import _pytree as pytree
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler, SubsetRandomSampler
 
 from credo.errors import InputError
-from credo.functional import count_rows, map_tensors
-from credo.seeding import derive
+from credo.nests import count_rows, leaves, map_tensors, plain, tensors
+from credo.seeding import derive, resumed
 
 
 class Batch(NamedTuple):
@@ -128,9 +128,12 @@ def as_dataset(data: Any, dtype: torch.dtype) -> Dataset[Any] | DataLoader[Any]:
     rows = count_rows(x)
     if rows == 0:
         raise InputError("the data are empty; give at least one row")
-    for leaf in pytree.tree_leaves(x):
-        if isinstance(leaf, Tensor) and (leaf.dim() == 0 or leaf.shape[0] != rows):
-            raise InputError(f"the parts of X disagree: one has {rows} rows, another has shape {list(leaf.shape)}")
+    for leaf in tensors(x):
+        if leaf.dim() == 0 or leaf.shape[0] != rows:
+            raise InputError(
+                f"the parts of X disagree: one has {rows} rows, another has shape {list(leaf.shape)}; give a batch "
+                "that cannot be cut into rows, such as a graph, as DataLoader([(x, y)], batch_size=None)"
+            )
     y = _as_tensor(data[1], "y", dtype)
     weight = None if len(data) == 2 or data[2] is None else _as_tensor(data[2], "sample_weight", dtype).to(dtype)
     for name, value in (("y", y), ("sample_weight", weight)):
@@ -186,14 +189,10 @@ def undisturbed(loader: Iterable[Any]) -> Iterator[Any]:
     loader_state = torch.get_rng_state()
     iterator, done = None, object()
     while True:
-        state = torch.get_rng_state()
-        torch.set_rng_state(loader_state)
-        try:
+        with resumed(loader_state):
             iterator = iter(loader) if iterator is None else iterator
             item = next(iterator, done)
-        finally:
             loader_state = torch.get_rng_state()
-            torch.set_rng_state(state)
         if item is done:
             return
         yield item
@@ -208,7 +207,10 @@ def as_batch(raw: Any) -> Batch:
     x, y, weight = raw if len(raw) == 3 else (*raw, None)
     for name, value in (("y", y), ("sample_weight", weight)):
         if not isinstance(value, Tensor) and (name == "y" or value is not None):
-            raise InputError(f"a loader must yield {name} as a tensor, got {_describe(value)}; convert it first")
+            raise InputError(
+                f"a loader must yield {name} as one tensor, got {_describe(value)}; convert it, or choose one of "
+                "several by a collate_fn"
+            )
     return Batch(x, y, weight)
 
 
@@ -232,14 +234,17 @@ def prepare_input(x: Any, device: torch.device, dtype: torch.dtype, *, keep_devi
         if not isinstance(leaf, Tensor) and not _is_array(leaf):
             return leaf
         tensor = _as_tensor(leaf, "x", dtype)
-        if leaf is rows or bool(tensor.isnan().any()):  # a mask beside the rows may hold −∞
+        if tensor.layout != torch.strided:
+            if leaf is rows:
+                raise InputError("x is a sparse tensor, whose rows cannot be cut apart; give x.to_dense()")
+        elif leaf is rows or bool(tensor.isnan().any()):  # a mask beside the rows may hold −∞
             _check_finite(tensor, "x")
         return tensor if keep_device else tensor.to(device)
 
-    rows = next((leaf for leaf in pytree.tree_leaves(x) if isinstance(leaf, Tensor) or _is_array(leaf)), None)
+    rows = next((leaf for leaf in leaves(x) if isinstance(leaf, Tensor) or _is_array(leaf)), None)
     if _is_array(x):
         return prepare(x)
-    prepared = pytree.tree_map(prepare, x)
+    prepared = pytree.tree_map(prepare, plain(x))
     count_rows(prepared)
     return prepared
 
@@ -300,6 +305,10 @@ def _is_array(value: Any) -> bool:
 
 
 def _as_tensor(value: Any, name: str, dtype: torch.dtype) -> Tensor:
+    if isinstance(value, Mapping):
+        raise InputError(
+            f"{name} must be one tensor or array, got a mapping of {', '.join(map(repr, value))}: choose one"
+        )
     if isinstance(value, Tensor):
         if name == "x" and value.is_floating_point() and value.dtype != dtype:
             raise InputError(

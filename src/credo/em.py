@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from numbers import Integral
 from typing import Generic, TypeVar
 
+from credo._notices import notify
 from credo.errors import BoundError, DivergenceError, InputError
 
 Parameters = TypeVar("Parameters")
@@ -96,12 +97,13 @@ def fit_em(
         rows: how many data the bound sums over: what counts as a gain, and as rounding, is judged by it.
         tolerance: the least gain of the bound per row that is worth another step.
         max_iter: the most M-steps from one start.
-        restarts: how many starts; the one that ends with the highest bound is returned.
+        restarts: how many starts; the one that ends with the highest bound is returned, and those that diverge are left
+            out.
         watch: called as ``watch(iteration, parameters, expectation)`` after every E-step; the start is iteration 0.
 
     Raises:
         BoundError: the bound fell by more than rounding.
-        DivergenceError: the bound is not a number.
+        DivergenceError: the bound is not a number, from any start.
     """
     counts: dict[str, object] = {"rows": rows, "max_iter": max_iter, "restarts": restarts}
     for name, value in counts.items():
@@ -111,11 +113,20 @@ def fit_em(
     if not isinstance(least_gain, float | Integral) or not float(least_gain) >= 0.0:
         raise InputError(f"tolerance (tol of an estimator) must be a number, 0 or more, got {tolerance!r}")
     best: EMFit[Parameters, Statistics] | None = None
+    failure: DivergenceError | None = None
     for k in range(restarts):
-        fit = _climb(k, start(k), e_step, m_step, rows, tolerance, max_iter, watch)
+        try:
+            fit = _climb(k, start(k), e_step, m_step, rows, tolerance, max_iter, watch)
+        except DivergenceError as error:
+            if restarts > 1:
+                notify(f"start {k + 1} of {restarts} was left out: {error}")
+            failure = error
+            continue
         if best is None or fit.bound > best.bound:
             best = fit
-    assert best is not None
+    if best is None:
+        assert failure is not None
+        raise failure
     return best
 
 

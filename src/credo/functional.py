@@ -8,27 +8,29 @@ leaves nothing behind.
 from __future__ import annotations
 
 import copy
-import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
-from torch.utils import _pytree as pytree
 
 from credo._notices import notify
 from credo.errors import CredoError, InputError, UnsupportedError
-from credo.seeding import derive, seeded
+from credo.nests import count_rows, default_batch_size, input_bytes, split_rows, tensors
+from credo.probing import trace_rows
+from credo.seeding import NoRandomness, RandomnessError, derive, repeatable, seeded
 
 Forward: TypeAlias = Callable[[nn.Module, Any], Any]
 Draw: TypeAlias = dict[str, Tensor]
 Sampler: TypeAlias = Callable[[Sequence[int]], list[Draw]]
 
-_ROW_BYTES = 16 * 2**20
+_INPUT_BYTES_PER_CHUNK = 64 * 2**20
 _STACK_BYTES = 128 * 2**20
-_LARGEST_CHUNK_OF_ROWS = 4096
 _WORK_WORTH_A_LOOP = 2**23
+_REGISTRIES = frozenset({*vars(nn.Module()), "forward"})
+"""What every module keeps about itself: parameters, buffers, hooks, flags."""
 _CONVOLUTIONS = (nn.modules.conv._ConvNd,)
 
 
@@ -73,8 +75,12 @@ class Replica:
     """
 
     def __init__(self, net: nn.Module, forward: Forward | None, *, own_buffers: bool) -> None:
-        shared: list[Tensor] = list(net.parameters()) if own_buffers else [*net.parameters(), *net.buffers()]
-        memo: dict[int, Any] = {id(tensor): tensor for tensor in shared}
+        memo: dict[int, Any] = {id(parameter): parameter for parameter in net.parameters()}
+        for tensor in _plain_tensors(net):  # a forward pass may have left tensors with a graph, which cannot be copied
+            if not own_buffers or tensor.grad_fn is not None:
+                memo[id(tensor)] = tensor.detach().clone() if own_buffers else tensor.detach()
+        if not own_buffers:
+            memo |= {id(buffer): buffer for buffer in net.buffers()}
         try:
             twin = copy.deepcopy(net, memo)
         except Exception as error:
@@ -82,7 +88,9 @@ class Replica:
                 f"the network cannot be copied ({error}); every attribute of it must work with copy.deepcopy"
             ) from error
         self.caller = Caller(twin, forward)
+        self.plan: Any = None
         self._pairs = list(zip(twin.modules(), net.modules(), strict=True))
+        self._foreign = [pair for pair in self._pairs if not type(pair[0]).__module__.startswith("torch.nn.")]
         self._found = self._state() if own_buffers else []
 
     @property
@@ -108,12 +116,16 @@ class Replica:
                     own.__dict__[key] = value
             own._parameters.update(theirs._parameters)
             own._buffers.update(theirs._buffers)
+        for own, theirs in self._foreign:
+            _copy_state(theirs, own)
 
-    def push_buffers(self) -> None:
-        """Give the user's network the buffers that a forward replaced instead of changing in place."""
+    def push_state(self) -> None:
+        """Give the user's network the state that a forward replaced: buffers, and what a module keeps as attributes."""
         for own, theirs in self._pairs:
             if own._buffers:
                 theirs._buffers.update(own._buffers)
+        for own, theirs in self._foreign:
+            _copy_state(own, theirs)
 
     def remembers(self) -> bool:
         """Whether a forward pass left something behind: a changed buffer, a cached value."""
@@ -161,35 +173,49 @@ class Evaluator:
         self._kept: list[Draw] = []
         self._vectorise = vectorise and samples > 1
         self._convolves = any(isinstance(m, _CONVOLUTIONS) for m in self._replica.net.modules())
+        self._draws_itself: bool | None = None
+        self._independent_rows: bool | None = None
 
     @torch.no_grad()
     def __call__(self, x: Any, batch_size: int | None = None) -> Tensor:
         """Outputs ``[S, B, ...]`` for the rows of ``x``; the result does not depend on ``batch_size``."""
         parts = list(split_rows(x, batch_size or default_batch_size(x)))
-        device = next((t.device for t in pytree.tree_leaves(x) if isinstance(t, Tensor)), torch.device("cpu"))
-        with seeded(self.seed, device):
-            if not (self._vectorise and self._pays(parts[0])):
-                return self._looped(parts)
-            reason = "it keeps state from call to call"
-            try:
-                outputs = self._stacked(parts)
-                if not self._replica.remembers():
-                    return outputs
-            except CredoError:
-                raise
-            except Exception as error:  # a missing batching rule, an in-place buffer, a data-dependent branch
-                reason = str(error).strip().split("\n")[0][:160]
-            self._vectorise = False
-            self._replica = self._build()
-            outputs = self._looped(parts)
+        if batch_size is None and len(parts) > 1 and not self._has_independent_rows(parts[0]):
+            parts = [x]
+        if not (self._vectorise and self._pays(parts[0])):
+            return self._looped(parts)
+        reason = "it keeps state from call to call"
+        try:
+            outputs = self._stacked(parts)
+            if not self._replica.remembers():
+                return outputs
+        except CredoError:
+            raise
+        except Exception as error:  # a missing batching rule, an in-place buffer, a data-dependent branch
+            reason = str(error).strip().split("\n")[0][:160]
+        self._vectorise = False
+        self._replica = self._build()
+        outputs = self._looped(parts)
         notify(f"prediction loops over draws, because the network cannot be vectorised: {reason}")
         return outputs
+
+    def _has_independent_rows(self, x: Any) -> bool:
+        """Whether every row along dim 0 is predicted by itself, so that a batch may be cut into parts."""
+        if self._independent_rows is None:
+            network = self._build()
+
+            def run(part: Any) -> tuple[Tensor, list[Tensor]]:
+                return repeatable(lambda: network({}, part), tensors(part)[0].device), []
+
+            trace = trace_rows(run, x)
+            self._independent_rows = trace is not None and trace.input_dim == 0
+        return self._independent_rows
 
     def _pays(self, x: Any) -> bool:
         """Whether the network is small enough that calling it S times costs more than stacking its weights."""
         if self._convolves:
             return False
-        on_cpu = all(t.device.type == "cpu" for t in pytree.tree_leaves(x) if isinstance(t, Tensor))
+        on_cpu = all(t.device.type == "cpu" for t in tensors(x))
         return not on_cpu or count_rows(x) * self._numbers_per_draw <= _WORK_WORTH_A_LOOP
 
     def _groups(self, size: int) -> Iterator[tuple[int, list[Draw]]]:
@@ -211,8 +237,7 @@ class Evaluator:
 
     def _evaluate(self, s: int, draw: Draw, x: Any) -> Tensor:
         """One draw on one part; a network that remembers its last call is replaced by a fresh one after each."""
-        torch.manual_seed(derive(self.seed, s))
-        output = self._call(self._replica, draw, x)
+        output = self._run(s, draw, x)
         if _shares_memory(output, draw):
             output = output.clone()
         if self._remembers or (s == 0 and self._replica.remembers()):
@@ -220,61 +245,47 @@ class Evaluator:
             self._replica = self._build()
         return output
 
+    def _run(self, s: int, draw: Draw, x: Any) -> Tensor:
+        """The output of draw ``s``; where the network draws random numbers itself, they are a function of the seed."""
+        if not self._draws_itself:
+            try:
+                with nullcontext() if self._draws_itself is False else NoRandomness():  # type: ignore[no-untyped-call]
+                    output = self._call(self._replica, draw, x)
+            except RandomnessError:
+                self._draws_itself = True
+                self._replica = self._build()
+            else:
+                self._draws_itself = False
+                return output
+        with seeded(derive(self.seed, s), tensors(x)[0].device):
+            return self._call(self._replica, draw, x)
+
     def _stacked(self, parts: Sequence[Any]) -> Tensor:
         row_bytes = max(input_bytes(part) for part in parts)
         evaluate = vmap(lambda weights, x: self._call(self._replica, weights, x), in_dims=(0, None))
         outputs = []
-        for _, draws in self._groups(max(1, 4 * _ROW_BYTES // max(row_bytes, 1))):
+        for _, draws in self._groups(max(1, _INPUT_BYTES_PER_CHUNK // max(row_bytes, 1))):
             stack = {name: torch.stack([draw[name] for draw in draws]) for name in draws[0]}
             outputs.append(_concatenate([evaluate(stack, part) for part in parts], dim=1))
         return torch.cat(outputs)
 
 
-def count_rows(x: Any) -> int:
-    """The number of data in ``x``: dim 0 of its first tensor."""
-    for leaf in pytree.tree_leaves(x):
-        if isinstance(leaf, Tensor):
-            if leaf.dim() == 0:
-                raise InputError("x must have rows along dim 0, got a tensor without dimensions")
-            return leaf.shape[0]
-    raise InputError(
-        f"x must be a tensor or array, or a tuple or mapping of tensors, got {type(x).__name__}; "
-        "turn a list into numpy.asarray(x), a Dataset into a DataLoader"
-    )
+def _plain_tensors(net: nn.Module) -> Iterator[Tensor]:
+    """The tensors that modules keep as plain attributes, also inside lists and mappings."""
+    for module in net.modules():
+        for key, value in vars(module).items():
+            if key not in _REGISTRIES:
+                yield from tensors(value)
 
 
-def rows_agree(x: Any) -> bool:
-    """Whether every tensor in ``x`` has the same number of rows."""
-    rows = count_rows(x)
-    return all(t.dim() > 0 and t.shape[0] == rows for t in pytree.tree_leaves(x) if isinstance(t, Tensor))
-
-
-def input_bytes(x: Any) -> int:
-    """The size of all tensors in ``x``."""
-    return sum(t.numel() * t.element_size() for t in pytree.tree_leaves(x) if isinstance(t, Tensor))
-
-
-def default_batch_size(x: Any) -> int:
-    """Rows to put through a network at once: up to 4096, fewer where a row is large."""
-    rows = count_rows(x)
-    per_row = input_bytes(x) / max(rows, 1)
-    return int(min(_LARGEST_CHUNK_OF_ROWS, max(1, _ROW_BYTES // max(per_row, 1))))
-
-
-def split_rows(x: Any, size: int) -> Iterator[Any]:
-    """``x`` in pieces of at most ``size`` rows; in one piece where its tensors do not agree on the rows."""
-    rows = count_rows(x)
-    if rows <= size or not rows_agree(x):
-        yield x
-        return
-    for start in range(0, rows, size):
-        stop = start + size
-        yield pytree.tree_map(lambda t: t[start:stop] if isinstance(t, Tensor) else t, x)  # noqa: B023
-
-
-def map_tensors(function: Callable[[Tensor], Tensor], x: Any) -> Any:
-    """Apply ``function`` to every tensor inside ``x``."""
-    return pytree.tree_map(lambda t: function(t) if isinstance(t, Tensor) else t, x)
+def _copy_state(source: nn.Module, target: nn.Module) -> None:
+    """Give ``target`` the numbers, words and tensors without a graph that ``source`` keeps as plain attributes."""
+    for key, value in vars(source).items():
+        is_state = isinstance(value, bool | int | float | str) or (
+            isinstance(value, Tensor) and not value.requires_grad
+        )
+        if is_state and key not in _REGISTRIES and target.__dict__.get(key) is not value:
+            target.__dict__[key] = value
 
 
 def _concatenate(parts: Sequence[Tensor], dim: int = 0) -> Tensor:
@@ -285,8 +296,3 @@ def _shares_memory(output: Tensor, draw: Draw) -> bool:
     """Whether ``output`` is a view of the draw itself, which the next draw may overwrite."""
     storage = output.untyped_storage().data_ptr()
     return any(weight.untyped_storage().data_ptr() == storage for weight in draw.values())
-
-
-def take_rows(x: Any, count: int) -> Any:
-    """The first ``count`` rows of ``x``."""
-    return next(itertools.islice(split_rows(x, count), 1))

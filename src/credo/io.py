@@ -7,6 +7,7 @@ loading checks everything before it changes anything.
 from __future__ import annotations
 
 import datetime
+import hashlib
 import importlib
 import math
 import platform
@@ -23,7 +24,7 @@ from torch.utils import _pytree as pytree
 from credo import architectures
 from credo._files import read_json, recover, shortened, to_json, write_folder
 from credo._version import __version__
-from credo.errors import LoadError, unknown_name
+from credo.errors import InputError, LoadError, unknown_name
 from credo.likelihoods import Likelihood
 from credo.methods.base import Method
 from credo.methods.deep_ensemble import DeepEnsemble
@@ -35,11 +36,14 @@ TENSORS, CARD = "model.safetensors", "card.json"
 ESTIMATOR = "estimator"  # the section of a card that makes its model one of a table
 _FORMAT, _FORMAT_VERSION = "credo-run", 1
 _LARGEST_UNBACKED_SIZE = 4096
+_LARGEST_HEADER = 2**24  # of a safetensors file: names, shapes and places
+_MOST_TENSORS = 2**17
 
 
 def save(model: Model, path: str | Path) -> None:
     """Write ``model`` to the folder ``path``, replacing an earlier run there."""
-    write_folder(path, {TENSORS: to_bytes(unique_tensors(model)), CARD: to_json(describe(model))})
+    tensors = tensor_bytes(model)
+    write_folder(path, {TENSORS: tensors, CARD: to_json(describe(model, tensors))})
 
 
 def load(
@@ -71,6 +75,7 @@ def load(
     if forward is None and isinstance(network, dict) and network.get("custom_forward"):
         raise LoadError(f"the run in {folder} called its network with a forward of its own; pass it: forward=...")
     tensors = get_tensors(folder / TENSORS)
+    check_digest(folder / TENSORS, card.get("tensors"), CARD)  # afterwards: the folder may be replaced meanwhile
     _check_sizes(method, config, tensors, folder)
     given = {"prior": prior, "likelihood": likelihood, "forward": forward}
     overrides = {key: value for key, value in given.items() if value is not None}
@@ -96,8 +101,8 @@ def load(
     return restore(card[ESTIMATOR], model)
 
 
-def describe(model: Model) -> dict[str, Any]:
-    """The card of ``model``."""
+def describe(model: Model, tensors: bytes) -> dict[str, Any]:
+    """The card of ``model``, whose tensors are written as ``tensors``."""
     return {
         "format": _FORMAT,
         "format_version": _FORMAT_VERSION,
@@ -105,9 +110,37 @@ def describe(model: Model) -> dict[str, Any]:
         "config": model.config(),
         "network": model.network_card(),
         "training": model.training_card(),
+        "tensors": digest(tensors),
         "versions": {"credo": __version__, "torch": str(torch.__version__), "python": platform.python_version()},
         "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     }
+
+
+def digest(content: bytes) -> str:
+    """What tells a file from any other: the SHA-256 of its content, in hexadecimal."""
+    return hashlib.sha256(content).hexdigest()
+
+
+def check_digest(path: Path, expected: object, source: str) -> None:
+    """Raise LoadError if the file ``path`` is not the one that ``source``, a file beside it, was written with."""
+    try:
+        with path.open("rb") as file:
+            found = hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise LoadError(f"{path} cannot be read: {error.strerror or error}") from error
+    if found != expected:
+        raise LoadError(f"{path} and {source} beside it are not of the same run: one of them was replaced or changed")
+
+
+def tensor_bytes(module: nn.Module) -> bytes:
+    """:func:`unique_tensors` as a safetensors file."""
+    tensors = unique_tensors(module)
+    if len(tensors) > _MOST_TENSORS:
+        raise InputError(f"this model holds {len(tensors):,} tensors, but a run holds {_MOST_TENSORS:,} at most")
+    for name, value in _first_names(module):
+        if _is_broken(value, isinstance(value, nn.Parameter)):
+            raise InputError(f"{name} holds numbers that are NaN or infinite, which would not load: train it again")
+    return to_bytes(tensors)
 
 
 def unique_tensors(module: nn.Module) -> dict[str, Tensor]:
@@ -125,8 +158,15 @@ def get_tensors(path: Path) -> dict[str, Tensor]:
     try:
         if not path.is_file():
             raise LoadError(f"{path} does not exist or is not a file")
+        with path.open("rb") as start:
+            header = int.from_bytes(start.read(8), "little")
+        if _LARGEST_HEADER < header <= path.stat().st_size:
+            raise LoadError(f"{path} describes its tensors at greater length than credo does")
         with safe_open(path, framework="pt") as file:
-            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            names = file.keys()
+            if len(names) > _MOST_TENSORS:
+                raise LoadError(f"{path} holds {len(names):,} tensors, but a run holds {_MOST_TENSORS:,} at most")
+            return {name: file.get_tensor(name) for name in names}
     except LoadError:
         raise
     except (SafetensorError, OSError, ValueError, KeyError, AttributeError, RuntimeError) as error:
@@ -162,8 +202,15 @@ def put_tensors(model: nn.Module, values: Mapping[str, Tensor], source: str) -> 
                 f"{source} does not fit the network: {name} is {new.dtype} {list(new.shape)} there, "
                 f"{value.dtype} {list(value.shape)} here"
             )
+        if _is_broken(new, isinstance(value, nn.Parameter)):
+            raise LoadError(f"{source} holds numbers that are NaN or infinite, in {shortened(name)}: train it again")
     for name, value in expected.items():
         value.copy_(values[name])
+
+
+def _is_broken(value: Tensor, is_parameter: bool) -> bool:
+    """Whether nothing can be predicted with it; masks of attention, which are no parameters, may hold infinities."""
+    return bool(value.isnan().any() or (is_parameter and value.isinf().any()))
 
 
 def _first_names(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
@@ -201,6 +248,8 @@ def _check_sizes(method: type[Model], config: dict[str, Any], tensors: Mapping[s
             wrong = shortened(repr(config.get("members")))
             raise LoadError(f"the card in {folder} says {wrong} members, but {TENSORS} holds {found}")
         config = config["member"] if isinstance(config.get("member"), dict) else {}
+    _check_count(config, max(_LARGEST_UNBACKED_SIZE, _count(tensors.values())), folder)
+    _check_count(config.get("bayesian"), max(_LARGEST_UNBACKED_SIZE, len(tensors)), folder)
     _check_integers([config.get("codes"), config.get("latent")], tensors, folder)
     if config.get("grid") is not None:  # of the codes of a VQVAE
         _check_grid(config, tensors, folder)
@@ -224,6 +273,19 @@ def _check_integers(description: Any, tensors: Mapping[str, Tensor], folder: Pat
     for size in pytree.tree_leaves(description):
         if isinstance(size, int) and size > largest:
             raise LoadError(f"the card in {folder} speaks of a size of {size:.3g}, but {TENSORS} is smaller than that")
+
+
+def _check_count(description: Any, most: int, folder: Path) -> None:
+    """Refuse a description of more than ``most`` settings, without a look at all of them."""
+    waiting, settings = [description], 0
+    while waiting:
+        entry = waiting.pop()
+        if isinstance(entry, dict | list):
+            waiting += entry.values() if isinstance(entry, dict) else entry
+        else:
+            settings += 1
+        if len(waiting) + settings > most:
+            raise LoadError(f"the card in {folder} holds more than {most:,} settings, too many for {TENSORS}")
 
 
 def _rebuild_networks(network: object, given: Mapping[str, Any], tensors: Mapping[str, Tensor], folder: Path) -> Any:
@@ -264,6 +326,7 @@ def _rebuild_network(part: str, network: object, tensors: Mapping[str, Tensor], 
             f"{folder} holds what was learned for a {name}; pass one to load it into: credo.load(path, net=...)"
         )
     recipe = network["architecture"]
+    _check_count(recipe, _LARGEST_UNBACKED_SIZE, folder)
     _check_integers(recipe, tensors, folder)
     try:
         with torch.device("meta"):

@@ -2,24 +2,67 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from credo.errors import InputError
+
+Result = TypeVar("Result")
 
 _LARGEST_SEED = 2**63 - 1
 _BLOCK = 2**18
 
 
+class _Loan:
+    """Who has torch's default generators at the moment: the process has one set, and layers know no others.
+
+    While one thread draws from them for a seed of its own, others that want to do so wait, and the stream that the
+    user's own random numbers come from goes on in a generator of its own.
+    """
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self._thread: int | None = None
+        self._outer: torch.Generator | None = None
+
+    @contextmanager
+    def take(self) -> Iterator[None]:
+        """Have the CPU's default generator to oneself; its stream goes on afterwards as if nothing had been drawn."""
+        with self.lock:
+            state, outermost = torch.get_rng_state(), self._thread is None
+            if outermost:
+                self._outer = torch.Generator()
+                self._outer.set_state(state)
+                self._thread = threading.get_ident()
+            try:
+                yield
+            finally:
+                if outermost:
+                    assert self._outer is not None
+                    state = self._outer.get_state()
+                    self._thread = self._outer = None
+                torch.set_rng_state(state)
+
+    def outer_generator(self) -> torch.Generator | None:
+        """Where another thread finds the user's stream; ``None`` stands for the default generator."""
+        return None if self._thread in (None, threading.get_ident()) else self._outer
+
+
+_LOAN = _Loan()
+
+
 def check_seed(seed: int | None) -> int:
     """Return ``seed``, or a fresh one from torch's default generator where it is ``None``."""
     if seed is None:
-        return int(torch.randint(_LARGEST_SEED, (), dtype=torch.int64))
+        return int(torch.randint(_LARGEST_SEED, (), dtype=torch.int64, generator=_LOAN.outer_generator()))
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or not 0 <= seed <= _LARGEST_SEED:
         raise InputError(f"seed must be None or a whole number from 0 to 2**63 - 1, got {seed!r}")
     return int(seed)
@@ -90,12 +133,52 @@ def seeded(seed: int | None, device: torch.device) -> Iterator[None]:
     """Seed torch's default generators inside the block and put their states back after it.
 
     With ``seed=None`` nothing is touched. A ``Generator`` argument would be the plainer tool, but it breaks
-    ``torch.compile(fullgraph=True)``, and layers such as ``nn.Dropout`` take none.
+    ``torch.compile(fullgraph=True)``, and layers such as ``nn.Dropout`` take none. So a block has the generators to
+    itself: threads take turns.
     """
     if seed is None:
         yield
         return
-    devices = [device] if device.type == "cuda" else []
-    with torch.random.fork_rng(devices=devices):
-        reseed(check_seed(seed), device)
+    with _LOAN.take():
+        cuda = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
+        try:
+            reseed(check_seed(seed), device)
+            yield
+        finally:
+            if cuda is not None:
+                torch.cuda.set_rng_state(cuda, device)
+
+
+@contextmanager
+def resumed(state: Tensor) -> Iterator[None]:
+    """Let the CPU's default generator go on from ``state`` inside the block, and put its own state back after it."""
+    with _LOAN.take():
+        torch.set_rng_state(state)
         yield
+
+
+def repeatable(function: Callable[[], Result], device: torch.device, seed: int = 0) -> Result:
+    """What ``function`` returns, the same every time; torch's random state is left alone.
+
+    Only where it draws random numbers is it called again as a block of :func:`seeded`, which may have to wait.
+    """
+    try:
+        with NoRandomness():  # type: ignore[no-untyped-call]
+            return function()
+    except RandomnessError:
+        with seeded(seed, device):
+            return function()
+
+
+class RandomnessError(Exception):
+    """Raised inside :class:`NoRandomness` by an operation that would draw random numbers."""
+
+
+class NoRandomness(TorchDispatchMode):
+    """Raises :class:`RandomnessError` before any operation that draws from torch's default generators."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if torch.Tag.nondeterministic_seeded in func.tags and kwargs.get("generator") is None:
+            raise RandomnessError
+        return func(*args, **kwargs)

@@ -14,6 +14,7 @@ from torch.nn.parameter import is_lazy
 from torch.nn.utils import parametrize
 
 from credo.errors import InputError, UnsupportedError, unknown_name
+from credo.model import Model
 
 T = TypeVar("T")
 
@@ -29,9 +30,14 @@ def check_network(net: object) -> nn.Module:
     """Return ``net`` if it can carry a posterior, else say why not and what to do."""
     if not isinstance(net, nn.Module):
         raise InputError(f"net must be a torch.nn.Module, got {type(net).__name__}")
-    if hasattr(net, "predictor"):
+    if isinstance(net, Model):
         raise InputError(
             f"net is a {type(net).__name__} already; pass the plain network, and give an ensemble its method as base="
+        )
+    if isinstance(net, torch.jit.ScriptModule):
+        raise UnsupportedError(
+            "net is a torch.jit module, whose parameters cannot be replaced by draws: pass the Python network that it "
+            "was made from"
         )
     if is_compiled(net):
         raise UnsupportedError(
@@ -49,12 +55,22 @@ def check_network(net: object) -> nn.Module:
     for name, parameter in net.named_parameters():
         if is_lazy(parameter):
             raise InputError(f"{name!r} has no shape yet: call the lazy network once on a batch, then wrap it")
-        if parameter.is_complex():
-            raise UnsupportedError(f"{name!r} is complex; posteriors over complex weights are not offered")
     return net
 
 
 def select(net: nn.Module, patterns: str | Sequence[str] = "*") -> list[str]:
+    """Names of the parameters to be uncertain about; see :func:`choose`. Complex ones are refused."""
+    chosen = choose(net, patterns)
+    for name in chosen:
+        if net.get_parameter(name).is_complex():
+            raise UnsupportedError(
+                f"{name!r} is complex, and posteriors over complex weights are not offered; leave it deterministic by "
+                "naming the others, such as bayesian='head.*'"
+            )
+    return chosen
+
+
+def choose(net: nn.Module, patterns: str | Sequence[str] = "*") -> list[str]:
     """Names of the trainable parameters that ``patterns`` choose; a tied parameter under its first name only.
 
     ``"*"`` chooses every trainable parameter except the scales and shifts of normalisation layers. Any other
@@ -66,7 +82,7 @@ def select(net: nn.Module, patterns: str | Sequence[str] = "*") -> list[str]:
         raise InputError(
             f"bayesian must be a name pattern or a list of them, such as '*' or 'head.*', got {patterns!r}"
         )
-    trainable = {name: p for name, p in net.named_parameters() if p.requires_grad and p.is_floating_point()}
+    trainable = {name: p for name, p in net.named_parameters() if p.requires_grad}
     if not trainable:
         raise InputError(
             "the network has no trainable parameters; unfreeze some with requires_grad_(True), or give one that has"

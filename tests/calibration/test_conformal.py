@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
 import torch
+from scipy import stats
+from torch import nn
 
-from credo.calibration import SplitConformal
+import credo
+from credo.calibration import Calibrator, SplitConformal
 from credo.errors import InputError
 from credo.likelihoods import Gaussian, Poisson, StudentT
 from credo.predictive import Predictive
@@ -94,3 +99,86 @@ def test_what_has_no_standard_deviation_is_refused() -> None:
         SplitConformal().fit(p, torch.zeros(30))
     with pytest.raises(InputError, match=r"one output per row, \[B\] or \[B, 1\], got \[30, 2\]"):
         SplitConformal().fit(Gaussian(0.1).predictive(torch.zeros(3, 30, 2)), torch.zeros(30, 2))
+
+
+def tied_prediction(name: str, rows: int, dtype: torch.dtype) -> Predictive:
+    """The same prediction for every row, so that equal targets have equal scores."""
+    if name == "Poisson":
+        return Poisson().predictive(torch.full((3, rows), math.log(1.224), dtype=dtype))
+    return Gaussian(0.37).predictive(torch.full((3, rows), 1.1, dtype=dtype))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, F64], ids=str)
+@pytest.mark.parametrize("name", ["Poisson", "Gaussian"])
+@pytest.mark.parametrize("level", [0.5, 0.8, 0.95])
+def test_of_n_plus_1_tied_rows_those_are_covered_whose_scores_say_so(
+    name: str, level: float, dtype: torch.dtype
+) -> None:
+    """Exchangeability with ties, enumerated, against scores in exact arithmetic."""
+    n, p = 39, tied_prediction(name, 40, dtype)
+    y = torch.poisson(torch.full((n + 1,), 1.224), generator=torch.Generator().manual_seed(0)).to(dtype)
+    mean = Fraction(float(p.double().mean[0]))  # all rows have one std, so that distances rank as scores do
+    distances = [abs(Fraction(int(target)) - mean) for target in y]
+    covered = 0
+    for new in range(n + 1):
+        others = torch.arange(n + 1) != new
+        limit = sorted(d for i, d in enumerate(distances) if i != new)[rank(n, level) - 1]
+        inside = coverage(SplitConformal().fit(p[others], y[others])(p[new]), y[new : new + 1], level) == 1
+        assert inside == (distances[new] <= limit)
+        covered += inside
+    assert covered / (n + 1) >= level
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, F64], ids=str)
+@pytest.mark.parametrize("name", ["Poisson", "Gaussian"])
+@pytest.mark.parametrize(("rate", "n", "level"), [(1.224, 99, 0.8), (1.224, 30, 0.5), (0.3, 99, 0.8)])
+def test_coverage_of_counts_in_simulation(name: str, rate: float, n: int, level: float, dtype: torch.dtype) -> None:
+    repeats, stream = 60, np.random.default_rng(0)
+    covers = []
+    for _ in range(repeats):
+        y = torch.tensor(stream.poisson(rate, n), dtype=dtype)
+        lower, upper = (
+            SplitConformal().fit(tied_prediction(name, n, dtype), y)(tied_prediction(name, 1, dtype)).interval(level)
+        )
+        counts = np.arange(60)
+        inside = (counts >= float(lower)) & (counts <= float(upper))
+        covers.append(stats.poisson.pmf(counts[inside], rate).sum())  # exact, given the held-out rows
+    error = float(np.std(covers, ddof=1)) / math.sqrt(repeats)
+    assert float(np.mean(covers)) >= level - 5 * error
+
+
+def test_integer_targets_and_a_loaded_calibrator_keep_the_ties() -> None:
+    """Held-out rows predicted together, new ones alone, by a network whose output depends on the batch in rounding."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(7, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 1), nn.Flatten(0))
+    model, x = credo.MAP(net, Poisson()), torch.randn(1, 7)
+    y = torch.poisson(torch.full((99,), 1.3), generator=torch.Generator().manual_seed(1)).long()
+    calibrator = SplitConformal().fit(model.predict(x.expand(99, 7), samples=0), y)
+    loaded = Calibrator.from_config(json.loads(json.dumps(calibrator.config())))
+    assert loaded.config() == calibrator.config()
+    assert calibrator.scores is not None
+    for level in (0.5, 0.8, 0.95):
+        limit = calibrator.scores[rank(99, level) - 1]
+        held_out = model.predict(x.expand(99, 7), samples=0).double()
+        distance = (y - held_out.mean).abs() / held_out.std
+        tied = y[distance <= limit].unique()
+        for rows in (1, 2, 5, 64, 300):
+            lower, upper = loaded(model.predict(x.expand(rows, 7), samples=0)).interval(level)
+            for target in tied.tolist():
+                assert bool(((lower <= target) & (target <= upper)).all()), (level, rows, target)
+
+
+def test_ends_are_rounded_outwards_by_a_few_units_in_the_last_place() -> None:
+    for dtype in (torch.float32, F64):
+        p, y = wrong(2.0, rows=50)
+        p = Gaussian("heteroscedastic").predictive(
+            torch.cat([p.components.mean, p.components.log_variance], -1).to(dtype)  # type: ignore[attr-defined]
+        )
+        q = SplitConformal().fit(p, y)(p)
+        assert q.interval(0.9).lower.dtype == dtype
+        exact = p.double()
+        score = sorted(((y - exact.mean).abs() / exact.std).flatten().tolist())[45]
+        for end, sign in ((q.interval(0.9).upper, 1), (q.interval(0.9).lower, -1)):
+            beyond = sign * (end.double() - (exact.mean + sign * score * exact.std))
+            size = torch.finfo(dtype).eps * (exact.mean.abs() + score * exact.std)
+            assert bool(((beyond > 0) & (beyond < 5 * size)).all())

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pandas as pd
 import pytest
@@ -12,6 +14,7 @@ import pytest
 import credo
 from cli.tables import PAGE, table
 from credo.tabular import runs as library
+from credo.tabular.sources import open_source
 from tabular.hostile import CORPUS, TARGET
 
 
@@ -51,6 +54,7 @@ def test_json_is_all_there_is_on_stdout(call, data, tmp_path, quick_report):
     assert printed["notes"] == ["Left out, because all values are the same: 'constant'."]
     assert "note: Left out" in result.stderr
     written = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert written.pop("digests").keys() == {"model.safetensors", "holdout.csv"}
     assert {key: printed[key] for key in written} == written
     assert (written["source"], written["target"], written["task"]) == ("data.csv", TARGET, "regression")
     assert (written["trained_rows"], written["held_out_rows"], written["seed"]) == (48, 12, 0)
@@ -124,6 +128,7 @@ def test_a_run_is_replaced_and_nothing_else(call, data, tmp_path, quick_report):
         (["--holdout", "-0.1"], "from 0 to below 1"),
         (["--epochs", "0"], "--epochs"),
         (["--seed", "-1"], "--seed"),
+        (["--seed", str(2**63)], "--seed"),
         (["--device", "toaster"], "device must be one that torch can use here"),
         (["--out"], "requires an argument"),
     ],
@@ -203,3 +208,80 @@ def test_as_a_process(data, tmp_path):
     refused = credo_("fit", "data.csv", "--target", "price", "--out", "other")
     assert (refused.returncode, refused.stdout) == (1, "")
     assert refused.stderr == "credo: data.csv has no column 'price': choose from 'x', 'z', 'colour', 'y'.\n"
+
+
+@pytest.mark.parametrize("command", ["fit", "compare"])
+@pytest.mark.parametrize(
+    ("out", "words"),
+    [
+        ("x" * 300, "File name too long"),
+        ("é" * 125, "File name too long"),
+        ("data.csv/run", "data.csv is not a folder"),
+        ("/proc/run", "cannot be written"),
+    ],
+)
+def test_where_nothing_can_be_written_nothing_is_learnt(call, data, tmp_path, monkeypatch, command, out, words):
+    def never(*args, **options):
+        raise AssertionError("it must not train")
+
+    monkeypatch.setattr(credo.Regressor, "fit", never)
+    result = call(command, data, "--target", TARGET, "--out", out)
+    assert result.exit_code == 1
+    assert words in result.stderr
+    assert result.stderr.startswith("credo: ")
+    assert result.stderr.count("\n") == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["data.csv"]
+
+
+def test_a_folder_is_kept_from_other_writers_while_a_model_is_trained(call, data, tmp_path, monkeypatch, quick_report):
+    fit, refused = credo.Regressor.fit, []
+
+    def interrupted_by_another(self, x, y):
+        assert (tmp_path / ".run.credo-reserved").exists()
+        with ThreadPoolExecutor(1) as pool:
+            refused.append(pool.submit(call, "fit", data, "--target", TARGET).result())
+        return fit(self, x, y)
+
+    monkeypatch.setattr(credo.Regressor, "fit", interrupted_by_another)
+    first = call("fit", data, "--target", TARGET, "--epochs", 1)
+    assert first.exit_code == 0, first.output
+    (second,) = refused
+    assert second.exit_code == 1
+    assert "run is being written by another process or thread: wait until it is done" in second.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["data.csv", "run"]
+
+
+def test_what_a_killed_run_left_is_removed_by_the_next(call, data, tmp_path, quick_report):
+    assert call("fit", data, "--target", TARGET, "--epochs", 1).exit_code == 0
+    (tmp_path / ".run.credo-abcd1234").mkdir()
+    (tmp_path / ".run.credo-abcd1234" / "model.safetensors").touch()
+    (tmp_path / ".run.credo-reserved").touch()
+    (tmp_path / "run" / ".report.html.credo-abcd1234").touch()
+    result = call("fit", data, "--target", TARGET, "--epochs", 1)
+    assert result.exit_code == 0, result.output
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["data.csv", "run"]
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == sorted(library.FILES)
+
+
+def test_carriage_returns_in_cells_come_back(call, tmp_path, quick_report):
+    """In held-out rows and in columns that are carried along."""
+    frame = table().assign(note=["one\rtwo", "three", "\r", '"\r\n"'] * 15)
+    frame.to_csv("data.csv", index=False, quoting=csv.QUOTE_ALL, lineterminator="\n")
+    assert call("fit", "data.csv", "--target", TARGET, "--epochs", 1).exit_code == 0
+    again = call("report", "run")
+    assert again.exit_code == 0, again.output
+    held_out = library.open_run("run").holdout
+    assert held_out["note"].tolist() == frame["note"][held_out.index].tolist()
+    assert call("predict", "run", "data.csv", "--out", "out.csv", "--keep-all").exit_code == 0
+    (piece,) = open_source(tmp_path / "out.csv").pieces(100, as_text=["note"])
+    assert piece["note"].tolist() == frame["note"].tolist()
+
+
+def test_text_that_could_not_be_saved_is_refused_before_training(call, tmp_path, monkeypatch):
+    pytest.importorskip("pyarrow")
+    monkeypatch.setattr(credo.Regressor, "fit", None)
+    table().assign(note=["a\0b", "c"] * 30).to_parquet("data.parquet")
+    result = call("fit", "data.parquet", "--target", TARGET)
+    assert result.exit_code == 1
+    assert "NUL character" in result.stderr
+    assert "clean 'note'" in result.stderr

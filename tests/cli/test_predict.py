@@ -75,6 +75,42 @@ def test_carried_cells_stay_as_they_are_written(call, new, tmp_path):
     assert (tmp_path / "a.csv").read_text().splitlines()[1].startswith("000,")
 
 
+def test_carried_cells_that_say_nothing_stay_as_they_are(call, new, tmp_path):
+    """The country code of Namibia is NA."""
+    new.assign(id=["NA", "", "null", "007", " x "] * 5).to_csv(tmp_path / "coded.csv", index=False)
+    assert call("predict", "regression", "coded.csv", "--out", "a.csv", "--keep", "id").exit_code == 0
+    carried = [line.split(",")[0] for line in (tmp_path / "a.csv").read_text().splitlines()[1:]]
+    assert carried == ["NA", "", "null", "007", '" x "'] * 5
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".csv.gz", ".parquet"])
+def test_formulas_are_carried_along_or_escaped(call, new, tmp_path, suffix):
+    pytest.importorskip("pyarrow")
+    cells = ["=HYPERLINK(1)", "@x", "-1.5", "+2", "ok"] * 5
+    new.rename(columns={"id": "=id"}).assign(**{"=id": cells}).to_csv("new.csv", index=False)
+    read = pd.read_parquet if suffix == ".parquet" else lambda path: pd.read_csv(path, dtype=str)
+    command = ("predict", "regression", "new.csv", "--out", f"out{suffix}", "--keep", "=id", "--json")
+    plain, escaped = call(*command), call(*command, "--escape-formulas")
+    assert plain.exit_code == escaped.exit_code == 0, escaped.output
+    assert json.loads(plain.stdout)["columns"] == ["=id", *OF_NUMBERS]
+    assert json.loads(escaped.stdout)["columns"] == ["'=id", *OF_NUMBERS]
+    assert read(tmp_path / f"out{suffix}")["'=id"].tolist() == ["'=HYPERLINK(1)", "'@x", "-1.5", "+2", "ok"] * 5
+    assert call(*command).exit_code == 0
+    assert read(tmp_path / f"out{suffix}")["=id"].tolist() == cells
+
+
+def test_a_file_that_cannot_be_written_is_refused_before_any_work(call, new, monkeypatch):
+    def never(*args, **options):
+        raise AssertionError("it must not load")
+
+    monkeypatch.setattr("credo.tabular.runs.load_model", never)
+    for command, option in (("predict", "--out"), ("evaluate", "--report")):
+        for name, words in (("x" * 300, "File name too long"), ("new.csv/a", "new.csv is not a folder")):
+            result = call(command, "regression", "new.csv", option, name)
+            assert result.exit_code == 1
+            assert words in result.stderr
+
+
 def test_nothing_is_written_into_a_run(call, new, tmp_path):
     result = call("predict", "regression", "new.csv", "--out", "regression/card.json")
     assert result.exit_code == 1

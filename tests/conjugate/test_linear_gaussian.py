@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from torch.distributions import MultivariateNormal
@@ -63,6 +65,24 @@ def test_log_evidence_is_the_marginal_density(model):
     y = _random(7, D, seed=7)
     torch.testing.assert_close(model.log_evidence(y), model.marginal.log_prob(y), rtol=1e-10, atol=1e-10)
     torch.testing.assert_close(model.log_evidence(y[0]), model.log_evidence(y)[0], rtol=TINY, atol=TINY)
+
+
+@pytest.mark.parametrize("far", [0.0, 1e4])
+def test_log_evidence_keeps_its_digits_where_there_is_little_noise(far):
+    """By the part of y that A reaches and the part that it does not, which have closed forms of their own.
+
+    Rounding of y, 1e-16 of ``far``, moves √β times it by far · 1e-16 · √β standard deviations.
+    """
+    beta, matrix = 1e10, _random(D, M, seed=4)
+    prior = GaussianBelief(far * _random(M, seed=0), torch.eye(M, dtype=torch.float64))
+    surprise = matrix @ _random(M, seed=7) + _random(D, seed=8) / beta**0.5
+    y = matrix @ prior.mean + surprise
+    q, r = torch.linalg.qr(matrix)
+    reached = MultivariateNormal(torch.zeros(M).double(), r @ r.mT + torch.eye(M) / beta).log_prob(q.mT @ surprise)
+    left = surprise - q @ (q.mT @ surprise)
+    noise = 0.5 * (D - M) * math.log(beta / (2.0 * math.pi)) - 0.5 * beta * left.square().sum()
+    found = LinearGaussian(prior, matrix, torch.zeros(D).double(), beta).log_evidence(y)
+    torch.testing.assert_close(found, reached + noise, rtol=0.0, atol=1e-8 + 50 * far * 1e-16 * beta**0.5)
 
 
 def test_bayes_rule_holds_at_any_x(model):

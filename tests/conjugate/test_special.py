@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import math
 
+import mpmath
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from credo.conjugate._special import log_multinomial_coefficient, log_rising, log_sequence_probability
+from credo._special import log_rising
+from credo.conjugate import BetaBinomial, DirichletMultinomial, GammaPoisson, NormalGamma
+from credo.conjugate._special import log_dirichlet_multinomial, log_pooled_multinomial, log_sequence_probability
+
+mpmath.mp.dps = 60
 
 
 def rising(start, steps):
@@ -45,16 +50,74 @@ def test_log_rising_has_gradients_on_both_sides_of_the_switch():
 
 
 @given(st.lists(st.integers(0, 30), min_size=1, max_size=5))
-def test_multinomial_coefficient_counts_sequences(counts):
+def test_counts_are_as_probable_as_all_their_sequences_together(counts):
     exact = math.factorial(sum(counts)) // math.prod(math.factorial(count) for count in counts)
-    found = log_multinomial_coefficient(torch.tensor(counts, dtype=torch.float64)).item()
-    assert found == pytest.approx(math.log(exact), rel=1e-13, abs=1e-13)
+    m = torch.tensor(counts, dtype=torch.float64)
+    alpha = torch.linspace(0.3, 4.0, len(counts), dtype=torch.float64)
+    found = (log_dirichlet_multinomial(alpha, m) - log_sequence_probability(alpha, m)).item()
+    assert found == pytest.approx(math.log(exact), rel=1e-12, abs=1e-12)
 
 
-def test_huge_counts_keep_small_probabilities():
-    """One more head after 10¹² tosses, half of them heads, has probability ½; one tail among 10¹² has 10¹² places."""
+@given(st.lists(st.lists(st.integers(0, 9), min_size=3, max_size=3), min_size=0, max_size=4))
+def test_rows_given_their_sum_are_a_ratio_of_multinomial_coefficients(rows):
+    def ways(counts):
+        return math.factorial(sum(counts)) // math.prod(math.factorial(count) for count in counts)
+
+    table = torch.tensor(rows, dtype=torch.float64).reshape(-1, 3)
+    exact = sum(math.log(ways(row)) for row in rows) - math.log(ways([int(m) for m in table.sum(0)]))
+    assert log_pooled_multinomial(table).item() == pytest.approx(exact, rel=1e-12, abs=1e-12)
+
+
+def exact_dirichlet_multinomial(alpha, counts):
+    a, m = ([mpmath.mpf(x) for x in values] for values in (alpha, counts))
+    ways = mpmath.loggamma(sum(m) + 1) - sum(mpmath.loggamma(x + 1) for x in m)
+    rising = sum(mpmath.loggamma(x + y) - mpmath.loggamma(x) for x, y in zip(a, m, strict=True))
+    return float(ways + rising + mpmath.loggamma(sum(a)) - mpmath.loggamma(sum(a) + sum(m)))
+
+
+@pytest.mark.parametrize(
+    ("alpha", "counts"),
+    [([1e12, 2e12, 0.5], [1e12, 2e12 - 1e6, 3.0]), ([0.5, 0.5], [5e14, 5e14]), ([1e15, 1e15], [20.0, 30.0])],
+)
+def test_huge_counts_keep_their_probabilities(alpha, counts):
+    a, m = (torch.tensor(values, dtype=torch.float64) for values in (alpha, counts))
+    exact = exact_dirichlet_multinomial(alpha, counts)
+    assert log_dirichlet_multinomial(a, m).item() == pytest.approx(exact, rel=1e-13)
+    pair = DirichletMultinomial(alpha, int(sum(counts)))
+    assert pair.log_evidence([counts]).item() == pytest.approx(exact, rel=1e-13)
+    assert pair.predictive.log_prob(m).item() == pytest.approx(exact, rel=1e-13)
+    if len(alpha) == 2:
+        assert BetaBinomial(*alpha, int(sum(counts))).predictive.log_prob(m[0]).item() == pytest.approx(
+            exact, rel=1e-13
+        )
+
+
+@pytest.mark.parametrize(("shape", "rate"), [(1e15, 1e13), (1e12, 1e12), (5e9, 1e2)])
+def test_events_at_huge_shapes_keep_their_probabilities(shape, rate):
+    pair, mean = GammaPoisson(shape, rate), int(shape / rate)
+    a, b = mpmath.mpf(shape), mpmath.mpf(rate)
+
+    def exact(counts):
+        events, rows = sum(counts), len(counts)
+        found = mpmath.loggamma(a + events) - mpmath.loggamma(a) + a * mpmath.log(b / (b + rows))
+        return float(found - events * mpmath.log(b + rows) - sum(mpmath.loggamma(k + 1) for k in counts))
+
+    for count in (mean, mean + 7):
+        found = pair.predictive.log_prob(torch.tensor(float(count), dtype=torch.float64)).item()
+        assert found == pytest.approx(exact([count]), rel=1e-13)
+    data = [mean, mean + 3, mean + 1]
+    assert pair.log_evidence(data).item() == pytest.approx(exact(data), rel=1e-13)
+    assert pair.log_evidence([]).item() == 0
+
+
+def test_a_student_t_with_huge_degrees_of_freedom_is_the_normal_it_becomes():
+    pair = NormalGamma(0.0, 1.0, 1e15, 1e15)  # scale² = 1 + 1/1
+    expected = -0.5 * math.log(2 * math.pi * 2) - 0.25
+    assert pair.predictive.log_prob(torch.tensor(1.0, dtype=torch.float64)).item() == pytest.approx(expected, rel=1e-14)
+
+
+def test_one_more_head_after_many_tosses():
+    """One more head after 10¹² tosses, half of them heads, has probability ½."""
     alpha = torch.tensor([5e11, 5e11], dtype=torch.float64)
     one = torch.tensor([1.0, 0.0], dtype=torch.float64)
     assert log_sequence_probability(alpha, one).item() == pytest.approx(math.log(0.5), rel=1e-14)
-    lopsided = torch.tensor([1e12, 1.0], dtype=torch.float64)
-    assert log_multinomial_coefficient(lopsided).item() == pytest.approx(math.log(1e12 + 1), rel=1e-14)

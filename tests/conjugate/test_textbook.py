@@ -140,6 +140,31 @@ def test_normal_of_known_covariance_is_independent_normals_where_all_is_diagonal
     close(joint.update(x).covariance.diagonal(), apart.update(x).variance)
 
 
+@pytest.mark.parametrize("variance", [1e8, 1e13, 1e20])
+def test_a_vague_prior_leaves_the_variance_of_the_mean(variance):
+    """1/v′ = 1/v + N/σ², without the difference of two numbers that are nearly 1."""
+    after = NormalKnownVariance(0.0, variance, 2.0).update(np.linspace(-1.0, 1.0, 1000))
+    close(after.variance / (1.0 / (1.0 / variance + 1000 / 2.0)), 1.0)
+
+
+@pytest.mark.parametrize("shape", [1e12, 1e15])
+def test_a_precision_that_is_known_leaves_a_gaussian(shape):
+    """Student's t differs from a Gaussian by the order of x⁴/ν."""
+    pair = NormalGamma(0.3, 5.0, shape, 2.0 * shape)
+    x = t([-1.0, 0.3, 2.0])
+    close(pair.predictive.log_prob(x), NormalKnownVariance(0.3, 2.0 / 5.0, 2.0).predictive.log_prob(x))
+
+
+@pytest.mark.parametrize("freedom", [1e12, 1e14])
+def test_a_covariance_that_is_known_leaves_the_evidence_of_a_gaussian(freedom):
+    """The two differ by the order of N²/ν."""
+    covariance = np.array([[2.0, 0.3], [0.3, 1.0]])
+    data = np.random.default_rng(0).normal(size=(20, 2))
+    known = NormalKnownCovariance([0.0, 0.0], covariance / 1.5, covariance).log_evidence(data)
+    learned = NormalWishart([0.0, 0.0], 1.5, freedom, freedom * covariance).log_evidence(data)
+    torch.testing.assert_close(learned, known, rtol=0.0, atol=10 * 20**2 / freedom + 1e-11)
+
+
 def test_batches_of_priors_are_priors_one_by_one():
     labels = torch.tensor([[0, 2], [1, 1], [0, 0]])
     both = DirichletCategorical([[1.0, 2.0, 3.0], [0.5, 0.5, 0.5]])

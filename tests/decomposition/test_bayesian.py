@@ -37,6 +37,15 @@ def test_finds_the_noise_of_many_rows(dimensions):
     assert found.noise_variance_ == pytest.approx(0.09, rel=5.0 * math.sqrt(2.0 / (rows * (10 - dimensions))))
 
 
+@pytest.mark.parametrize("noise", [1e-2, 1e-3, 1e-4])
+def test_finds_little_noise(noise):
+    """A prior that is called weak must not decide what the data determine."""
+    found = BayesianPCA().fit(planted_table(300, 10, 3, noise=noise))
+    assert found.n_components_ == 3
+    # 5 standard errors of a variance; the prior weighs 1e-11 of the variance of the data, 1e-3 of the least noise
+    assert found.noise_variance_ == pytest.approx(noise**2, rel=5.0 * math.sqrt(2.0 / (300 * 7)) + 1e-3)
+
+
 def test_finds_the_planted_dimension_of_fewer_rows_than_columns():
     assert BayesianPCA().fit(planted_table(30, 60, 3, noise=0.1)).n_components_ == 3
 

@@ -80,6 +80,16 @@ def test_em_climbs_to_the_closed_form_from_a_random_start(n_components, seed):
     assert np.diff(found.lower_bounds_).min() >= -1e-9 * abs(found.lower_bound_)
 
 
+@pytest.mark.parametrize("noise", [1e-4, 1e-5])
+def test_em_climbs_to_the_closed_form_where_there_is_little_noise(noise):
+    """The bound never falls by more than rounding, and the noise is that of the closed form."""
+    table = planted_table(60, 5, 2, noise=noise)
+    found = ProbabilisticPCA(2, method="em", random_state=0).fit(table)
+    exact = ProbabilisticPCA(2).fit(table)
+    # the scatter has 16 digits, of which the smallest eigenvalue keeps 16 less those of its share
+    assert found.noise_variance_ == pytest.approx(exact.noise_variance_, rel=1e-14 / noise**2 + 1e-3)
+
+
 def test_default_settings_of_em_are_close_to_the_closed_form():
     table = planted_table(1000, 12, 4)
     exact, found = ProbabilisticPCA(4).fit(table), ProbabilisticPCA(4, method="em", random_state=0).fit(table)

@@ -34,6 +34,17 @@ def test_nearest_code_is_that_of_brute_force(grid):
         assert torch.equal(book.look_up(codes)[(row, slice(None), *rest)], book.vectors[codes[place]])
 
 
+def test_nearest_code_does_not_depend_on_where_the_origin_is():
+    """The offset leaves multiples of 1/1024 exact in single precision."""
+    with seeded(0, CPU):
+        book = AveragedCodebook(50, 6, None, 0.9)
+        book.vectors.copy_((1024.0 * torch.rand(50, 6)).round() / 1024.0)
+        z = (1024.0 * torch.rand(200, 6)).round() / 1024.0
+    codes = book.nearest(z)
+    book.vectors += 4096.0
+    assert torch.equal(book.nearest(z + 4096.0), codes)
+
+
 def test_moving_averages_have_their_closed_form_on_constant_input():
     """N_t = γ^t + (1 − γ^t) n and m_t = γ^t e_0 + (1 − γ^t) n c; codes that get nothing keep γ^t of both."""
     decay, steps, n = 0.9, 25, 12

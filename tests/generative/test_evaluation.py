@@ -73,6 +73,34 @@ def test_frechet_distance_of_equal_sets_is_zero_also_where_features_are_dead():
     assert frechet_distance(x[:, :1], x[:, :1] + 1.0) == pytest.approx(1.0)
 
 
+def spread_features(rows: int, columns: int, rank: int, seed: int) -> Tensor:
+    """Features of the given rank whose directions have scales from 1e2 down to 1e-2."""
+    scales = torch.logspace(2.0, -2.0, rank, dtype=torch.float64)
+    return draws(rows, rank, seed=seed) * scales @ draws(rank, columns, seed=9) / math.sqrt(columns)
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "rank"),
+    [
+        pytest.param(100, 500, 500, id="fewer rows than features"),
+        pytest.param(300, 200, 20, id="rank 20 of 200"),
+        pytest.param(300, 200, 200, id="full rank, condition 1e8"),
+    ],
+)
+def test_frechet_distance_of_covariances_that_are_singular_or_nearly_so(rows, columns, rank):
+    """Against the nuclear norm of the cross matrix of the centered features.
+
+    The singular values are exact to rounding times the largest one, and there are at most 500 of them. Square roots of
+    eigenvalues that are rounding would be off by 1e-8 of it, each.
+    """
+    a, b = spread_features(rows, columns, rank, seed=1), spread_features(rows, columns, rank, seed=2)
+    x, y = ((f - f.mean(0)) / math.sqrt(rows - 1) for f in (a, b))
+    traces = float(x.square().sum() + y.square().sum())
+    means = float((a.mean(0) - b.mean(0)).square().sum())
+    exact = means + traces - 2.0 * np.linalg.svd((x @ y.T).numpy(), compute_uv=False).sum()
+    assert frechet_distance(a, b) == pytest.approx(exact, abs=500 * 2.3e-16 * traces)
+
+
 def test_frechet_distance_is_symmetric():
     a, b = draws(30, 4), 2.0 * draws(20, 4, seed=1)
     assert frechet_distance(a, b) == pytest.approx(frechet_distance(b, a), rel=1e-9)
@@ -132,6 +160,12 @@ def test_width_is_the_best_for_validation_data():
     assert math.log(found.sigma) == pytest.approx(math.log(best), abs=math.log(20) / 24 * 2 / 24)
     for factor in (0.9, 1.1):
         assert parzen_log_likelihood(torch.zeros(1, 4), validation, sigma=factor * best).mean < found.mean
+
+
+def test_validation_data_among_the_samples_choose_no_width():
+    samples = 100.0 * draws(60, 20)
+    with pytest.raises(InputError, match="all validation data are among the samples"):
+        parzen_log_likelihood(samples, samples, validation=samples[:40])
 
 
 def test_width_in_one_dimension_is_far_above_the_distance_of_neighbours():
@@ -204,6 +238,26 @@ def test_ring_has_the_density_it_says():
 def test_nearest_distance_is_that_to_another_row():
     assert nearest_distance(torch.tensor([[0.0, 0.0], [3.0, 4.0], [3.0, 5.0]])) == pytest.approx((5.0 + 1.0 + 1.0) / 3)
     assert nearest_distance(torch.zeros(3, 1, 2, 2)) == 0.0
+
+
+def test_twins_have_distance_zero_and_rows_far_from_the_origin_their_own():
+    x = 100.0 * draws(50, 784)
+    assert nearest_distance(torch.cat([x, x])) == 0.0
+    x = draws(100, 2) + 1e8
+    gaps = (x[:, None] - x).norm(dim=2).fill_diagonal_(math.inf)
+    assert nearest_distance(x) == pytest.approx(float(gaps.amin(1).mean()), rel=1e-9)
+
+
+def test_coverage_and_windows_do_not_depend_on_where_the_origin_is():
+    """2²⁰ costs 20 of 53 bits of every coordinate: 1e-10 of 1, or 1e-7 of a scale of 1e-3."""
+    centres, offset = draws(30, 2), 2.0**20
+    samples = centres.repeat(4, 1) + 1e-3 * draws(120, 2, seed=1)
+    here, there = ring_coverage(samples, centres, 1e-3), ring_coverage(samples + offset, centres + offset, 1e-3)
+    assert torch.equal(here.counts, there.counts)
+    expected = parzen_log_likelihood(centres, samples, sigma=1e-3).mean
+    found = parzen_log_likelihood(centres + offset, samples + offset, sigma=1e-3).mean
+    # each of log p moves by d·δ/σ², with d about 2σ and δ = 2e-10
+    assert found == pytest.approx(expected, abs=4e-7)
 
 
 def test_lenet_itself_is_taken():

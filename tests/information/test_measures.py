@@ -18,18 +18,27 @@ from torch.distributions import (
     Beta,
     Binomial,
     Categorical,
+    Cauchy,
     ContinuousBernoulli,
+    Distribution,
     Exponential,
+    FisherSnedecor,
     Gamma,
+    Gumbel,
+    HalfCauchy,
+    HalfNormal,
     Independent,
+    Laplace,
     LowRankMultivariateNormal,
     MixtureSameFamily,
     MultivariateNormal,
     Normal,
     OneHotCategorical,
     Poisson,
+    StudentT,
     TransformedDistribution,
     Uniform,
+    Weibull,
     Wishart,
 )
 from torch.distributions.transforms import ExpTransform
@@ -144,6 +153,10 @@ class TestEntropy:
         assert float(entropy(p)) == pytest.approx(float(entropy([0.55, 0.45])), abs=1e-7)
 
 
+def mixed(weights: list[float], components: Distribution) -> MixtureSameFamily:
+    return MixtureSameFamily(Categorical(torch.tensor(weights)), components)
+
+
 class TestKL:
     @pytest.mark.parametrize(("first", "second"), PAIRS)
     def test_equals_quadrature_and_so_does_the_cross_entropy(self, first, second):
@@ -197,6 +210,39 @@ class TestKL:
         assert float(kl(Bernoulli(0.3), Poisson(0.5))) == pytest.approx(
             scipy.stats.entropy([0.7, 0.3]) * -1 - 0.3 * math.log(0.5) + 0.5, abs=1e-7
         )
+
+    @pytest.mark.parametrize(
+        ("p", "q", "infinite"),
+        [
+            (StudentT(2.0), Normal(0.0, 1.0), True),
+            (StudentT(2.1), Normal(0.0, 1.0), False),
+            (Cauchy(0.0, 1.0), Laplace(0.0, 1.0), True),
+            (StudentT(1.5), Laplace(0.0, 1.0), False),
+            (HalfCauchy(1.0), HalfNormal(1.0), True),
+            (HalfCauchy(1.0), Weibull(1.0, 0.5), False),
+            (StudentT(9.0), Gumbel(0.0, 1.0), True),
+            (FisherSnedecor(3.0, 6.0), Gumbel(0.0, 1.0), False),
+            (mixed([0.9, 0.1], StudentT(torch.tensor([5.0, 1.5]))), Normal(0.0, 1.0), True),
+            (mixed([1.0, 0.0], StudentT(torch.tensor([5.0, 1.5]))), Normal(0.0, 1.0), False),
+            (StudentT(1.5), mixed([0.5, 0.5], Laplace(torch.zeros(2), 1.0)), False),
+            (
+                Independent(StudentT(torch.tensor([5.0, 1.5])), 1),
+                MultivariateNormal(torch.zeros(2), torch.tensor([[1.0, 0.5], [0.5, 1.0]])),
+                True,
+            ),
+        ],
+        ids=str,
+    )
+    def test_is_infinite_where_the_tails_of_p_are_too_heavy_for_q(self, p, q, infinite):
+        """E|x|^k is infinite where P(|x| > t) falls as t^−k or more slowly, which no draws show."""
+        for measure in (kl, cross_entropy):
+            found = measure(p, q, samples=100)
+            assert bool(found.value.isinf()) == infinite
+            assert infinite == (float(found.standard_error) == 0.0)
+
+    def test_is_infinite_for_those_members_of_a_batch_whose_tails_are_too_heavy(self):
+        found = kl(StudentT(torch.tensor([1.0, 2.0, 5.0])), Normal(torch.zeros(2, 1), 1.0), samples=100)
+        assert found.value.isinf().tolist() == [[True, True, False]] * 2
 
     def test_supports_that_share_an_end(self):
         found = kl(ContinuousBernoulli(number(0.3)), Uniform(number(0.0), number(1.0)))

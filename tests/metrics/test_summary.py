@@ -1,4 +1,4 @@
-"""The standard scores: the same numbers as the metrics, and intervals that are a bootstrap over rows."""
+"""The standard scores: the same numbers as the metrics, and replicates that are those of resampled rows."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ def test_values_are_the_metrics_own(likelihood: Likelihood) -> None:
 @pytest.mark.parametrize("likelihood", LIKELIHOODS, ids=str)
 def test_a_replicate_is_the_score_of_the_resampled_rows(likelihood: Likelihood) -> None:
     p, y = a_case(likelihood)
+    estimates = summary._of_numbers(p, y, 0.8) if isinstance(p, RealPredictive) else summary._of_classes(p, y)
     for seed in (0, 7):
         rows = torch.from_numpy(np.random.default_rng(seed).integers(len(p), size=len(p)))
-        scores = metrics.scores(p, y, level=0.8, resamples=1, seed=seed)
-        for score, replicate in zip(scores, by_the_metrics(p[rows], y[rows], 0.8), strict=True):
-            # the interval from the one replicate to itself, stretched to hold the value
-            ends = sorted([replicate, score.value])
-            assert [score.lower, score.upper] == pytest.approx(ends, rel=1e-9)
+        (weights,) = summary._resampled(len(p), 1, seed)
+        assert torch.equal(weights[0], rows.bincount(minlength=len(p)).double())
+        found = [float(estimate.statistic(weights)) for estimate in estimates.values()]
+        assert found == pytest.approx(by_the_metrics(p[rows], y[rows], 0.8), rel=1e-9)
 
 
 def test_intervals_are_those_of_the_normal_approximation() -> None:
@@ -62,12 +62,12 @@ def test_intervals_are_those_of_the_normal_approximation() -> None:
     resamples = 2000
     # An end is an order statistic of the replicates: its error in standard errors of the score is √(a(1−a)/R)/φ(z_a).
     noise = math.sqrt(0.025 * 0.975 / resamples) / stats.norm.pdf(1.96)
-    # Skewness moves the ends by γ(z² − 1)/6√N standard errors (Cornish–Fisher), a share of the targets by 1/2N.
+    # Skewness moves the ends by γ(2z² + 1)/6√N standard errors (Cornish–Fisher, studentized), a share by 1/2N.
     for score in metrics.scores(p, y, resamples=resamples):
         if score.name in row:
             values = row[score.name].numpy()
             error = values.std() / math.sqrt(2000)
-            shift = abs(stats.skew(values)) * (1.96**2 - 1) / (6 * math.sqrt(2000)) * error + 1 / 4000
+            shift = abs(stats.skew(values)) * (2 * 1.96**2 + 1) / (6 * math.sqrt(2000)) * error + 1 / 2000
             for end, sign in ((score.lower, -1), (score.upper, 1)):
                 assert abs(end - (values.mean() + sign * 1.96 * error)) < 4 * noise * error + shift
 
@@ -119,8 +119,29 @@ def test_an_impossible_row_makes_only_its_resamples_infinite() -> None:
     assert (nll.value, nll.lower, nll.upper) == (math.inf, pytest.approx(math.log(2)), math.inf)
 
 
-def test_one_row_and_equal_targets() -> None:
+def test_one_row_says_nothing_about_other_rows() -> None:
     p = Gaussian(0.7).predictive(torch.zeros(3, 1, dtype=F64))
     scores = {score.name: score for score in metrics.scores(p, torch.zeros(1, dtype=F64), resamples=5)}
-    assert all(math.isnan(end) for end in (scores["r2"].value, scores["r2"].lower, scores["r2"].upper))
-    assert (scores["rmse"].value, scores["rmse"].lower, scores["rmse"].upper) == (0, 0, 0)
+    assert math.isnan(scores["r2"].value)
+    for name in ("nll", "rmse", "crps", "r2", "width", "quantile_calibration_error"):
+        assert math.isnan(scores[name].lower)
+        assert math.isnan(scores[name].upper)
+    assert scores["rmse"].value == 0
+    assert (scores["coverage"].lower, scores["coverage"].upper) == (pytest.approx(0.025), 1.0)
+
+
+@pytest.mark.parametrize("rows", [2, 3])
+def test_few_rows_have_infinite_ends(rows: int) -> None:
+    p, y = a_case(Gaussian(0.7), rows=rows)
+    scores = {score.name: score for score in metrics.scores(p, y)}
+    assert (scores["nll"].lower, scores["nll"].upper) == (-math.inf, math.inf)
+    assert (scores["rmse"].lower, scores["rmse"].upper) == (0, math.inf)
+    assert math.isnan(scores["r2"].lower)  # of equal rows there is none, and too many resamples are of equal rows
+
+
+def test_scores_that_every_row_shares_are_points() -> None:
+    p = Gaussian(0.7).predictive(torch.zeros(1, 9, dtype=F64))
+    scores = {score.name: score for score in metrics.scores(p, torch.full((9,), 0.2, dtype=F64), resamples=50)}
+    for name in ("nll", "rmse", "crps", "width"):
+        assert scores[name].lower == pytest.approx(scores[name].value, rel=1e-12)
+        assert scores[name].upper == pytest.approx(scores[name].value, rel=1e-12)

@@ -139,6 +139,15 @@ def test_more_starts_cannot_be_worse():
 
 
 @pytest.mark.parametrize("covariance_type", TYPES)
+def test_rows_too_far_away_to_be_told_apart_are_an_error_not_nan(covariance_type):
+    X = np.random.default_rng(0).normal(size=(40, 2))
+    model = GaussianMixture(2, covariance_type=covariance_type, random_state=0, reg_covar=1e-12).fit(1e-5 * X)
+    with pytest.raises(InputError, match="their distance cannot be squared"):
+        model.predict_proba([[1e151, 0.0]])
+    assert np.isfinite(model.predict_proba([[1e140, 0.0]])).all()
+
+
+@pytest.mark.parametrize("covariance_type", TYPES)
 def test_samples_have_the_moments_of_the_mixture(covariance_type):
     model = GaussianMixture(4, covariance_type=covariance_type, random_state=0).fit(clusters())
     X, labels = model.sample(40_000)

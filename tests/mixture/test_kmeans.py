@@ -18,7 +18,7 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from credo.em import fit_em
-from credo.errors import DivergenceError, InputError
+from credo.errors import InputError
 from credo.mixture import KMeans
 from credo.mixture.lloyd import Lloyd, Moments
 from credo.mixture.plus_plus import plus_plus
@@ -53,6 +53,18 @@ def test_it_takes_the_steps_of_scikit_learn(iterations):
     np.testing.assert_array_equal(ours.labels_, theirs.labels_)
     assert ours.inertia_ == pytest.approx(theirs.inertia_, rel=1e-12)
     assert ours.converged_ == (iterations == 300)
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_a_row_far_away_does_not_blur_the_distances_of_the_others(chunked):
+    """The mean lies 1e8 away from nearly all rows: the rounding of squared lengths is then 1, a squared distance."""
+    rng = np.random.default_rng(0)
+    X = np.concatenate([0.1 * rng.normal(size=(100, 2)) + np.repeat([[0, 0], [1, 0]], 50, axis=0), [[1e10, 0.0]]])
+    model = KMeans(3, random_state=0).fit((lambda: iter(np.array_split(X, 3))) if chunked else X)
+    for labels in (model.labels_, model.predict(X)):
+        gaps = np.square(X[:, None] - model.cluster_centers_).sum(2)
+        np.testing.assert_array_equal(labels, gaps.argmin(1))
+    assert sorted(model.counts_) == [1, 50, 50]
 
 
 def test_answers_about_new_rows_are_those_of_scikit_learn():
@@ -355,7 +367,7 @@ def test_a_failed_fit_leaves_the_model_as_it_was():
 
 def test_numbers_whose_squares_overflow_are_refused():
     X = blobs() * 1e300
-    with pytest.raises(DivergenceError, match="values of very different size"):
+    with pytest.raises(InputError, match="too large to be squared"):
         KMeans(3, random_state=0).fit(X)
 
 

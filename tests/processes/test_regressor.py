@@ -17,7 +17,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from credo.conjugate import GaussianBelief, LinearGaussian
 from credo.errors import InputError
-from credo.processes import GaussianProcessRegressor, regressor
+from credo.processes import GaussianProcessRegressor, evidence, regressor
 from credo.processes.kernels import RBF, Constant, Linear, Matern, Periodic, White
 from credo.testing import simulation_based_calibration
 
@@ -125,6 +125,32 @@ def test_restarts_find_a_period_that_one_search_misses_and_follow_the_seed():
     assert first.log_evidence_ > once.log_evidence_ + 1.0
     assert first.kernel_.period == pytest.approx(1.7, rel=0.01)
     assert first.kernel_ == again.kernel_
+
+
+@pytest.mark.parametrize("seed", [10, 50])  # a search from one start ends 35 and more nats lower
+def test_a_function_that_varies_fast_is_not_taken_for_noise(seed):
+    rng = np.random.default_rng(seed)
+    rows, columns = int(rng.integers(8, 40)), int(rng.integers(1, 4))
+    x = rng.uniform(-3.0, 3.0, (rows, columns))
+    y = (
+        np.sin(x[:, 0] * rng.uniform(0.5, 4.0))
+        + 0.5 * x[:, -1]
+        + 10.0 ** rng.uniform(-2.0, 0.0) * rng.normal(size=rows)
+    )
+    found = GaussianProcessRegressor().fit(x, y)
+    searched = GaussianProcessRegressor(n_restarts_optimizer=5, random_state=0).fit(x, y)
+    assert found.log_evidence_ > searched.log_evidence_ - 0.1
+    assert found.noise_ < 0.5 * y.std()
+
+
+def test_starts_are_compared_on_a_few_of_many_rows(monkeypatch):
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-3.0, 3.0, (60, 1))
+    y = np.sin(6.0 * x[:, 0]) + 0.1 * rng.normal(size=60)
+    whole = GaussianProcessRegressor().fit(x, y)
+    monkeypatch.setattr(evidence, "SCOUTED_ROWS", 40)
+    # the same maximum, up to where L-BFGS-B stops
+    assert GaussianProcessRegressor().fit(x, y).log_evidence_ == pytest.approx(whole.log_evidence_, abs=1e-3)
 
 
 def test_noise_is_found_in_the_units_of_the_targets():

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from credo import report
+from credo.report.page import Page, Verdict, to_html
 
 from . import cases
 
@@ -89,6 +90,35 @@ def test_page_fits_and_is_quiet(name: str, tmp_path: Path) -> None:
         assert needed == width, f"something is {needed} pixels wide"
         assert shown == images > 0
         assert not found.group(5), f"beyond the edge: {found.group(5)}"
+
+
+INTRUDERS = """<script>document.title += " script"</script>
+<img src="x" onerror="document.title += ' handler'">
+<iframe srcdoc="<script>parent.document.title += ' frame'</script>"></iframe>
+<main>"""
+
+FRAMED = """<!DOCTYPE html><body>{frames}<pre id="titles"></pre>
+<script>
+window.onload = () => setTimeout(() => {{
+  const frames = [...document.querySelectorAll("iframe")];
+  document.getElementById("titles").textContent = frames.map((f) => f.contentDocument.title).join("|");
+}}, 500);
+</script>"""
+
+
+@needs_browser
+def test_nothing_in_a_page_is_carried_out(tmp_path: Path) -> None:
+    """Were something from the data not escaped, the page's own policy would still keep it from running."""
+    page = to_html(Page("Title", [], "", Verdict("", []), [], [], "")).replace("<main>", INTRUDERS)
+    unguarded = re.sub(r'<meta http-equiv="Content-Security-Policy".*?>', "", page)
+    frames = "".join(f'<iframe srcdoc="{html.escape(content)}"></iframe>' for content in (page, unguarded))
+    file = tmp_path / "page.html"
+    file.write_text(FRAMED.format(frames=frames), encoding="utf-8")
+    done = browse(file, tmp_path, "--virtual-time-budget=5000", "--dump-dom")
+    found = re.search(r'<pre id="titles">(.*?)\|(.*?)</pre>', done.stdout)
+    assert found, "the page did not load"
+    assert found.group(1) == "Title"
+    assert sorted(found.group(2).split()) == ["Title", "frame", "handler", "script"]
 
 
 @needs_browser

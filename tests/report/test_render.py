@@ -19,7 +19,21 @@ from credo import calibration, report
 from credo.errors import InputError
 from credo.report import figures
 from credo.report.evidence import gather
-from credo.report.page import Cell, Column, Facts, Finding, Page, Picture, Section, Table, Text, Tile, Verdict, to_html
+from credo.report.page import (
+    POLICY,
+    Cell,
+    Column,
+    Facts,
+    Finding,
+    Page,
+    Picture,
+    Section,
+    Table,
+    Text,
+    Tile,
+    Verdict,
+    to_html,
+)
 
 from . import cases
 
@@ -54,6 +68,15 @@ def test_what_a_decision_needs_comes_in_order(page: str) -> None:
     assert [attributes["id"] for attributes in outline.all("section")] == SECTIONS
     links = [attributes["href"] for attributes in outline.all("a")]
     assert links == [f"#{anchor}" for anchor in SECTIONS]
+
+
+def test_the_policy_comes_before_all_that_it_governs(page: str) -> None:
+    metas = cases.Outline(page).all("meta")
+    assert [sorted(meta)[0] for meta in metas][:2] == ["charset", "content"]
+    assert metas[1] == {"http-equiv": "Content-Security-Policy", "content": POLICY}
+    assert page.index("Content-Security-Policy") < page.index("<title>") < page.index("<style>")
+    assert "'none'" in POLICY
+    assert "script" not in POLICY
 
 
 def test_headings_are_in_order(page: str) -> None:

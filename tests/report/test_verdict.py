@@ -93,6 +93,10 @@ def test_hardly_better_than_the_mean() -> None:
     assert "not shown to be better than always predicting the mean" in warnings_of(forecast)
 
 
+def test_three_rows_are_too_few_to_beat_the_mean() -> None:
+    assert "of too few rows to say whether that beats always predicting the mean" in warnings_of(cases.numbers(3))
+
+
 def test_equal_targets_explain_nothing() -> None:
     forecast = cases.numbers(60, signal=0.0)
     equal = Forecast(forecast.p, torch.zeros(60, dtype=torch.float64), 0)

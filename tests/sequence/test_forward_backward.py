@@ -108,6 +108,23 @@ def test_a_path_through_a_state_of_vanishing_probability_survives():
     np.testing.assert_allclose(found.posterior, [[0, 1, 0], [0, 0, 1]], atol=1e-12)
 
 
+@pytest.mark.parametrize("zeros", [False, True])
+@pytest.mark.parametrize("rows", [(5, 6, 3), (300, 4)])
+def test_a_row_far_from_all_states_leaves_the_others_their_digits(zeros, rows):
+    """A density that all states share says nothing of them: 2⁻⁶⁰ of it would be a nat."""
+    model, where, total = chain(3, 1, zeros), layout(*rows), sum(rows)
+    # multiples of 2¹⁰, so that the common part can be added without rounding
+    b = (emissions(total, 3, 1) * 2.0).round() * 2.0**10
+    far = b.clone()
+    far[[2, total - 2]] -= 2.0**60
+    here, there = smooth(model, b, where), smooth(model, far, where)
+    torch.testing.assert_close(there.posterior, here.posterior, rtol=0.0, atol=1e-12)
+    torch.testing.assert_close(there.transitions(model), here.transitions(model), rtol=0.0, atol=1e-12)
+    start, transition = model.start.numpy(), model.transition.numpy()
+    expected, _ = most_probable_path(start, transition, b.numpy(), where)
+    np.testing.assert_array_equal(most_probable_path(start, transition, far.numpy(), where)[0], expected)
+
+
 def test_ten_thousand_steps_do_not_underflow():
     model, b = chain(3), emissions(10_000, 3) - 500.0
     found = smooth(model, b, layout(10_000))

@@ -115,6 +115,15 @@ def test_rows_on_their_own_are_a_mixture():
     np.testing.assert_allclose(model.score_samples(x, lengths=np.ones(len(x), int)), expected, rtol=1e-10)
 
 
+def test_probabilities_add_up_beside_an_outlier():
+    """A row 1e9 standard deviations away has a log density of −5e17, which has no digits for those of the others."""
+    rng = np.random.default_rng(0)
+    x = np.column_stack([np.repeat([0.0, 3.0, 0.0, 3.0], 15), np.zeros(60)]) + rng.normal(size=(60, 2))
+    model = GaussianHMM(2, random_state=0).fit(x)
+    x[20, 1] += 1e9
+    np.testing.assert_allclose(model.predict_proba(x).sum(1), 1.0, atol=1e-12)
+
+
 def test_the_states_of_a_simulation_are_found_again():
     x, z = simulated(2000, seed=4)
     model = GaussianHMM(3, random_state=0).fit(x)

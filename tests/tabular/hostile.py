@@ -133,6 +133,11 @@ def _huge_cell() -> bytes:
     return with_columns(comment=first_replaced(comments, "long " * 200_000))
 
 
+def _late_nul() -> bytes:
+    comments = [f"comment {i} {'.' * 2_000}" for i in range(ROWS)]
+    return with_columns(comment=[*comments[:-1], "NUL \0"])
+
+
 def _target(*first: object) -> bytes:
     return with_columns(y=first_replaced(good_columns()[TARGET], *first))
 
@@ -152,6 +157,7 @@ REFUSED = (
     Case("Latin-1", _latin_1, "refused", ("UTF-8", "0xfc", "line 2")),
     Case("UTF-16", _utf_16, "refused", ("UTF-16", "save the table as CSV in UTF-8")),
     Case("binary junk", lambda: bytes(range(256)) * 20, "refused", ("binary",)),
+    Case("a late NUL", _late_nul, "refused", ("line 41", "NUL character")),
     Case("workbook", lambda: b"PK\x03\x04" + bytes(range(256)), "refused", ("Excel",)),
     Case("half a gzip", lambda: gzip.compress(to_csv(good_columns()))[:-20], "refused", ("damaged gzip",)),
     Case("infinite target", lambda: _target("inf"), "refused", ("infinite", "row 0")),

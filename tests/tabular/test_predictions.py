@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+import weakref
 
 import numpy as np
 import pandas as pd
@@ -18,7 +19,7 @@ from credo.predictive.gaussian import GaussianComponents
 from credo.predictive.real import RealPredictive
 from credo.tabular import Classifier, Regressor, predictions
 from credo.tabular.predictions import column_names, predict_source, rows_at_once, to_frame, true_values
-from credo.tabular.sources import open_source
+from credo.tabular.sources import Source, open_source
 from credo.tabular.targets import ClassTarget, RegressionTarget
 
 QUANTITY = RegressionTarget("price", mean=10.0, scale=2.0)
@@ -108,6 +109,39 @@ def test_a_file_is_predicted_piece_by_piece(model, source, monkeypatch):
     assert len(said) == 2
     assert said[0].endswith("no such column: 'id'. The same in 3 later pieces of the table.")
     assert said[1].endswith("'kind' (3 rows, such as 'c', 'd'). The same in 2 later pieces of the table.")
+
+
+class Stack(Source):
+    """A table of many pieces, which knows how many of them are still in memory."""
+
+    names = ("x", "kind")
+
+    def __init__(self, pieces):
+        self.n_rows = 2 * pieces
+        self._made = []
+        self._pieces = pieces
+
+    def read(self):
+        raise NotImplementedError
+
+    def pieces(self, rows, as_text=()):
+        for k in range(self._pieces):
+            piece = pd.DataFrame({"x": [k, k + 0.5], "kind": ["a", "b"]})
+            self._made.append(weakref.ref(piece))
+            yield piece
+            del piece
+
+    def in_memory(self):
+        return sum(made() is not None for made in self._made)
+
+
+def test_pieces_are_let_go_of_one_by_one(model):
+    """Memory does not rise with the length of a file; ``itertools.tee`` would keep up to 57 pieces."""
+    source = Stack(20)
+    kept = [source.in_memory() for _ in predict_source(model, source, keep=["kind"])]
+    assert len(kept) == 20
+    assert max(kept) <= 1
+    assert source.in_memory() == 0
 
 
 def test_a_file_in_one_piece_is_noted_as_it_is(model, source):

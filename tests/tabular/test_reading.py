@@ -19,7 +19,9 @@ from credo.errors import InputError
 from credo.tabular.cells import words
 from credo.tabular.columns import Columns
 from credo.tabular.reading import FEWEST_ROWS, read_chunks, read_table
+from credo.tabular.sources import MOST_COLUMNS, open_source
 from credo.tabular.targets import ClassTarget, RegressionTarget
+from credo.tabular.writing import write_table
 from tabular.hostile import CORPUS, NOTED, REFUSED, SILENT, TARGET, Case, good_columns, to_csv
 
 
@@ -105,6 +107,88 @@ def test_stray_carriage_returns_lose_no_row(tmp_path):
         read_table(path)
     with pytest.raises(InputError, match="line ending"):
         list(read_chunks(path))
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 4])
+def test_a_delimiter_inside_quotes_is_none(tmp_path, rows):
+    """To a semicolon, the quotes of every other line pair up with those of the next."""
+    path = tmp_path / "t.csv"
+    path.write_text('a,"b;c"\n' + '1,"2;3"\n' * rows)
+    table = read_table(path)
+    assert list(table.columns) == ["a", "b;c"]
+    assert table["b;c"].tolist() == ["2;3"] * rows
+
+
+def test_a_quote_inside_a_field_does_not_hide_the_delimiter(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text('size;what\n1;5" pipe\n2;rope, 3 m\n')
+    assert read_table(path)["what"].tolist() == ['5" pipe', "rope, 3 m"]
+
+
+BOMBS = {
+    "cell": b"a,b\n1," + b"x" * 10_000_000,
+    "quoted lines": b'a,b\n1,"' + b"xxxx xxxx xxxx xxxx xxxx\n" * 400_000 + b'"\n',
+    "header": b"a," * 5_000_000,
+    "bytes": b"a,b\n1,\xff" + b"x" * 10_000_000,
+}
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_a_small_file_cannot_fill_the_memory(tmp_path, name):
+    path = tmp_path / "t.csv.gz"
+    path.write_bytes(gzip.compress(BOMBS[name], 1))
+    assert path.stat().st_size < 200_000
+    with pytest.raises(InputError, match=r"more than 4,194,304 characters|not text in UTF-8 \(byte 0xff in line 2\)"):
+        read_table(path)
+
+
+def test_too_many_columns_are_refused(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("\n".join([",".join(map(str, range(MOST_COLUMNS + 1)))] * 2))
+    with pytest.raises(InputError, match="has 100,001 columns, but a table may have 100,000 at most"):
+        read_table(path)
+
+
+@pytest.mark.parametrize(
+    ("limit", "words"),
+    [("MOST_ROWS", "40 rows of 4 columns"), ("MOST_CELLS", "too much to be read as a whole"), ("LARGEST_SIZE", "GiB")],
+)
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_a_table_is_read_whole_only_where_it_fits_into_memory(tmp_path, monkeypatch, limit, words, suffix):
+    path = tmp_path / f"t{suffix}"
+    write_table([pd.DataFrame(good_columns())], path)
+    monkeypatch.setattr(f"credo.tabular.reading.{limit}", 39)
+    with pytest.raises(InputError, match=words):
+        read_table(path)
+    assert sum(map(len, read_chunks(path))) == 40
+
+
+def test_pieces_of_long_rows_are_short(tmp_path, monkeypatch):
+    path = tmp_path / "t.csv"
+    path.write_text("a,b\n" + "1,2\n" * 10 + f"3,{'x' * 96}\n")
+    for limit, size in (("_CHARACTERS_AT_ONCE", 300), ("_CELLS_AT_ONCE", 6)):
+        with monkeypatch.context() as patch:
+            patch.setattr(f"credo.tabular.sources.{limit}", size)
+            assert [len(piece) for piece in read_chunks(path)] == [3, 3, 3, 2]
+
+
+@pytest.mark.parametrize("line", [2, 30_000])
+def test_a_nul_is_refused_wherever_it_stands(tmp_path, line):
+    lines = ["a,b", *["1,some text"] * 40_000]
+    lines[line - 1] = '1,"some\0text"'
+    path = tmp_path / "t.csv"
+    path.write_text("\n".join(lines))
+    with pytest.raises(InputError, match=r"binary file|line 30000 of .* holds a NUL character"):
+        read_table(path)
+
+
+def test_cells_asked_for_as_text_stay_as_they_are(tmp_path):
+    cells = ["007", "NA", "", "None", " x ", "1e3", "nan"]
+    path = tmp_path / "t.csv"
+    path.write_bytes(to_csv({"code": cells, "x": cells}))
+    (piece,) = open_source(path).pieces(100, as_text=["code"])
+    assert piece["code"].tolist() == cells
+    assert piece["x"].isna().tolist() == [cell in {"NA", "", "None", "nan"} for cell in cells]
 
 
 def test_one_row_is_enough_to_predict(tmp_path):

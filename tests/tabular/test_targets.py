@@ -12,7 +12,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+import credo
 from credo.errors import InputError, LoadError
+from credo.tabular.regressor import Regressor
 from credo.tabular.targets import ClassTarget, RegressionTarget, guess_task, known_rows
 
 
@@ -206,3 +208,47 @@ def test_descriptions_survive_json_and_damage_is_named():
             kind.from_config({"name": "y"})
     with pytest.raises(LoadError, match="target is damaged"):
         ClassTarget.from_config({"name": "y", "classes": ["a"], "dtype": "nonsense", "notes": []})
+
+
+CONSTANTS = [3.5, 0.0, -1e-9, 1e90, 7]
+TABLE = pd.DataFrame({"x": np.linspace(-1.0, 1.0, 120), "kind": ["a", "b", "c"] * 40})
+
+
+@pytest.mark.parametrize("method", ["bbb", "ensemble"])
+@pytest.mark.parametrize("constant", CONSTANTS)
+def test_a_constant_target_predicts_the_constant(constant, method, tmp_path):
+    """Of rows near and far; to the last digit, and after a round trip."""
+    with pytest.warns(UserWarning, match="in every row: so will every prediction be"):
+        model = Regressor(method, epochs=1, random_state=0).fit(TABLE, [constant] * len(TABLE))
+    model.save(tmp_path / "run")
+    far = pd.DataFrame({"x": [0.0, 1e6, -1e30, None], "kind": ["a", "c", None, "b"]})
+    for fitted in (model, credo.load(tmp_path / "run")):
+        with pytest.warns(UserWarning, match="."):
+            p = fitted.predict_dist(far)
+        assert p.mean.tolist() == [constant] * 4
+        assert (p.epistemic == 0).all()
+        assert (p.std <= max(abs(constant) * 1e-15, 1e-99)).all()
+        for bound in p.interval(0.95):
+            np.testing.assert_allclose(bound, constant, rtol=1e-14, atol=1e-98)
+        assert p.log_prob(p.mean).isfinite().all()
+
+
+@pytest.mark.parametrize("calibrate", ["variance", "quantile", "conformal"])
+def test_a_constant_target_can_be_calibrated(calibrate):
+    model = Regressor("map", epochs=1, random_state=0, calibrate=calibrate, calibration_fraction=0.5)
+    with pytest.warns(UserWarning, match="in every row"):
+        model.fit(TABLE, [3.5] * len(TABLE))
+    p = model.predict_dist(TABLE)
+    np.testing.assert_allclose(p.mean, 3.5, rtol=1e-14)
+    for bound in p.interval(0.9):
+        np.testing.assert_allclose(bound, 3.5, rtol=1e-10)
+
+
+def test_after_a_constant_target_others_cannot_be_learnt_by_and_by():
+    model = Regressor("bbb", epochs=1, random_state=0)
+    with pytest.warns(UserWarning, match="in every row"):
+        model.partial_fit(TABLE, [3.5] * len(TABLE))
+    model.partial_fit(TABLE, [3.5] * len(TABLE))
+    with pytest.raises(InputError, match=r"every target so far was 3\.5, .* call fit with rows whose targets differ"):
+        model.partial_fit(TABLE, [3.5] * 119 + [4.0])
+    assert model.predict(TABLE[:2]).tolist() == [3.5, 3.5]

@@ -5,13 +5,20 @@ from __future__ import annotations
 import gzip
 import io
 import sys
+import tempfile
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from credo._files import whole_file
 from credo.errors import InputError
-from credo.tabular.writing import check_folder, whole_file, write_csv, write_page, write_table
+from credo.tabular.cells import words
+from credo.tabular.sources import open_source
+from credo.tabular.writing import folder_for, to_csv, without_formulas, write_csv, write_table
 
 PIECES = [pd.DataFrame({"a": [1.5, None], "b": ["x", "y, z"]}), pd.DataFrame({"a": [np.pi], "b": ['"q"']})]
 TEXT = 'a,b\n1.5,x\n,"y, z"\n3.141592654,"""q"""\n'
@@ -62,10 +69,56 @@ def test_what_fails_half_way_leaves_everything_as_it_was(tmp_path, name):
     assert (tmp_path / name).read_text() == "mine"
 
 
-def test_a_page_takes_the_place_of_an_old_one(tmp_path):
-    for html in ("<p>old</p>", "<p>größer</p>"):
-        write_page(tmp_path / "page.html", html)
-    assert (tmp_path / "page.html").read_text(encoding="utf-8") == "<p>größer</p>"
+def test_a_file_takes_the_place_of_an_old_one(tmp_path):
+    for text in ("old", "new"):
+        with whole_file(tmp_path / "a.txt") as part:
+            part.write_text(text)
+    assert (tmp_path / "a.txt").read_text() == "new"
+
+
+ODD = st.text(st.sampled_from(",;|\t\r\n\"' =-\ufeff\u2028\x1c\x85aé0"), max_size=6)
+TEXT_CELLS = ODD | st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=8)
+NAMES = st.lists(TEXT_CELLS.filter(str.strip), min_size=1, max_size=3, unique=True)
+
+
+@settings(max_examples=150)
+@given(data=st.data(), names=NAMES, suffix=st.sampled_from([".csv", ".csv.gz"]))
+def test_every_text_comes_back_as_it_was(data, names, suffix):
+    """What ``--keep`` carries over, and what a run folder holds, whatever the cells and the names of the columns."""
+    rows = data.draw(st.lists(st.tuples(*[TEXT_CELLS] * len(names)), min_size=1, max_size=6))
+    frame = pd.DataFrame(rows, columns=names, dtype=object)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / f"t{suffix}"
+        assert write_table([frame[:2], frame[2:]], path) == len(frame)
+        source = open_source(path)
+        back = pd.concat(source.pieces(4, as_text=names))
+        whole = source.read()
+    assert source.names == tuple(names)
+    assert back.to_numpy(object).tolist() == frame.to_numpy(object).tolist()
+    for name in names:
+        assert words(whole[name]) == words(frame[name])
+
+
+def test_text_that_csv_cannot_hold_is_refused():
+    with pytest.raises(InputError, match=r"NUL character .* clean 'b'"):
+        to_csv(pd.DataFrame({"a": ["x"], "b": ["x\0"]}))
+    with pytest.raises(InputError, match=r"surrogate .* clean 'b'"):
+        to_csv(pd.DataFrame({"a": [1], "b": ["\ud800"]}, dtype=object))
+
+
+FORMULAS = ["=1+1", "+cmd|'/C calc'!A0", "-2+3", "@SUM(A1)", "\t=1", "\r=1", " =1", "\uff1d1", "-x"]
+HARMLESS = ["-2.5", "+1e3", "-inf", "a=b", "", "2024-01-05", "'=1", "p_=1"]
+
+
+def test_formulas_become_text():
+    frame = pd.DataFrame({"=name": FORMULAS, "text": FORMULAS, "x": np.linspace(-1.0, 1.0, len(FORMULAS))})
+    (safe,) = without_formulas([frame])
+    assert list(safe.columns) == ["'=name", "text", "x"]
+    assert safe["text"].tolist() == [f"'{cell}" for cell in FORMULAS]
+    assert safe["x"].tolist() == frame["x"].tolist()
+    frame = pd.DataFrame({"text": [*HARMLESS, None, 3]}, dtype=object)
+    (same,) = without_formulas([frame])
+    pd.testing.assert_frame_equal(same, frame)
 
 
 def test_places_that_cannot_be_written_are_named(tmp_path):
@@ -78,15 +131,24 @@ def test_places_that_cannot_be_written_are_named(tmp_path):
 
 def test_only_a_folder_of_its_own_kind_is_replaced(tmp_path):
     names, proof = ("a.json", "b.html"), "a.json"
-    check_folder(tmp_path / "new" / "er", names, proof)
-    check_folder(tmp_path, names, proof)
-    (tmp_path / "b.html").touch()
-    with pytest.raises(InputError, match=r"it has no a\.json"):
-        check_folder(tmp_path, names, proof)
-    (tmp_path / "a.json").touch()
-    check_folder(tmp_path, names, proof)
-    (tmp_path / "c.txt").touch()
-    with pytest.raises(InputError, match=r"holds other things \(c\.txt\)"):
-        check_folder(tmp_path, names, proof)
-    with pytest.raises(InputError, match="cannot be made"):
-        check_folder(tmp_path / "c.txt" / "new", names, proof)
+
+    def refused(folder, words):
+        with pytest.raises(InputError, match=words), folder_for(folder, names, proof):
+            pytest.fail("work would begin")
+
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    for good in (folder / "new" / "er", folder):
+        with folder_for(good, names, proof):
+            pass
+    assert not list(folder.iterdir())
+    (folder / "b.html").touch()
+    refused(folder, r"it has no a\.json")
+    (folder / "a.json").touch()
+    with folder_for(folder, names, proof):
+        pass
+    (folder / "c.txt").touch()
+    refused(folder, r"holds other things \(c\.txt\)")
+    refused(folder / "c.txt" / "new", "cannot be written")
+    refused(tmp_path / ("x" * 300), "File name too long")
+    assert sorted(path.name for path in folder.iterdir()) == ["a.json", "b.html", "c.txt"]

@@ -491,3 +491,37 @@ def test_trap_15_a_seed_governs_the_randomness_of_the_network_itself(method: str
     first = model.predict(x, samples=3, seed=0)
     assert torch.equal(torch.get_rng_state(), state)
     assert torch.equal(model.predict(x, samples=3, seed=0).draws, first.draws)
+
+
+@pytest.mark.parametrize("method", ["bbb", "mc-dropout", "map", "ensemble"])
+@pytest.mark.parametrize("shuffled", [False, True])
+def test_trap_15_a_seed_governs_the_noise_of_the_likelihood(method: str, shuffled: bool) -> None:
+    likelihood = credo.Categorical(logit_noise=True, noise_samples=3)
+    net = nn.Linear(3, 4)
+    model = {
+        "bbb": lambda: credo.BayesByBackprop(net, likelihood, credo.ScaleMixture()),
+        "mc-dropout": lambda: credo.MCDropout(net, likelihood, p=0.3),
+        "map": lambda: credo.MAP(net, likelihood),
+        "ensemble": lambda: credo.DeepEnsemble(lambda: nn.Linear(3, 4), 2, likelihood=likelihood),
+    }[method]()
+    x, y = torch.randn(6, 3), torch.tensor([0, 1, 1, 0, 1, 0])
+    rows = torch.utils.data.TensorDataset(x, y)
+    data: Any = torch.utils.data.DataLoader(rows, batch_size=4, shuffle=True) if shuffled else (x, y)
+    state = torch.get_rng_state()
+    bound = model.elbo(data, samples=2, seed=1)
+    assert torch.equal(torch.get_rng_state(), state)
+    torch.manual_seed(5)
+    assert model.elbo(data, samples=2, seed=1) == bound
+    assert model.elbo(data, samples=2, seed=2) != bound
+    torch.manual_seed(5)
+    assert model.elbo(data, samples=2) != model.elbo(data, samples=2)
+
+
+def test_trap_15_the_seed_of_a_validation_governs_the_noise_of_the_likelihood() -> None:
+    model = credo.MAP(nn.Linear(3, 4), credo.Categorical(logit_noise=True, noise_samples=3))
+    data = torch.randn(6, 3), torch.tensor([0, 1, 1, 0, 1, 0])
+    model.fit(data, epochs=1, seed=0, progress=False)
+    state = torch.get_rng_state()
+    first = model.held_out_scores(model.as_dataset(data), 3)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert model.held_out_scores(model.as_dataset(data), 3) == first

@@ -6,6 +6,7 @@ import copy
 import io
 import pickle
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -310,25 +311,55 @@ def test_trap_24_unused_parameters_do_not_crash(method: str, tmp_path: Path) -> 
     assert torch.equal(loaded.predict(X, samples=3, seed=0).draws, model.predict(X, samples=3, seed=0).draws)
 
 
-def test_trap_24_gradient_checkpointing_is_refused_with_a_sentence() -> None:
+class Checkpointed(nn.Module):
+    """Recomputes a part of itself in the backward pass: a submodule, or a function over parameters of its own."""
+
+    def __init__(self, own_parameter: bool, use_reentrant: bool) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(3, 6), nn.Linear(6, 2)
+        self.weight = nn.Parameter(torch.randn(6, 3))
+        self.own_parameter, self.use_reentrant = own_parameter, use_reentrant
+
+    def body(self, x: Tensor) -> Tensor:
+        return x @ self.weight.T
+
+    def forward(self, x: Tensor) -> Tensor:
+        part = self.body if self.own_parameter else self.first
+        x = x.clone().requires_grad_()  # a reentrant checkpoint wants an input with a gradient
+        h = torch.utils.checkpoint.checkpoint(part, x, use_reentrant=self.use_reentrant)
+        y: Tensor = self.second(h.tanh())
+        return y
+
+
+@pytest.mark.parametrize("use_reentrant", [False, True])
+@pytest.mark.parametrize("own_parameter", [False, True])
+def test_trap_24_gradient_checkpointing_is_refused_with_a_sentence(own_parameter: bool, use_reentrant: bool) -> None:
     """Recomputed activations would be drawn anew: the gradient would belong to no function."""
-
-    class Checkpointed(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.first, self.second = nn.Linear(3, 6), nn.Linear(6, 2)
-
-        def forward(self, x: Tensor) -> Tensor:
-            h = torch.utils.checkpoint.checkpoint(self.first, x, use_reentrant=False)
-            y: Tensor = self.second(h.tanh())
-            return y
-
+    make = partial(Checkpointed, own_parameter, use_reentrant)
     for estimator in ("auto", "weight"):
-        model = credo.BayesByBackprop(Checkpointed(), credo.Gaussian(1.0), estimator=estimator)
+        model = credo.BayesByBackprop(make(), credo.Gaussian(1.0), estimator=estimator)
+        with pytest.raises(credo.errors.UnsupportedError, match="checkpointing"):
+            model.loss(X, Y, n_data=10)
+    with pytest.raises(credo.errors.UnsupportedError, match="checkpointing"):
+        credo.MCDropout(make(), credo.Gaussian(1.0), p=0.5).loss(X, Y, n_data=10)
+    credo.MAP(make(), credo.Gaussian(1.0)).fit((X, Y), epochs=1)  # has no draws that could be lost
+
+
+def test_trap_24_gradient_checkpointing_that_is_switched_on_later_is_refused_too() -> None:
+    net = nn.Sequential(nn.Linear(3, 6), nn.Tanh(), nn.Linear(6, 2))
+    for model in (
+        credo.BayesByBackprop(net, credo.Gaussian(1.0), forward=lambda net, x: _call(net, x)),
+        credo.MCDropout(net, credo.Gaussian(1.0), p=0.5, forward=lambda net, x: _call(net, x)),
+    ):
+        net.checkpointing = False
+        model.loss(X, Y, n_data=10).backward()
+        net.checkpointing = True
         loss = model.loss(X, Y, n_data=10)
         with pytest.raises(credo.errors.UnsupportedError, match="checkpointing"):
             loss.backward()
-    dropout = credo.MCDropout(Checkpointed(), credo.Gaussian(1.0), p=0.5)
-    loss = dropout.loss(X, Y, n_data=10)
-    with pytest.raises(credo.errors.UnsupportedError, match="checkpointing"):
-        loss.backward()
+
+
+def _call(net: nn.Module, x: Tensor) -> Tensor:
+    if not net.checkpointing:
+        return net(x)
+    return torch.utils.checkpoint.checkpoint(net, x, use_reentrant=False)

@@ -25,8 +25,8 @@ class MLP(Architecture):
             small table would throw whole features away); ``None`` for none.
         skip: whether a linear layer from the input straight to the output is added, so that the hidden layers learn
             what a straight line leaves over.
-        constants: number of further outputs, behind the ``out_features``, that are one learned number each, the same for
-            every row: such as the log variance of a noise that does not vary.
+        constants: number of further outputs, after the ``out_features``, that are one learned number each, the same
+            for every row: such as the log variance of a noise that does not vary.
     """
 
     def __init__(

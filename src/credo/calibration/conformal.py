@@ -25,7 +25,9 @@ class SplitConformal(Calibrator):
     If held-out and new rows are exchangeable (say, independent draws from one population), a new score is as likely
     to have any rank among the n + 1, so the interval holds its target with probability at least ``level``, and, where
     scores do not tie, at most ``level + 1/(n + 1)``. That is true of any model, and on average over the rows and over
-    the choice of held-out rows; it is not promised for every kind of row, and not where the data drift.
+    the choice of held-out rows; it is not promised for every kind of row, and not where the data drift. Scores of
+    discrete targets tie, and then the probability may be far above ``level``, never below: scores and ends are worked
+    out in float64, and the ends rounded outwards, so that no target is lost to rounding.
 
     A level needs n ≥ level/(1 − level) rows, 19 for 0.95; ``interval`` says so where there are fewer.
 

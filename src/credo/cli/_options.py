@@ -105,7 +105,7 @@ Epochs = Annotated[int | None, typer.Option(min=1, show_default="by the size", h
 Level = Annotated[
     float, typer.Option(callback=_checked(_check_level), help="How probable it is that a number is within its bounds.")
 ]
-Seed = Annotated[int, typer.Option(min=0, help="Fixes everything that is random.")]
+Seed = Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Fixes everything that is random.")]
 Device = Annotated[
     str | None,
     typer.Option(callback=_checked(_check_device), show_default="cpu", help="Where to compute, such as cuda."),

@@ -41,11 +41,11 @@ def compare(
     from credo.tabular import comparison, runs
     from credo.tabular.reading import FEWEST_ROWS, read_table
     from credo.tabular.wording import counted
-    from credo.tabular.writing import check_folder
+    from credo.tabular.writing import folder_for
 
     screen = Screen(quiet=quiet, as_json=as_json)
-    check_folder(out, comparison.FILES, comparison.RECORD)
-    with screen.listening(), screen.doing(f"reading {data}") as progress:
+    reserved = folder_for(out, comparison.FILES, comparison.RECORD)
+    with reserved, screen.listening(), screen.doing(f"reading {data}") as progress:
         frame = runs.without(read_table(data, target=target, min_rows=FEWEST_ROWS), drop or (), target)
         chosen, reason = runs.choose_task(frame[target], task)
         screen.say(f"{data}: {counted(len(frame), 'row')}, {chosen}, {reason}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
 
@@ -23,18 +24,18 @@ def evaluate(
     quiet: options.Quiet = False,
     as_json: options.AsJson = False,
 ) -> None:
-    """Score a model on rows whose target is known, with 95 % bootstrap intervals.
+    """Score a model on rows whose target is known, with 95 % confidence intervals.
 
     Example: credo evaluate run test.csv --report test.html
     """
+    from credo._files import whole_file
     from credo.tabular import runs
     from credo.tabular.extrapolation import OutsideRange
     from credo.tabular.reading import read_table
     from credo.tabular.wording import counted
-    from credo.tabular.writing import write_page
 
     screen = Screen(quiet=quiet, as_json=as_json)
-    with screen.listening():
+    with screen.listening(), nullcontext() if report is None else whole_file(report) as page:
         with screen.doing(f"reading {data}"):
             model = runs.load_model(run)
             rows = runs.labelled(read_table(data, target=model.target_.name), model.target_.name)
@@ -46,11 +47,11 @@ def evaluate(
             outside.add(model.outside_range(rows.X))
         for sentence in outside.sentences():
             screen.note(sentence)
-        if report is not None:
+        if page is not None:
             from credo.report import render
 
             with screen.doing("drawing the report"):
-                write_page(report, render(model, rows.X, rows.y, source=data.name, seed=seed))
+                page.write_text(render(model, rows.X, rows.y, source=data.name, seed=seed), encoding="utf-8")
     screen.show(score_table(f"On {counted(len(rows.y), 'row')} of {data}", scores))
     if report is not None:
         screen.say(f"Report: {report}")

@@ -40,8 +40,7 @@ def fit(
     from credo.tabular.wording import counted
 
     screen = Screen(quiet=quiet, as_json=as_json)
-    writing.check_folder(out, runs.FILES, runs.PROOF)
-    with screen.listening():
+    with writing.folder_for(out, runs.FILES, runs.PROOF), screen.listening():
         with screen.doing(f"reading {data}"):
             frame = read_table(data, target=target, min_rows=FEWEST_ROWS)
         chosen, reason = runs.choose_task(frame[target], task)

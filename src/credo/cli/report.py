@@ -23,12 +23,12 @@ def report(
 
     Example: credo report run --out report.html
     """
+    from credo._files import whole_file
     from credo.tabular import runs
-    from credo.tabular.writing import write_page
 
     screen = Screen(quiet=quiet, as_json=as_json)
     path = out or run / runs.REPORT
-    with screen.listening(), screen.doing("drawing the report"):
-        write_page(path, runs.open_run(run).report())
+    with screen.listening(), screen.doing("drawing the report"), whole_file(path) as page:
+        page.write_text(runs.open_run(run).report(), encoding="utf-8")
     screen.say(f"Report: {path}")
     screen.finish({"run": str(run), "report": str(path)})

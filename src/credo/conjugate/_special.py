@@ -1,27 +1,10 @@
-"""Ratios of gamma functions, accurate where the functions themselves are so large that their difference is lost."""
+"""Probabilities of sequences and counts whose distribution is integrated out over a Dirichlet."""
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
-_STIRLING_FROM = 16.0
-"""Where the first term that the series leaves out, 691/360360 x⁻¹¹, is below a rounding error of float64."""
-_STIRLING = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188)
-
-
-def log_rising(start: Tensor, steps: Tensor) -> Tensor:
-    """log Γ(x + n) − log Γ(x) for x > 0 and n ≥ 0: the log of x(x+1)…(x+n−1) for a whole n.
-
-    For a large x both terms are Stirling's series, whose leading parts are subtracted on paper:
-
-        (x − ½) log(1 + n/x) + n log(x + n) − n + r(x + n) − r(x)
-    """
-    large = start.clamp(min=_STIRLING_FROM)
-    end = large + steps
-    leading = (large - 0.5) * torch.log1p(steps / large) + steps * end.log() - steps
-    series = leading + _stirling_remainder(end) - _stirling_remainder(large)
-    return torch.where(start < _STIRLING_FROM, torch.lgamma(start + steps) - torch.lgamma(start), series)
+from credo._special import log_negative_binomial, log_poisson, log_rising
 
 
 def log_sequence_probability(concentration: Tensor, counts: Tensor) -> Tensor:
@@ -37,16 +20,42 @@ def log_sequence_probability(concentration: Tensor, counts: Tensor) -> Tensor:
     return separate - log_rising(concentration.sum(-1), counts.sum(-1))
 
 
-def log_multinomial_coefficient(counts: Tensor) -> Tensor:
-    """log (Σm)! / ∏ₖ mₖ!, the number of sequences with the counts ``[..., K]``; the largest factorial is cancelled."""
-    ascending = counts.sort(-1).values
-    others, largest = ascending[..., :-1], ascending[..., -1]
-    return log_rising(largest + 1.0, others.sum(-1)) - torch.lgamma(others + 1.0).sum(-1)
+def log_dirichlet_multinomial(concentration: Tensor, counts: Tensor) -> Tensor:
+    """The log probability of the counts m themselves, in any order: that of a sequence times (Σm)!/∏ₖ mₖ!.
+
+    Independent negative binomials of one scale s, given their sum, are Dirichlet-multinomial whatever s is. With
+    s = Σm/Σα all are near their means, and no term is large beside the result:
+
+        Σₖ log NB(mₖ | αₖ, s) − log NB(Σm | Σα, s)
+
+    Args:
+        concentration: α, ``[..., K]``.
+        counts: m, ``[..., K]``.
+    """
+    total, strength = counts.sum(-1), concentration.sum(-1)
+    scale = total / strength
+    separate = log_negative_binomial(counts, concentration, scale.unsqueeze(-1)).sum(-1)
+    return separate - log_negative_binomial(total, strength, scale)
 
 
-def _stirling_remainder(x: Tensor) -> Tensor:
-    """r(x) = log Γ(x) − [(x − ½) log x − x + ½ log 2π]."""
-    inverse, total = x.reciprocal(), torch.zeros_like(x)
-    for coefficient in reversed(_STIRLING):
-        total = total * inverse.square() + coefficient
-    return total * inverse
+def log_pooled_multinomial(counts: Tensor) -> Tensor:
+    """The log probability of the rows of counts ``[N, ..., K]`` given their sum over rows, ``[...]``.
+
+    With n the total of a row and M the sum over rows, ∏ᵢ n!/∏ₖ mᵢₖ! over (Nn)!/∏ₖ Mₖ!, whatever the probabilities are.
+    With the pooled shares M/Nn every factor is a ratio of Poisson probabilities near their mode:
+
+        n!/∏ₖ mₖ! ∏ₖ pₖ^mₖ = ∏ₖ Poisson(mₖ | npₖ) / Poisson(n | n)
+    """
+    pooled = counts.sum(0)
+    shares = pooled / pooled.sum(-1, keepdim=True).clamp(min=1.0)
+    return _log_multinomial(counts, shares).sum(0) - _log_multinomial(pooled, shares)
+
+
+def log_poisson_at(count: Tensor, rate: Tensor) -> Tensor:
+    """log Poisson(k | λ) by the rate; 0 where both are 0."""
+    return log_poisson(count, rate.log(), rate)
+
+
+def _log_multinomial(counts: Tensor, shares: Tensor) -> Tensor:
+    total = counts.sum(-1)
+    return log_poisson_at(counts, total.unsqueeze(-1) * shares).sum(-1) - log_poisson_at(total, total)

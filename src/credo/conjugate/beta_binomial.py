@@ -18,7 +18,7 @@ from credo.conjugate._arguments import (
     together,
     whole_observations,
 )
-from credo.conjugate._special import log_multinomial_coefficient, log_sequence_probability
+from credo.conjugate._special import log_dirichlet_multinomial, log_pooled_multinomial
 from credo.conjugate.base import ConjugatePair
 from credo.conjugate.predictives import BetaBinomialDistribution
 
@@ -78,8 +78,8 @@ class BetaBinomial(ConjugatePair):
 
     def _log_evidence(self, data: Tensor) -> Tensor:
         counts = self._counts(data)
-        sequence = log_sequence_probability(torch.stack([self.a, self.b], -1), counts.sum(0))
-        return sequence + log_multinomial_coefficient(counts).sum(0)
+        together = log_dirichlet_multinomial(torch.stack([self.a, self.b], -1), counts.sum(0))
+        return together + log_pooled_multinomial(counts)
 
     def _counts(self, data: Tensor) -> Tensor:
         """Successes and failures, ``[N, ..., 2]``."""

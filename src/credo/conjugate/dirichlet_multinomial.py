@@ -16,7 +16,7 @@ from credo.conjugate._arguments import (
     require_whole,
     whole_observations,
 )
-from credo.conjugate._special import log_multinomial_coefficient, log_sequence_probability
+from credo.conjugate._special import log_dirichlet_multinomial, log_pooled_multinomial
 from credo.conjugate.base import ConjugatePair
 from credo.conjugate.predictives import DirichletMultinomialDistribution
 from credo.errors import InputError
@@ -73,8 +73,7 @@ class DirichletMultinomial(ConjugatePair):
         return replace(self, concentration=self.concentration + data.sum(0))
 
     def _log_evidence(self, data: Tensor) -> Tensor:
-        sequence = log_sequence_probability(self.concentration, data.sum(0))
-        return sequence + log_multinomial_coefficient(data).sum(0)
+        return log_dirichlet_multinomial(self.concentration, data.sum(0)) + log_pooled_multinomial(data)
 
 
 def _with_total(counts: Tensor, trials: int) -> Tensor:

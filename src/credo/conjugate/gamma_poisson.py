@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Self
 
-import torch
 from torch import Tensor
-from torch.distributions import Gamma, NegativeBinomial, Poisson
+from torch.distributions import Gamma, Poisson
 
+from credo._special import log_negative_binomial
 from credo.conjugate._arguments import Numbers, numbers, require_positive, require_rows, together, whole_observations
-from credo.conjugate._special import log_rising
+from credo.conjugate._special import log_poisson_at
 from credo.conjugate.base import ConjugatePair
+from credo.conjugate.predictives import PreciseNegativeBinomial
 
 
 @dataclass(frozen=True, eq=False, repr=False, init=False)
@@ -43,9 +44,9 @@ class GammaPoisson(ConjugatePair):
         return Gamma(self.shape, self.rate)
 
     @property
-    def predictive(self) -> NegativeBinomial:
+    def predictive(self) -> PreciseNegativeBinomial:
         """The negative binomial with mean a/b and variance (a/b)(1 + 1/b)."""
-        return NegativeBinomial(self.shape, logits=-self.rate.log())
+        return PreciseNegativeBinomial(self.shape, logits=-self.rate.log())
 
     def likelihood(self, parameters: Tensor) -> Poisson:
         """Poisson(x | λ)."""
@@ -63,6 +64,7 @@ class GammaPoisson(ConjugatePair):
         return replace(self, shape=self.shape + data.sum(0), rate=self.rate + len(data))
 
     def _log_evidence(self, data: Tensor) -> Tensor:
+        """That of the sum of the data, and of the data given their sum, multinomial with equal shares."""
         events = data.sum(0)
-        waiting = self.shape * torch.log1p(len(data) / self.rate) + events * (self.rate + len(data)).log()
-        return log_rising(self.shape, events) - waiting - torch.lgamma(data + 1.0).sum(0)
+        spread = log_poisson_at(data, events / max(len(data), 1)).sum(0) - log_poisson_at(events, events)
+        return log_negative_binomial(events, self.shape, len(data) / self.rate) + spread

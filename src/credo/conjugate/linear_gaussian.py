@@ -145,19 +145,33 @@ class LinearGaussian:
 
     def posterior(self, y: Tensor) -> GaussianBelief:
         """p(x | y) of each row of ``y [..., D]`` (2.116); all rows share the precision."""
-        weighted = self._weighted(self.matrix)
-        return condition(self.prior, self.matrix.mT @ weighted, (y - self.offset) @ weighted)
+        shift = self._shift(self._surprise(y))
+        return GaussianBelief(self.prior.mean + shift.mean, shift.cholesky)
 
     def log_evidence(self, y: Tensor) -> Tensor:
         """log p(y) of each row of ``y [..., D]``, without a D × D matrix where the noise is diagonal, ``[...]``.
 
-        log p(y) = ½ (log|L| + log|Λ| − log|Λ′| − D log 2π − (y−b)ᵀL(y−b) − mᵀΛm + m′ᵀΛ′m′)
+        log p(y) = ½ (log|L| + log|Λ| − log|Λ′| − D log 2π − eᵀLe − (m′ − m)ᵀΛ(m′ − m)),    e = y − b − Am′
+
+        Neither square is negative, so that nothing cancels where there is little noise.
         """
-        centred, after = y - self.offset, self.posterior(y)
-        squares = (centred * self._weighted(centred.unsqueeze(-1)).squeeze(-1)).sum(-1)
-        log_dets = self._log_det_noise_precision + self.prior.log_det_precision - after.log_det_precision
-        quadratics = after.quadratic - self.prior.quadratic - squares
-        return 0.5 * (log_dets + quadratics - y.shape[-1] * math.log(2.0 * math.pi))
+        surprise = self._surprise(y)
+        shift = self._shift(surprise)
+        errors = surprise - shift.mean @ self.matrix.mT
+        squares = (errors * self._weighted(errors.unsqueeze(-1)).squeeze(-1)).sum(-1)
+        log_dets = self._log_det_noise_precision + self.prior.log_det_precision - shift.log_det_precision
+        moved = GaussianBelief(shift.mean, self.prior.cholesky).quadratic
+        return 0.5 * (log_dets - squares - moved - y.shape[-1] * math.log(2.0 * math.pi))
+
+    def _surprise(self, y: Tensor) -> Tensor:
+        """What the prior does not expect of ``y [..., D]``: y − Am − b."""
+        return y - self.offset - self.prior.mean @ self.matrix.mT
+
+    def _shift(self, surprise: Tensor) -> GaussianBelief:
+        """p(x − m | y), about the mean of the prior, which may be large."""
+        weighted = self._weighted(self.matrix)
+        about_mean = GaussianBelief(torch.zeros_like(self.prior.mean), self.prior.cholesky)
+        return condition(about_mean, self.matrix.mT @ weighted, surprise @ weighted)
 
     @property
     def _noise(self) -> Tensor:

@@ -8,13 +8,14 @@ from typing import Self
 
 import torch
 from torch import Tensor
-from torch.distributions import Normal, StudentT
+from torch.distributions import Normal
 
+from credo._special import log_rising
 from credo.conjugate._arguments import Numbers, numbers, observations, require_positive, require_rows, together
 from credo.conjugate._moments import mean_and_squares
-from credo.conjugate._special import log_rising
 from credo.conjugate.base import ConjugatePair
 from credo.conjugate.joint import MeanAndPrecision, NormalGammaDistribution
+from credo.conjugate.predictives import PreciseStudentT
 from credo.errors import InputError
 
 
@@ -53,10 +54,10 @@ class NormalGamma(ConjugatePair):
         return NormalGammaDistribution(self.mean, self.mean_precision, self.shape, self.rate)
 
     @property
-    def predictive(self) -> StudentT:
+    def predictive(self) -> PreciseStudentT:
         """Student's t with 2a degrees of freedom about m, of scale² (b/a)(1 + 1/β)."""
         square = self.rate / self.shape * (1.0 + 1.0 / self.mean_precision)
-        return StudentT(2.0 * self.shape, self.mean, square.sqrt())
+        return PreciseStudentT(2.0 * self.shape, self.mean, square.sqrt())
 
     def likelihood(self, parameters: MeanAndPrecision) -> Normal:
         """N(x | μ, 1/λ)."""

@@ -66,9 +66,9 @@ class NormalKnownVariance(ConjugatePair):
 
     def _update(self, data: Tensor) -> Self:
         centre, _ = mean_and_squares(data)
-        share = len(data) * self.variance / (len(data) * self.variance + self.noise_variance)
-        mean = self.mean + share * (centre - self.mean)
-        return replace(self, mean=mean, variance=self.variance * (1.0 - share))
+        total = len(data) * self.variance + self.noise_variance
+        mean = self.mean + len(data) * self.variance / total * (centre - self.mean)
+        return replace(self, mean=mean, variance=self.variance * (self.noise_variance / total))
 
     def _log_evidence(self, data: Tensor) -> Tensor:
         """By an orthogonal turn of the data: √N x̄ carries μ, the other N − 1 directions are noise alone."""

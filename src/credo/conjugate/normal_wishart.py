@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.distributions import MultivariateNormal
 
+from credo._special import log_rising
 from credo.conjugate._arguments import (
     Numbers,
     numbers,
@@ -21,7 +22,6 @@ from credo.conjugate._arguments import (
     require_vector,
 )
 from credo.conjugate._moments import mean_and_scatter
-from credo.conjugate._special import log_rising
 from credo.conjugate.base import ConjugatePair
 from credo.conjugate.joint import MeanAndPrecision, NormalWishartDistribution
 from credo.conjugate.predictives import MultivariateStudentT
@@ -124,8 +124,13 @@ class NormalWishart(ConjugatePair):
         halves = 0.5 * (self.degrees_of_freedom - torch.arange(size, device=data.device))
         gammas = log_rising(halves, torch.full_like(halves, 0.5 * rows)).sum()
         mean = -0.5 * size * torch.log1p(rows / self.mean_precision)
-        before, after = torch.logdet(self.inverse_scale), torch.logdet(self.inverse_scale + self._added_scatter(data))
-        spread = 0.5 * (self.degrees_of_freedom * (after - before) + rows * after + rows * size * math.log(math.pi))
+        factor: Tensor = torch.linalg.cholesky(self.inverse_scale)
+        half = torch.linalg.solve_triangular(factor, self._added_scatter(data), upper=False)
+        white = torch.linalg.solve_triangular(factor, half.mT, upper=False)
+        # log |W′⁻¹| − log |W⁻¹|, of which a strong prior takes a large multiple
+        gain = torch.log1p(torch.linalg.eigvalsh(white).clamp(min=0.0)).sum()
+        after = 2.0 * factor.diagonal().log().sum() + gain
+        spread = 0.5 * (self.degrees_of_freedom * gain + rows * after + rows * size * math.log(math.pi))
         return gammas + mean - spread
 
     def _added_scatter(self, data: Tensor) -> Tensor:

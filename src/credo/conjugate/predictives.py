@@ -8,10 +8,44 @@ from typing import ClassVar
 
 import torch
 from torch import Size, Tensor
-from torch.distributions import Beta, Binomial, Chi2, Dirichlet, Distribution, Multinomial, constraints
+from torch.distributions import (
+    Beta,
+    Binomial,
+    Chi2,
+    Dirichlet,
+    Distribution,
+    Multinomial,
+    NegativeBinomial,
+    StudentT,
+    constraints,
+)
 from torch.distributions.constraints import Constraint
 
-from credo.conjugate._special import log_multinomial_coefficient, log_rising, log_sequence_probability
+from credo._special import log_negative_binomial, log_rising
+from credo.conjugate._special import log_dirichlet_multinomial
+
+
+class PreciseNegativeBinomial(NegativeBinomial):
+    """torch's negative binomial with a log probability that keeps its digits for any ``total_count``."""
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """log Γ(r + k)/(Γ(r) k!) + r log(1 − p) + k log p, without cancellation."""
+        if self._validate_args:
+            self._validate_sample(value)
+        shape, odds = self.total_count, self.logits.exp()
+        return log_negative_binomial(value.to(odds.dtype), shape, odds)
+
+
+class PreciseStudentT(StudentT):
+    """torch's Student t with a log density that keeps its digits for any ``df``."""
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """log Γ((ν+1)/2) − log Γ(ν/2) − ½ log νπσ² − ½ (ν+1) log(1 + z²/ν), z = (x − m)/σ."""
+        if self._validate_args:
+            self._validate_sample(value)
+        z = (value - self.loc) / self.scale
+        constant = log_rising(0.5 * self.df, torch.full_like(self.df, 0.5)) - 0.5 * (math.pi * self.df).log()
+        return constant - self.scale.log() - 0.5 * (self.df + 1.0) * torch.log1p(z.square() / self.df)
 
 
 class BetaBinomialDistribution(Distribution):
@@ -61,8 +95,7 @@ class BetaBinomialDistribution(Distribution):
         if self._validate_args:
             self._validate_sample(value)
         counts = torch.stack([value, self.total_count - value], -1).to(self.a.dtype)
-        sequence = log_sequence_probability(torch.stack([self.a, self.b], -1), counts)
-        return sequence + log_multinomial_coefficient(counts)
+        return log_dirichlet_multinomial(torch.stack([self.a, self.b], -1), counts)
 
 
 class DirichletMultinomialDistribution(Distribution):
@@ -111,7 +144,7 @@ class DirichletMultinomialDistribution(Distribution):
         if self._validate_args:
             self._validate_sample(value)
         counts = value.to(self.concentration.dtype)
-        log_prob = log_sequence_probability(self.concentration, counts) + log_multinomial_coefficient(counts)
+        log_prob = log_dirichlet_multinomial(self.concentration, counts)
         return log_prob.where(counts.sum(-1) == self.total_count, -math.inf)
 
 

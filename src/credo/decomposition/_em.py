@@ -56,6 +56,26 @@ class Parameters:
 
 
 @dataclass(frozen=True, eq=False)
+class Expected:
+    """Rows that stand for all, where nothing is missing, and what is expected of z: Σ E‖x − Wz‖² as a sum of squares.
+
+    Attributes:
+        rows: R with RᵀR the scatter, ``[D, D]``.
+        latent: E[z] of each, ``[D, K]``.
+        spread: N Cov[z], ``[K, K]``.
+    """
+
+    rows: Tensor
+    latent: Tensor
+    spread: Tensor
+
+    def errors(self, loading: Tensor) -> float:
+        """Σ E‖x − Wz‖²."""
+        fit = (self.rows - self.latent @ loading.mT).square().sum()
+        return float(fit + (loading @ self.spread * loading).sum())
+
+
+@dataclass(frozen=True, eq=False)
 class Statistics:
     """What the M-step needs.
 
@@ -64,18 +84,24 @@ class Statistics:
         cross: c_d, ``[D, K + 1]``.
         squares: Σ x², over all values.
         values: the number of values.
+        expected: where nothing is missing: then little noise keeps its digits.
     """
 
     second: Tensor
     cross: Tensor
     squares: float
     values: int
+    expected: Expected | None = None
 
 
 def m_step(statistics: Statistics) -> Parameters:
     """The regression of every column on the latent variable, and the mean square of what it leaves."""
     solution = torch.linalg.solve(statistics.second, statistics.cross.unsqueeze(-1)).squeeze(-1)
-    noise = (statistics.squares - float((solution * statistics.cross).sum())) / statistics.values
+    if statistics.expected is None:
+        errors = statistics.squares - float((solution * statistics.cross).sum())
+    else:
+        errors = statistics.expected.errors(solution[:, :-1])
+    noise = errors / statistics.values
     check_noise(noise, statistics.squares / statistics.values, solution.shape[1] - 1)
     return Parameters(solution[:, -1], solution[:, :-1], noise)
 
@@ -86,15 +112,17 @@ def expect_from_moments(moments: Moments, parameters: Parameters) -> Expectation
     size, n_components = loading.shape
     belief = parameters.model.posterior(loading.new_zeros(size))
     projection = beta * belief.covariance @ loading.mT  # E[z] = Px
-    cross = moments.scatter @ projection.mT
-    means = projection @ cross  # Σ E[z]E[z]ᵀ
+    latent = moments.root @ projection.mT
+    expected = Expected(moments.root, latent, rows * belief.covariance)
     second = loading.new_zeros(1, n_components + 1, n_components + 1)
-    second[0, :-1, :-1] = means + rows * belief.covariance
+    second[0, :-1, :-1] = latent.mT @ latent + expected.spread  # the first is Σ E[z]E[z]ᵀ
     second[0, -1, -1] = rows
-    squares = float(moments.scatter.trace())
     log_dets = rows * (size * math.log(beta / (2.0 * math.pi)) - float(belief.log_det_precision))
-    bound = 0.5 * (log_dets - beta * squares + float((belief.precision * means).sum()))
-    return Expectation(Statistics(second, pad(cross, (0, 1)), squares, rows * size), bound)
+    # Σ (β‖x − WE[z]‖² + ‖E[z]‖²), as squares: a difference of larger ones would lose its digits with little noise
+    errors = beta * float((moments.root - latent @ loading.mT).square().sum()) + float(latent.square().sum())
+    cross = pad(moments.root.mT @ latent, (0, 1))
+    squares = float(moments.scatter.trace())
+    return Expectation(Statistics(second, cross, squares, rows * size, expected), 0.5 * (log_dets - errors))
 
 
 def expect_from_rows(rows: Rows, centre: Tensor, parameters: Parameters) -> Expectation[Statistics]:

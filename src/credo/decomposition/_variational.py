@@ -129,12 +129,12 @@ class VariationalPCA:
     def bound(self, belief: Belief) -> Tensor:
         """The evidence lower bound, in nats over all rows, ``[]``."""
         values, tau = self.rows * self.size, belief.tau
-        alone = self.scatter.sum() + values * belief.mean_variance
-        expected = 0.5 * (values * (expected_log(tau) - math.log(2.0 * math.pi)) - tau.mean * alone)
+        errors = self._squared_error(belief.components, belief.mean_variance)
+        expected = 0.5 * (values * (expected_log(tau) - math.log(2.0 * math.pi)) - tau.mean * errors)
         of_tau = kl_divergence(tau, _gamma_like(tau, self.priors.noise_shape, self.priors.noise_rate))
         ratio = self.priors.mean_precision * belief.mean_variance
         of_mean = 0.5 * self.size * (ratio - 1.0 - ratio.log())
-        return expected + self._worth(belief.components, tau.mean).sum() - of_tau - of_mean
+        return expected - self._divergence(belief.components).sum() - of_tau - of_mean
 
     def _updated(self, components: Components, tau: Tensor) -> Components:
         """q(W) and q(α) given q(Z)."""
@@ -159,14 +159,19 @@ class VariationalPCA:
 
     def _worth(self, components: Components, tau: Tensor) -> Tensor:
         """What each component adds to the bound, ``[K]``: the error that it explains less its divergence."""
-        error = 0.5 * tau * self._explained(components)
+        second, cross = self._latent_sums(components)
+        explained = 2.0 * components.length * cross - self._squared_length(components) * second
+        return 0.5 * tau * explained - self._divergence(components)
+
+    def _divergence(self, components: Components) -> Tensor:
+        """Of q(z_k), q(w_k) and q(α_k) from their priors, ``[K]``."""
         second, _ = self._latent_sums(components)
         of_latent = 0.5 * (second - self.rows * (1.0 + components.latent_variance.log()))
         squared_length, alpha = self._squared_length(components), components.alpha
         log_ratio = expected_log(alpha) + components.variance.log()
         of_loading = 0.5 * (alpha.mean * squared_length - self.size * (1.0 + log_ratio))
         prior = _gamma_like(alpha, self.priors.precision_shape, self.priors.precision_rate)
-        return error - of_latent - of_loading - kl_divergence(alpha, prior)
+        return of_latent + of_loading + kl_divergence(alpha, prior)
 
     def _latent_sums(self, components: Components) -> tuple[Tensor, Tensor]:
         """Σ E[z²] and Σ uᵀ(x − x̄) E[z] over the rows, ``[K]`` each."""
@@ -178,15 +183,20 @@ class VariationalPCA:
         """E‖w‖², ``[K]``."""
         return components.length.square() + self.size * components.variance
 
-    def _explained(self, components: Components) -> Tensor:
-        """By how much each component lowers Σ E‖x − Wz − μ‖², ``[K]``; uncertain ones may raise it."""
-        second, cross = self._latent_sums(components)
-        return 2.0 * components.length * cross - self._squared_length(components) * second
+    def _errors(self, components: Components) -> Tensor:
+        """The share of every component in Σ E‖x − Wz − x̄‖², ``[K]``.
+
+        A sum of terms that are not negative: a difference of larger ones would lose its digits with little noise.
+        """
+        left = self.scatter[: self.n_components] * (1.0 - components.length * components.gain).square()
+        second, _ = self._latent_sums(components)
+        latent = self.rows * components.length.square() * components.latent_variance
+        return left + latent + self.size * components.variance * second
 
     def _squared_error(self, components: Components, mean_variance: Tensor) -> Tensor:
         """Σ E‖x − Wz − μ‖² over all rows, ``[]``."""
-        about_mean = self.scatter.sum() + self.rows * self.size * mean_variance
-        return about_mean - self._explained(components).sum()
+        others = self.scatter[self.n_components :].sum() + self.rows * self.size * mean_variance
+        return others + self._errors(components).sum()
 
     def _alpha(self, squared_length: Tensor) -> Gamma:
         """q(α) after E‖w‖², ``[K]``."""

@@ -20,7 +20,9 @@ from credo.em import fit_em
 from credo.errors import InputError
 
 BREADTH = 1e-3
-"""How weak the priors of the noise and the mean are, in units of the variance of the data."""
+"""How weak the prior of the mean is, in units of the variance of the data."""
+LEAST_NOISE = 1e-11
+"""What the prior of the noise leaves of it where the data leave none, as a share of their variance."""
 LEAST_RATE = 1e-12
 """The same of α, whose prior is nearly flat in log α: even of a large table it lets a column vanish."""
 
@@ -45,7 +47,8 @@ class BayesianPCA(LatentPosterior):
         precision_rate: b₀, in the units of a squared value of X; ``None``: 10⁻¹² times the mean variance of its
             columns, so small that a column can vanish whatever the number of rows.
         noise_shape: c₀ of the precision τ of the noise.
-        noise_rate: d₀, in the units of a squared value of X; ``None``: 10⁻³ times the mean variance of its columns.
+        noise_rate: d₀, in the units of a squared value of X; ``None``: so small that noise down to about 10⁻⁹ of the
+            mean variance of the columns is decided by the data, 10⁻¹¹ of half the sum of all squares.
         mean_precision: β₀ of the mean μ, whose prior stands at the sample mean; ``None``: 10⁻³ over the mean variance.
         device: where torch computes, such as ``"cuda"``.
 
@@ -120,7 +123,7 @@ class BayesianPCA(LatentPosterior):
         wanted = most if self.n_components is None else self.n_components
         n_components = check_count("n_components", wanted, 1, most, f"fewer than the {moments.size} columns")
         variances, axes = principal_axes(moments, moments.count)
-        priors = self._priors(float(variances.mean()))
+        priors = self._priors(float(variances.mean()), moments.count * moments.size)
         steps = VariationalPCA(moments.count, moments.count * variances, n_components, priors)
         fit = fit_em(
             lambda _: steps.start(),
@@ -134,12 +137,12 @@ class BayesianPCA(LatentPosterior):
         self.mean_ = moments.mean.cpu().numpy()
         self._keep(fit.parameters, axes)
 
-    def _priors(self, variance: float) -> Priors:
+    def _priors(self, variance: float, values: int) -> Priors:
         return Priors(
             self.precision_shape,
             LEAST_RATE * variance if self.precision_rate is None else self.precision_rate,
             self.noise_shape,
-            BREADTH * variance if self.noise_rate is None else self.noise_rate,
+            0.5 * LEAST_NOISE * values * variance if self.noise_rate is None else self.noise_rate,
             BREADTH / variance if self.mean_precision is None else self.mean_precision,
         )
 

@@ -42,11 +42,13 @@ def log_evidence(model: LinearGaussian, x: Tensor) -> Tensor:
 
 
 def evidence_of(model: LinearGaussian, x: Tensor, after: GaussianBelief) -> Tensor:
-    """The same, where the posterior is known: ½ (|o| log(β/2π) − log|Λ′| − β‖x_o − μ_o‖² + m′ᵀΛ′m′)."""
+    """The same, where the posterior is known: ½ (|o| log(β/2π) − log|Λ′| − β‖x_o − μ_o − W_o m′‖² − ‖m′‖²)."""
     beta = float(model.noise_precision)
-    seen = (~x.isnan()).sum(-1).to(x.dtype)
-    quadratics = after.quadratic - beta * centred(model, x).square().sum(-1)
-    return 0.5 * (seen * math.log(beta / (2.0 * math.pi)) - after.log_det_precision + quadratics)
+    there = ~x.isnan()
+    errors = torch.where(there, centred(model, x) - after.mean @ model.matrix.mT, 0.0)
+    quadratics = beta * errors.square().sum(-1) + after.mean.square().sum(-1)
+    seen = there.sum(-1).to(x.dtype)
+    return 0.5 * (seen * math.log(beta / (2.0 * math.pi)) - after.log_det_precision - quadratics)
 
 
 def centred(model: LinearGaussian, x: Tensor) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -80,6 +81,13 @@ class Moments:
     def incomplete(self) -> bool:
         """Whether a value is missing."""
         return bool(self.mean.isnan().any())
+
+    @cached_property
+    def root(self) -> Tensor:
+        """R with RᵀR the scatter, ``[D, D]``."""
+        values, vectors = torch.linalg.eigh(self.scatter)
+        root: Tensor = values.clamp(min=0.0).sqrt()[:, None] * vectors.mT
+        return root
 
     @property
     def mean_variance(self) -> float:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-from credo.errors import InputError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -53,23 +52,20 @@ def run_demo(
         report: told in a few words what is being done.
     """
     from credo.tabular.runs import FILES, PROOF, fit_run
-    from credo.tabular.writing import check_folder
+    from credo.tabular.writing import folder_for
 
     out = Path(out)
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"out must be a folder that can be written to, got {out}: {error.strerror}") from error
     tables = _tables()
-    for name in tables:
-        check_folder(out / name, FILES, PROOF)
     jobs = []
-    for name, (title, frame, target) in tables.items():
-        report(f"learning {name}")
-        run = fit_run(frame, target, epochs=epochs, seed=seed, source=f"{name}, from scikit-learn")
-        report(f"drawing the report on {name}")
-        run.save(out / name)
-        jobs.append(Job(title, run, out / name))
+    with ExitStack() as stack:
+        for name in tables:
+            stack.enter_context(folder_for(out / name, FILES, PROOF))
+        for name, (title, frame, target) in tables.items():
+            report(f"learning {name}")
+            run = fit_run(frame, target, epochs=epochs, seed=seed, source=f"{name}, from scikit-learn")
+            report(f"drawing the report on {name}")
+            run.save(out / name)
+            jobs.append(Job(title, run, out / name))
     return jobs
 
 

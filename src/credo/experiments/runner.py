@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import datetime
 import io
-import os
 import platform
 import time
 from collections.abc import Callable
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from credo._devices import check_device
-from credo._files import check_replaceable, to_json, write_folder
+from credo._files import rehearse_folder, reserved, to_json, write_folder
 from credo.errors import InputError, unknown_name
 from credo.experiments.registry import EFFORTS, Effort, Experiment, Result, Row, Setting, get
 
@@ -76,12 +75,13 @@ def run(
     _check_whole("seeds", seeds, 1, LARGEST_SEED)
     _check_whole("seed", seed, 0, LARGEST_SEED - seeds + 1)
     check_device(device)
-    folder = _prepared(Path(out) / chosen.name, chosen)
+    folder = Path(out) / chosen.name
 
     from credo import plots
 
     start = time.perf_counter()
-    with plots.paper():
+    with reserved(folder), plots.paper():
+        rehearse_folder(folder, _file_names(chosen))
         settings = [Setting(effort, seed + k, device, _counted(report, k, seeds)) for k in range(seeds)]
         result = Result.pooled([_checked(chosen.run(setting), chosen) for setting in settings])
         seconds = time.perf_counter() - start
@@ -101,7 +101,7 @@ def run(
             "table.csv": _csv(result).encode(),
             **{f"{figure}.png": _png(drawn) for figure, drawn in result.figures.items()},
         }
-    write_folder(folder, files)
+        write_folder(folder, files)
     return Reproduction(chosen, result, record, folder)
 
 
@@ -129,20 +129,6 @@ def _checked(result: Result, chosen: Experiment) -> Result:
         drawn = ", ".join(result.figures) or "none"
         raise InputError(f"{chosen.name} must draw the figures it registered, {', '.join(chosen.figures)}, got {drawn}")
     return result
-
-
-def _prepared(folder: Path, chosen: Experiment) -> Path:
-    """``folder``, after making sure, before any work, that the results can be written there."""
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(
-            f"out must be a folder that can be written to, got {folder.parent}: {error.strerror}"
-        ) from error
-    if not os.access(folder.parent, os.W_OK):
-        raise InputError(f"out must be a folder that can be written to, got {folder.parent}")
-    check_replaceable(folder, _file_names(chosen))
-    return folder
 
 
 def _file_names(chosen: Experiment) -> list[str]:

@@ -62,7 +62,8 @@ class Codebook(nn.Module, ABC):
     def nearest(self, z: Tensor) -> Tensor:
         """The code argmin_k ‖z − e_k‖ of every vector of ``z [B, D, ...]``, ``[B, ...]``."""
         rows, vectors = (t.float() if t.dtype == torch.bfloat16 else t for t in (_rows(z), self.vectors))
-        return torch.cdist(rows, vectors).argmin(1).view(len(z), *z.shape[2:])
+        center = vectors.mean(0)  # distances by a product lose digits far from the origin
+        return torch.cdist(rows - center, vectors - center).argmin(1).view(len(z), *z.shape[2:])
 
     def look_up(self, codes: Tensor) -> Tensor:
         """The vectors of ``codes [B, ...]``, ``[B, D, ...]``."""

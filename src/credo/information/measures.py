@@ -24,6 +24,7 @@ from credo._estimate import Estimate
 from credo.errors import InputError
 from credo.information._densities import check_alike, device_of, draws, enumerated, log_prob, parameters, prepared
 from credo.information._gaussians import as_multivariate_normal
+from credo.information._tails import is_infinite
 from credo.seeding import check_seed, derive
 
 Belief: TypeAlias = Distribution | Tensor | ArrayLike
@@ -85,7 +86,7 @@ def cross_entropy(p: Belief, q: Belief, *, samples: int = 10_000, seed: int | No
         return Estimate.closed(_mean_over(log_prob(p, values), -log_prob(q, values))).expanded(batch)
     own = _exact_entropy(p)
     if own is None:
-        return expectation(p, lambda x: -log_prob(q, x), batch, samples, seed)
+        return _with_tails(p, q, expectation(p, lambda x: -log_prob(q, x), batch, samples, seed))
     divergence = _kl(p, q, batch, samples, seed)
     return Estimate(own.value + divergence.value, divergence.standard_error, divergence.exact)
 
@@ -95,7 +96,8 @@ def kl(p: Belief, q: Belief, *, samples: int = 10_000, seed: int | None = 0) -> 
 
     The other direction is ``kl(q, p)``. A Monte Carlo estimate of a small divergence may fall below 0 by a few standard
     errors: estimators that cannot take the mean of q(x)/p(x), whose variance is infinite for many pairs. An infinity
-    that lies in the tails alone, where q(x) falls faster than E_p bears, is not seen by draws.
+    that lies in the tails alone, such as that of a Cauchy p and a Gaussian q, is not seen by draws; it is known for the
+    heavy-tailed distributions of torch and their mixtures.
 
     Args:
         p: what the expectation is over.
@@ -184,7 +186,16 @@ def _kl(p: Distribution, q: Distribution, batch: torch.Size, samples: int, seed:
     exact = _closed_kl(p, q)
     if exact is not None:
         return Estimate.closed(exact.clamp(min=0.0)).expanded(batch)
-    return expectation(p, lambda x: log_prob(p, x) - log_prob(q, x), batch, samples, seed)
+    return _with_tails(p, q, expectation(p, lambda x: log_prob(p, x) - log_prob(q, x), batch, samples, seed))
+
+
+def _with_tails(p: Distribution, q: Distribution, drawn: Estimate) -> Estimate:
+    """An estimate of E_p[−log q(x)], less what is finite, that is infinite where the tails say so."""
+    infinite = is_infinite(p, q)
+    if infinite is None:
+        return drawn
+    value = torch.where(infinite, torch.inf, drawn.value)
+    return Estimate(value, torch.where(infinite, 0.0, drawn.standard_error), drawn.exact)
 
 
 def _closed_kl(p: Distribution, q: Distribution) -> Tensor | None:

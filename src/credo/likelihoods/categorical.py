@@ -70,10 +70,15 @@ class Categorical(Likelihood):
         else:
             noise = torch.randn((self.noise_samples, *logits.shape), dtype=logits.dtype, device=logits.device)
             noisy = (logits + (0.5 * log_variance).exp() * noise).log_softmax(dim)
-            log_p = noisy.logsumexp(0) - math.log(self.noise_samples)
+            # A logit of −∞ is −∞ whatever the noise, and the gradient of its logsumexp is NaN.
+            impossible = noisy.amax(0) == -math.inf
+            log_p = torch.where(impossible, 0.0, noisy).logsumexp(0) - math.log(self.noise_samples)
+            log_p = torch.where(impossible, -math.inf, log_p)
         if self.weight is not None:
-            # log p_c ↦ w_c log p_c before the class is picked, so that ignored targets need no index of their own.
-            log_p = log_p * self.weight.to(log_p.dtype).view(-1, *[1] * (-dim - 1))
+            # log p_c ↦ w_c log p_c before the class is picked, so that ignored targets need no index of their own. A
+            # class without weight counts nothing, even where it is impossible: 0 · ∞ is NaN.
+            weight = self.weight.to(log_p.dtype).view(-1, *[1] * (-dim - 1))
+            log_p = torch.where(weight == 0, 0.0, log_p * weight)
         return self._components(log_p, dim).row_log_prob(y)[0]
 
     def predictive(self, outputs: Tensor) -> Predictive:

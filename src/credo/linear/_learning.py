@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,14 +16,12 @@ from torch import Tensor
 from credo.conjugate import GaussianBelief
 from credo.em import EMFit
 from credo.errors import InputError
-from credo.linear._precisions import GammaPrecision, GivenPrecision, PrecisionPrior
-from credo.linear._spectrum import SpectralPosterior, Spectrum
-from credo.linear.evidence import Precisions, maximise_evidence
+from credo.linear._moments import ReducedTable
+from credo.linear._precisions import GivenPrecision, PrecisionPrior
+from credo.linear._spectrum import SpectralPosterior, Spectrum, weight_posterior
+from credo.linear.evidence import Precisions, find_maxima, maximise_evidence
 from credo.linear.relevance import determine_relevance
 from credo.linear.variational import infer_precisions
-
-WEAKEST = 1e-12
-"""The shape of a hyperprior where none is given: the weight of 2·10⁻¹² observations, about the rounding of a sum."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,20 +52,20 @@ class Search:
     """What a search for the precisions starts from.
 
     Attributes:
-        spectrum: of the table, in coordinates in which the prior is isotropic.
+        table: what it determines, in coordinates in which the prior is isotropic.
+        spectrum: of the table.
         factor: L with w = m₀ + Lu, where u are those coordinates; ``None`` for the identity.
         weight_prior: of α.
         noise_prior: of β.
-        starts: of both.
         tolerance: the least gain in nats that is worth another step.
         max_iter: the most steps.
     """
 
+    table: ReducedTable
     spectrum: Spectrum
     factor: Tensor | None
     weight_prior: PrecisionPrior
     noise_prior: PrecisionPrior
-    starts: tuple[Precisions, ...]
     tolerance: float
     max_iter: int
 
@@ -75,8 +74,13 @@ class Search:
         return {"tolerance": self.tolerance, "max_iter": self.max_iter}
 
     @cached_property
+    def _starts(self) -> list[Precisions]:
+        """All maxima of the evidence, the highest first."""
+        return find_maxima(self.spectrum, self.weight_prior, self.noise_prior)
+
+    @cached_property
     def _most_evident(self) -> EMFit[Precisions, SpectralPosterior]:
-        return maximise_evidence(self.spectrum, self.weight_prior, self.noise_prior, self.starts, **self._limits)
+        return maximise_evidence(self.spectrum, self.weight_prior, self.noise_prior, self._starts, **self._limits)
 
     def by_evidence(self) -> Learned:
         """α and β that maximise the evidence."""
@@ -84,15 +88,21 @@ class Search:
         return self._isotropic(posterior, posterior.log_evidence, self._most_evident)
 
     def by_variational_bound(self) -> Learned:
-        """q(α) and q(β), from the maximum of the evidence, which lies close and is found in fewer steps."""
-        start = self._most_evident.parameters
-        fit = infer_precisions(self.spectrum, self.weight_prior, self.noise_prior, start, **self._limits)
+        """q(α) and q(β), from the maxima of the evidence, which lie close to those of the bound."""
+        fit = infer_precisions(self.spectrum, self.weight_prior, self.noise_prior, self._starts, **self._limits)
         return self._isotropic(fit.expectation.statistics, None, fit)
 
     def _isotropic(self, posterior: SpectralPosterior, log_evidence: float | None, fit: EMFit[Any, Any]) -> Learned:
+        rows, root = self.table.rows, torch.eye(self.table.size, dtype=torch.float64, device=self.table.rows.device)
+        if self.factor is not None:
+            rows, root = (torch.linalg.solve_triangular(self.factor, m, upper=False, left=False) for m in (rows, root))
+        noise = math.sqrt(posterior.noise_precision)
+        belief, _ = weight_posterior(
+            noise * rows, noise * self.table.targets, math.sqrt(posterior.weight_precision) * root
+        )
         return Learned(
-            belief=posterior.belief(self.factor),
-            relevant=torch.ones(self.spectrum.size, dtype=torch.bool, device=self.spectrum.vectors.device),
+            belief=belief,
+            relevant=torch.ones(self.table.size, dtype=torch.bool, device=rows.device),
             weight_precision=posterior.weight_precision,
             noise_precision=posterior.noise_precision,
             effective_parameters=posterior.effective_parameters,
@@ -101,13 +111,13 @@ class Search:
         )
 
     def by_relevance(self) -> Learned:
-        """One α for every weight, from those that the evidence finds with one for all."""
+        """One α for every weight."""
         if self.factor is not None or isinstance(self.weight_prior, GivenPrecision):
             raise InputError(
                 "hyperparameters='ard' learns a precision for every weight: leave weight_precision and "
                 "prior_covariance out"
             )
-        fit = determine_relevance(self.spectrum, self.noise_prior, self._most_evident.parameters, **self._limits)
+        fit = determine_relevance(self.table, self.noise_prior, **self._limits)
         posterior = fit.parameters
         return Learned(
             belief=posterior.belief,
@@ -125,10 +135,3 @@ SEARCHES: dict[str, Callable[[Search], Learned]] = {
     "variational": Search.by_variational_bound,
     "ard": Search.by_relevance,
 }
-
-
-def precision_prior(given: float | None, prior: tuple[float, float] | None, usual: float) -> PrecisionPrior:
-    """What is believed of a precision that is given, or has a Gamma prior, or neither: then about its usual size."""
-    if given is not None:
-        return GivenPrecision(float(given))
-    return GammaPrecision(WEAKEST, WEAKEST / usual) if prior is None else GammaPrecision(*prior)

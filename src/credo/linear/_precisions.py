@@ -9,6 +9,9 @@ from dataclasses import dataclass
 import torch
 from torch.distributions import Gamma, kl_divergence
 
+WEAKEST = 1e-12
+"""The shape of a hyperprior where none is given: the weight of 2·10⁻¹² observations, about the rounding of a sum."""
+
 
 @dataclass(frozen=True)
 class PrecisionBelief:
@@ -28,6 +31,16 @@ class PrecisionBelief:
 class PrecisionPrior(ABC):
     """What is believed of a precision τ before the data."""
 
+    @property
+    @abstractmethod
+    def known(self) -> float | None:
+        """τ where it is given."""
+
+    @property
+    @abstractmethod
+    def observations(self) -> tuple[float, float]:
+        """The number of squares N(0, τ⁻¹)² that the prior counts for, and their sum."""
+
     @abstractmethod
     def mode(self, count: float, squares: float) -> float:
         """The log τ, as τ, that maximises ½·count·log τ − ½·squares·τ + log p(log τ)."""
@@ -46,6 +59,16 @@ class GivenPrecision(PrecisionPrior):
     """τ is known."""
 
     value: float
+
+    @property
+    def known(self) -> float:
+        """τ."""
+        return self.value
+
+    @property
+    def observations(self) -> tuple[float, float]:
+        """None: the data decide nothing."""
+        return 0.0, 0.0
 
     def mode(self, count: float, squares: float) -> float:
         """The known τ, whatever the data."""
@@ -72,6 +95,16 @@ class GammaPrecision(PrecisionPrior):
     shape: float
     rate: float
 
+    @property
+    def known(self) -> None:
+        """Nothing."""
+        return None
+
+    @property
+    def observations(self) -> tuple[float, float]:
+        """2a and 2b."""
+        return 2.0 * self.shape, 2.0 * self.rate
+
     def mode(self, count: float, squares: float) -> float:
         """(count + 2a) / (squares + 2b)."""
         return (count + 2.0 * self.shape) / (squares + 2.0 * self.rate)
@@ -86,6 +119,13 @@ class GammaPrecision(PrecisionPrior):
         q = _gamma(self.shape + 0.5 * count, self.rate + 0.5 * squares)
         log_mean = torch.digamma(q.concentration) - q.rate.log()
         return PrecisionBelief(float(q.mean), float(log_mean), float(kl_divergence(q, _gamma(self.shape, self.rate))))
+
+
+def precision_prior(given: float | None, prior: tuple[float, float] | None, usual: float) -> PrecisionPrior:
+    """What is believed of a precision that is given, or has a Gamma prior, or neither: then about its usual size."""
+    if given is not None:
+        return GivenPrecision(float(given))
+    return GammaPrecision(WEAKEST, WEAKEST / usual) if prior is None else GammaPrecision(*prior)
 
 
 def _gamma(shape: float, rate: float) -> Gamma:

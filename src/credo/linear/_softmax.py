@@ -14,6 +14,7 @@ from torch import Tensor
 
 from credo._rows import Rows
 from credo.conjugate import GaussianBelief
+from credo.linear._integrals import SIGMOID_NODES, SOFTMAX_NODES, expected_logsumexp, expected_softplus
 
 
 def contrasts(classes: int, like: Tensor) -> Tensor:
@@ -80,6 +81,13 @@ class SoftmaxRegression:
             mask[:, -1] = False
         return mask.flatten()
 
+    @cached_property
+    def mean_square(self) -> float:
+        """Of the features that α is about, over all rows; 1 where they are all 0."""
+        (squares,) = self.total(lambda phi, _: (phi.square().sum(0),))
+        mean = float(squares[self.penalised[: self.n_features]].mean()) / self.rows.count
+        return mean or 1.0
+
     def prior(self, weight_precision: float) -> GaussianBelief:
         """N(0, diag(λ)⁻¹), λ being α for all weights but the intercepts."""
         precision = torch.full((len(self.penalised),), weight_precision, dtype=torch.float64, device=self.rows.device)
@@ -87,13 +95,15 @@ class SoftmaxRegression:
             precision[~self.penalised] = self.intercept_precision
         return GaussianBelief(torch.zeros_like(precision), precision.sqrt().diag())
 
-    def total(self, function: Callable[[Tensor, Tensor], tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
+    def total(
+        self, function: Callable[[Tensor, Tensor], tuple[Tensor, ...]], numbers_per_row: int | None = None
+    ) -> tuple[Tensor, ...]:
         """One pass: the sums over blocks of ``function(φ [b, M], Gᵀy [b, C])``, with y one-hot."""
 
         def of_block(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
             return function(self.features(x), self.contrasts[y.long()])
 
-        return self.rows.total(of_block, self.classes * self.n_features)
+        return self.rows.total(of_block, numbers_per_row or self.classes * self.n_features)
 
     def log_likelihoods(self, z: Tensor, target: Tensor) -> Tensor:
         """Σ_n log p(y_n | z_n) for ``z [b, C]`` and ``target`` Gᵀy ``[b, C]``."""
@@ -108,6 +118,21 @@ class SoftmaxRegression:
         """Σ_n log p(y_n | x_n, w)."""
         matrix = weights.view(self.outputs, self.n_features)
         (value,) = self.total(lambda phi, target: (self.log_likelihoods(phi @ matrix.mT, target),))
+        return float(value)
+
+    def expected_log_likelihood(self, belief: GaussianBelief) -> float:
+        """Σ_n E log p(y_n | x_n, w) under a belief about w."""
+
+        def of_block(phi: Tensor, target: Tensor) -> tuple[Tensor, ...]:
+            mean = phi @ belief.mean.view(self.outputs, self.n_features).mT
+            if self.outputs == 1:
+                normaliser = expected_softplus(mean[:, 0], belief.variance_along(phi))
+            else:
+                normaliser = expected_logsumexp(mean, logit_covariance(phi, belief), self.contrasts)
+            return ((target * mean).sum() - normaliser.sum(),)
+
+        nodes = SIGMOID_NODES if self.outputs == 1 else SOFTMAX_NODES * self.classes
+        (value,) = self.total(of_block, max(nodes, self.classes * self.n_features))
         return float(value)
 
     def slope(self, weights: Tensor) -> Slope:
@@ -133,6 +158,19 @@ class SoftmaxRegression:
             blocks = curvature.view(self.classes, self.n_features, self.classes, self.n_features)
             curvature = torch.einsum("kc,kmln,ld->cmdn", self.contrasts, blocks, self.contrasts)
         return Slope(float(value), gradient.flatten(), curvature.reshape(len(weights), len(weights)))
+
+
+def logit_covariance(phi: Tensor, belief: GaussianBelief) -> Tensor:
+    """The covariance of z = Vφ for each row of ``phi [b, M]`` under a belief about vec(V), ``[b, C, C]``."""
+    size = phi.shape[1]
+    blocks = belief.covariance.view(-1, size, len(belief.mean) // size, size)
+    return torch.einsum("bp,kplq,bq->bkl", phi, blocks, phi)
+
+
+def divergence(q: GaussianBelief, prior: GaussianBelief) -> float:
+    """KL(q ‖ prior) for a prior with mean 0."""
+    expected_distance = (prior.precision * q.covariance).sum() + (prior.cholesky.mT @ q.mean).square().sum()
+    return float(0.5 * (expected_distance - len(q.mean) + q.log_det_precision - prior.log_det_precision))
 
 
 def log_density(belief: GaussianBelief, weights: Tensor) -> float:

@@ -15,6 +15,7 @@ References:
 from __future__ import annotations
 
 import math
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -23,10 +24,14 @@ from typing import Any, ClassVar, TypeAlias
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
+from scipy.linalg import LinAlgWarning
 from torch import Tensor
 
 from credo._rows import Rows
 from credo.errors import InputError, unknown_name
+
+ENOUGH_DIGITS = 1e-3
+"""Nats of the log evidence that rounding of the features may decide before a warning is due."""
 
 
 class Basis(ABC):
@@ -286,6 +291,21 @@ def checked_features(basis: Basis, X: Tensor) -> Tensor:
     if features is not X and not bool(torch.isfinite(features.sum())) and not bool(torch.isfinite(features).all()):
         raise InputError(f"{basis!r} gives values that are not finite: standardise the inputs, or choose another basis")
     return features
+
+
+def warn_of_rounding(nats: float) -> None:
+    """Warn the caller of ``fit`` where rounding of the features may change the log evidence by so many nats.
+
+    To be called from a function that ``fit`` calls.
+    """
+    if nats > ENOUGH_DIGITS:
+        warnings.warn(
+            "the features are so nearly linear combinations of one another that rounding alone may change the log "
+            f"evidence by {nats:.2g} nats, and predictions with it: scale the inputs to about [-1, 1], lower the "
+            "degree, choose another basis, such as GaussianBasis, or raise weight_precision",
+            LinAlgWarning,
+            stacklevel=4,
+        )
 
 
 def _limits(rows: Rows) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

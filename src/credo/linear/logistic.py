@@ -19,8 +19,9 @@ from credo.conjugate import GaussianBelief
 from credo.errors import InputError, unknown_name
 from credo.likelihoods import Categorical
 from credo.linear._integrals import SIGMOID_NODES, SOFTMAX_NODES, expected_sigmoid, expected_softmax
-from credo.linear._softmax import SoftmaxRegression, contrasts
-from credo.linear.bases import BasisLike, as_basis, checked_features
+from credo.linear._moments import ROUNDING
+from credo.linear._softmax import SoftmaxRegression, contrasts, logit_covariance
+from credo.linear.bases import BasisLike, as_basis, checked_features, warn_of_rounding
 from credo.linear.logistic_bounds import Variational, fit_variational
 from credo.linear.logistic_laplace import LaplaceFit, fit_laplace
 from credo.linear.regression import WeightDraws
@@ -40,9 +41,13 @@ class BayesianLogisticRegression(ClassifierMixin, ClassicalEstimator):  # type: 
     found:
 
     - ``"laplace"``: a Gaussian at the mode, with the curvature there. The mode is scikit-learn's
-      ``LogisticRegression(C=1/α)``. The evidence is approximate.
+      ``LogisticRegression(C=1/α)``.
     - ``"variational"``: the best Gaussian under a quadratic lower bound on the likelihood, Jaakkola and Jordan's for
-      two classes and Böhning's for more, so that ``lower_bound_`` lies below the log evidence for certain.
+      two classes and Böhning's for more.
+
+    ``lower_bound_`` lies below the log evidence. Laplace's ``log_evidence_`` is closer to it where the posterior is
+    nearly Gaussian, and says nothing where it is not: where classes can be separated the evidence rises as α → 0, and
+    the Gaussian at the mode becomes useless long before. A gap between the two numbers of many nats says so.
 
     As in scikit-learn, the intercept is not penalised. The logits at the mean of the features have a prior
     N(0, 1/``intercept_precision``) only because without one there would be no evidence; it is too wide to matter.
@@ -50,8 +55,8 @@ class BayesianLogisticRegression(ClassifierMixin, ClassicalEstimator):  # type: 
     Args:
         basis: φ, as in :class:`~credo.linear.BayesianLinearRegression`.
         method: ``"laplace"`` or ``"variational"``.
-        weight_precision: α, or ``"evidence"``: the value under which the data are most probable, found by MacKay's γ
-            iteration (Laplace) or by maximising the bound (variational).
+        weight_precision: α, or ``"evidence"``: the value with the highest ``lower_bound_``, looked for within 8 powers
+            of 10 of the mean square of a feature.
         fit_intercept: whether a constant feature is added, behind the others.
         intercept_precision: the prior precision of the logits at the mean of the features.
         tol: the least gain per row, in nats, that is worth another iteration.
@@ -67,8 +72,9 @@ class BayesianLogisticRegression(ClassifierMixin, ClassicalEstimator):  # type: 
             ``[R(M+1), R(M+1)]``.
         weight_precision_: α.
         log_evidence_: log p(y) by Laplace's method, in nats over all rows; ``None`` for ``"variational"``.
-        lower_bound_, lower_bounds_: the lower bound on log p(y) at the end and after every iteration, for
-            ``"variational"`` only.
+        lower_bound_: a lower bound on log p(y), E_q[log p(y | W)] − KL(q ‖ p) for ``"laplace"``, exact for two classes
+            and by quasi-random points for more; and of the quadratic bound for ``"variational"``.
+        lower_bounds_: at the start and after every iteration, for ``"variational"``.
         n_iter_: iterations: Newton steps, or updates of the bound.
         converged_: whether the last iteration gained less than ``tol``.
         basis_: φ with everything filled in that depends on the data.
@@ -116,9 +122,9 @@ class BayesianLogisticRegression(ClassifierMixin, ClassicalEstimator):  # type: 
             if self.method == "laplace":
                 posterior = fit_laplace(model, alpha, tolerance=self.tol, max_iter=self.max_iter)
                 self.log_evidence_: float | None = posterior.log_evidence
+                self.lower_bound_ = posterior.lower_bound
                 self._record_steps(posterior.n_iter, posterior.converged)
-                for bound in ("lower_bound_", "lower_bounds_"):  # of an earlier fit by the other method
-                    self.__dict__.pop(bound, None)
+                self.__dict__.pop("lower_bounds_", None)  # of an earlier fit by the other method
             else:
                 fit = fit_variational(model, alpha, tolerance=self.tol, max_iter=self.max_iter)
                 self._record(fit)
@@ -197,6 +203,8 @@ class BayesianLogisticRegression(ClassifierMixin, ClassicalEstimator):  # type: 
 
     def _store(self, belief: GaussianBelief) -> None:
         """Keep what :meth:`_belief` needs, and what it means for the weights of features that are not centred."""
+        # rounding moves an entry of the precision by ε√(Λ_ii Λ_jj) and so log |Λ|, to first order, by ε Σ Λ_ii (Λ⁻¹)_ii
+        warn_of_rounding(ROUNDING * float(belief.precision.diagonal() @ belief.covariance.diagonal()))
         self._mean, self._cholesky = belief.mean.cpu().numpy(), belief.cholesky.cpu().numpy()
         jacobian = self._jacobian()
         mean = (jacobian @ belief.mean).view(self._shape).cpu().numpy()
@@ -261,10 +269,8 @@ def _binary_probabilities(phi: Tensor, belief: GaussianBelief) -> Tensor:
 
 
 def _probabilities(phi: Tensor, belief: GaussianBelief, contrasts: Tensor) -> Tensor:
-    size, outputs = phi.shape[1], contrasts.shape[1]
-    mean = phi @ belief.mean.view(outputs, size).mT
-    blocks = belief.covariance.view(outputs, size, outputs, size)
-    return expected_softmax(mean, torch.einsum("bp,kplq,bq->bkl", phi, blocks, phi), contrasts)
+    mean = phi @ belief.mean.view(contrasts.shape[1], phi.shape[1]).mT
+    return expected_softmax(mean, logit_covariance(phi, belief), contrasts)
 
 
 def _positive(name: str, value: Any) -> float:

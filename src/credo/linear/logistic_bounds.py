@@ -11,7 +11,7 @@ from torch import Tensor
 
 from credo.conjugate import GaussianBelief, condition
 from credo.em import EMFit, Expectation, fit_em
-from credo.linear._softmax import SoftmaxRegression
+from credo.linear._softmax import SoftmaxRegression, divergence
 from credo.linear.logistic_laplace import fit_laplace
 
 
@@ -57,7 +57,7 @@ def fit_variational(
 
     Two classes have the bound of :func:`jaakkola_jordan`, more the one of :func:`boehning`. It starts at the mode of
     the posterior. There Böhning's bound has its maximum already: it is then Laplace's evidence with another curvature,
-    one that does not depend on w, and MacKay's iteration has found its best α too.
+    one that does not depend on w, and the search for α has found its best one too.
 
     Args:
         model: the data and the prior.
@@ -74,7 +74,7 @@ def fit_variational(
     def e_step(at: Variational) -> Expectation[Statistics]:
         tangent = tangent_at(at.belief)
         second_moments = at.belief.covariance.diagonal() + at.belief.mean.square()
-        bound = tangent.value - _divergence(at.belief, model.prior(at.weight_precision))
+        bound = tangent.value - divergence(at.belief, model.prior(at.weight_precision))
         return Expectation(Statistics(tangent, float(second_moments[penalised].sum())), bound)
 
     def m_step(statistics: Statistics) -> Variational:
@@ -151,9 +151,3 @@ def boehning_curvature(model: SoftmaxRegression) -> Tensor:
     """GᵀAG ⊗ ΦᵀΦ, which is ½I ⊗ ΦᵀΦ, ``[C·M, C·M]``."""
     (gram,) = model.total(lambda phi, _: (phi.mT @ phi,))
     return 0.5 * torch.kron(torch.eye(model.outputs, dtype=gram.dtype, device=gram.device), gram)
-
-
-def _divergence(q: GaussianBelief, prior: GaussianBelief) -> float:
-    """KL(q ‖ prior) for a prior with mean 0."""
-    expected_distance = (prior.precision * q.covariance).sum() + (prior.cholesky.mT @ q.mean).square().sum()
-    return float(0.5 * (expected_distance - len(q.mean) + q.log_det_precision - prior.log_det_precision))

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
+from scipy.optimize import minimize_scalar
 from torch import Tensor
 
 from credo.conjugate import GaussianBelief
 from credo.conjugate.linear_gaussian import precision_factor
 from credo.em import ROUNDING, EMFit, Expectation, fit_em
 from credo.errors import DivergenceError, InputError
-from credo.linear._softmax import Slope, SoftmaxRegression, log_density
+from credo.linear._softmax import Slope, SoftmaxRegression, divergence, log_density
 
-PRECISION_RANGE = (1e-8, 1e8)
-"""Where α is looked for: without any signal in the data the evidence rises as α → ∞."""
-_PRECISION_TOLERANCE = 1e-5
+DECADES = 8
+"""α is looked for within so many powers of 10 of the mean square of a feature: without any signal in the data the bound
+rises as α → ∞."""
+_FAR_BELOW = 50.0
+"""Nats below the best α so far at which no better one is looked for below."""
+_PRECISION_TOLERANCE = 1e-4
 _SUFFICIENT_RISE = 1e-4
 _MOST_HALVINGS = 50
 
@@ -29,13 +34,15 @@ class LaplaceFit:
         belief: N(w | w*, H⁻¹), H the negative Hessian of the log posterior at its mode w*.
         weight_precision: α.
         log_evidence: log p(y) by Laplace's method, in nats over all rows.
+        lower_bound: on log p(y), from the same Gaussian.
         n_iter: Newton steps.
-        converged: whether mode and α stand still.
+        converged: whether the mode stands still.
     """
 
     belief: GaussianBelief
     weight_precision: float
     log_evidence: float
+    lower_bound: float
     n_iter: int
     converged: bool
 
@@ -59,20 +66,24 @@ def fit_laplace(
     max_iter: int,
     curvature: Tensor | None = None,
 ) -> LaplaceFit:
-    """The Laplace approximation for one α, or for the α that the evidence calls for.
+    """The Laplace approximation for one α, or for the one with the highest lower bound.
 
         log p(y) ≈ log p(y | w*) + log p(w*) + ½ C·M log 2π − ½ log |H|      (Bishop 4.137)
+        log p(y) ≥ E_q[log p(y | w)] − KL(q(w) ‖ p(w | α)),    q = N(w*, H⁻¹)
 
-    With ``weight_precision=None`` mode and α take turns, α ← γ / ‖w*‖² with γ = Σ_i (1 − α (H⁻¹)_ii) the number of
-    well-determined weights (MacKay 1992); the sums leave out intercepts. That ignores how H changes with α, so it is no
-    exact maximum of the approximate evidence. It is the better choice: where the classes can be separated, Laplace's
-    method fails for small α and its evidence hardly falls as α → 0.
+    Both say the same where q is the posterior. Where the classes can be separated, or nearly so, the first rises as
+    α → 0, as the evidence itself does, though the posterior is then far from Gaussian and q of no use. The second is a
+    bound for any q, and falls where q no longer fits. So it chooses α: with ``weight_precision=None``, α is looked for
+    in steps of a factor of 10, each from the mode of the last, and then between those on both sides of the best.
+
+    With a ``curvature`` that bounds the likelihood's own everywhere, the first is a lower bound itself and takes the
+    place of the second.
 
     Args:
         model: the data and the prior.
         weight_precision: α, or ``None`` to choose it.
         tolerance: the least gain of the log joint density per row that is worth another Newton step.
-        max_iter: the most Newton steps at one α, and the most values of α.
+        max_iter: the most Newton steps at one α.
         curvature: to use in H in place of the likelihood's own at the mode, ``[C·M, C·M]``.
 
     References:
@@ -81,21 +92,49 @@ def fit_laplace(
     """
     if max_iter < 1:
         raise InputError(f"max_iter must be 1 or more, got {max_iter}")
-    alpha = 1.0 if weight_precision is None else weight_precision
-    weights = model.prior(alpha).mean
     steps = 0
-    for _ in range(max_iter):
+
+    def at(alpha: float, weights: Tensor) -> LaplaceFit:
+        nonlocal steps
         fit = _find_mode(model, alpha, weights, tolerance, max_iter)
-        weights, steps = fit.parameters, steps + fit.n_iter
-        belief = GaussianBelief(weights, fit.expectation.statistics.cholesky)
+        steps += fit.n_iter
+        belief, prior = GaussianBelief(fit.parameters, fit.expectation.statistics.cholesky), model.prior(alpha)
         if curvature is not None:
-            belief = GaussianBelief.from_precision(weights, model.prior(alpha).precision + curvature)
-        found = LaplaceFit(belief, alpha, fit.bound - log_density(belief, weights), steps, fit.converged)
-        better = _reestimate(belief, alpha, model.penalised)
-        if weight_precision is not None or abs(math.log(better / alpha)) <= _PRECISION_TOLERANCE:
-            return found
-        alpha = better
-    return replace(found, converged=False)
+            belief = GaussianBelief.from_precision(fit.parameters, prior.precision + curvature)
+        evidence = fit.bound - log_density(belief, fit.parameters)
+        bound = evidence
+        if curvature is None:
+            bound = model.expected_log_likelihood(belief) - divergence(belief, prior)
+        return LaplaceFit(belief, alpha, evidence, bound, fit.n_iter, fit.converged)
+
+    if weight_precision is not None:
+        return at(weight_precision, model.prior(weight_precision).mean)
+    return replace(_best(model, at, tolerance), n_iter=steps)
+
+
+def _best(model: SoftmaxRegression, at: Callable[[float, Tensor], LaplaceFit], tolerance: float) -> LaplaceFit:
+    """The fit with the highest lower bound over all α."""
+    unit = model.mean_square
+    fits: list[LaplaceFit] = []
+    best = 0
+    for decade in range(DECADES, -DECADES - 1, -1):
+        fits.append(at(10.0**decade * unit, fits[-1].belief.mean if fits else model.prior(1.0).mean))
+        gain = fits[-1].lower_bound - fits[best].lower_bound
+        if gain > tolerance * model.rows.count:
+            best = len(fits) - 1
+        elif gain < -_FAR_BELOW:
+            break
+    if not 0 < best < len(fits) - 1:
+        return fits[best]
+    above, top, below = (math.log(fit.weight_precision) for fit in fits[best - 1 : best + 2])
+    tried = {top: fits[best]}
+
+    def cost(log_alpha: float) -> float:
+        tried[log_alpha] = at(math.exp(log_alpha), fits[best].belief.mean)
+        return -tried[log_alpha].lower_bound
+
+    minimize_scalar(cost, bounds=(below, above), method="bounded", options={"xatol": _PRECISION_TOLERANCE})
+    return max(tried.values(), key=lambda fit: fit.lower_bound)
 
 
 def _find_mode(
@@ -134,10 +173,3 @@ def _ascent(weights: Tensor, log_joint: float, slope: Slope, prior: GaussianBeli
     cholesky = precision_factor(slope.curvature + prior.precision)
     step = torch.cholesky_solve(gradient[:, None], cholesky)[:, 0]
     return _Ascent(weights, log_joint, cholesky, step, float(gradient @ step))
-
-
-def _reestimate(belief: GaussianBelief, alpha: float, penalised: Tensor) -> float:
-    """γ / ‖w‖²."""
-    determined = (1.0 - alpha * belief.covariance.diagonal()[penalised]).sum()
-    low, high = PRECISION_RANGE
-    return float((determined / belief.mean[penalised].square().sum()).nan_to_num(high).clamp(low, high))

@@ -18,10 +18,11 @@ from credo._estimator import ClassicalEstimator, as_before_on_failure, draw_seed
 from credo.conjugate import GaussianBelief
 from credo.em import EMFit
 from credo.errors import InputError, unknown_name
-from credo.linear._learning import SEARCHES, Search, precision_prior
-from credo.linear._moments import Moments, NormalEquations
-from credo.linear._spectrum import Spectrum
-from credo.linear.bases import BasisLike, as_basis, checked_features
+from credo.linear._learning import SEARCHES, Search
+from credo.linear._moments import Moments, ReducedTable
+from credo.linear._precisions import precision_prior
+from credo.linear._spectrum import decompose
+from credo.linear.bases import BasisLike, as_basis, checked_features, warn_of_rounding
 from credo.linear.evidence import Precisions
 from credo.predictive.exact import ExactGaussianPredictive
 
@@ -45,7 +46,9 @@ class BayesianLinearRegression(RegressorMixin, ClassicalEstimator):  # type: ign
         p(w | y) = N(m, S),    S⁻¹ = αS₀⁻¹ + βΦᵀΦ,    m = S(αS₀⁻¹m₀ + βΦᵀy)
         p(y* | x*) = N(mᵀφ*, 1/β + φ*ᵀSφ*)
 
-    The table is reduced to sums over its rows, in blocks and in one pass; it may come in chunks and exceed memory.
+    The table is reduced to M + 1 rows that say the same, in blocks and in one pass; it may come in chunks and exceed
+    memory. Features that are nearly linear combinations of one another, such as powers of large numbers, keep all
+    digits that float64 has for them; where too few remain, a ``LinAlgWarning`` is given.
 
     The intercept b has a flat prior: features and target are centred, as in scikit-learn, and predictions carry the
     variance 1/(Nβ) that is left of b. The precisions and ``log_evidence_`` are those at the most probable b.
@@ -59,10 +62,10 @@ class BayesianLinearRegression(RegressorMixin, ClassicalEstimator):  # type: ign
     Args:
         basis: φ: a :class:`~credo.linear.Basis`, its name (``"identity"``, ``"polynomial"``, ``"gaussian"``,
             ``"sigmoidal"``, ``"fourier"``), or a function from ``[N, D]`` to ``[N, M]`` that maps each row by itself.
-        hyperparameters: ``"evidence"``: α and β maximise log p(y | α, β). ``"variational"``: beliefs q(α), q(β) by a
-            factorised posterior, with a lower bound on log p(y). ``"ard"``: one α for every weight, by the evidence;
-            weights that explain nothing are exactly m₀. With fewer rows than weights it may take noise for signal:
-            give ``noise_precision`` then.
+        hyperparameters: ``"evidence"``: α and β maximise log p(y | α, β), found among all its maxima.
+            ``"variational"``: beliefs q(α), q(β) by a factorised posterior, with a lower bound on log p(y). ``"ard"``:
+            one α for every weight, by the evidence; weights that explain nothing are exactly m₀. With fewer rows than
+            weights it may take noise for signal: give ``noise_precision`` then.
         weight_precision: α; ``None``: learned, or 1 where ``prior_covariance`` is given.
         noise_precision: β; ``None``: learned.
         prior_mean: m₀, a number or ``[M]``.
@@ -89,7 +92,7 @@ class BayesianLinearRegression(RegressorMixin, ClassicalEstimator):  # type: ign
             log β), or the variational bound.
         relevant_: which weights are in the model, ``[M]``.
         basis_: φ, with what depends on the range of the data filled in.
-        moments_: the sums over rows.
+        moments_: what is kept of the rows.
         n_iter_, converged_, lower_bounds_: how the search went.
 
     References:
@@ -219,12 +222,13 @@ class BayesianLinearRegression(RegressorMixin, ClassicalEstimator):  # type: ign
         if moments.count == 1 and self.fit_intercept and self.noise_precision is None:
             raise InputError("1 sample says nothing of noise and intercept: give more rows, or noise_precision")
         mean, factor = self._prior(moments.mean)
-        equations = moments.equations(centred=self.fit_intercept).under(mean, factor)
-        found = SEARCHES[self.hyperparameters](self._search(equations, factor, moments))
+        table = moments.table(centered=self.fit_intercept)
+        found = SEARCHES[self.hyperparameters](self._search(table.under(mean, factor), factor, moments))
         coef = mean.clone()
         coef[found.relevant] += found.belief.mean
-        sigma = torch.zeros_like(equations.gram)
+        sigma = coef.new_zeros(len(coef), len(coef))
         sigma[torch.outer(found.relevant, found.relevant)] = found.belief.covariance.flatten()
+        warn_of_rounding(table.rounding_of_evidence(coef, sigma.diagonal(), found.noise_precision))
 
         self.moments_ = moments.to(torch.device("cpu"))
         self.X_offset_ = float(self.fit_intercept) * self.moments_.mean[:-1].numpy()
@@ -241,19 +245,18 @@ class BayesianLinearRegression(RegressorMixin, ClassicalEstimator):  # type: ign
         self.log_evidence_ = found.log_evidence
         return found.fit
 
-    def _search(self, equations: NormalEquations, factor: Tensor | None, moments: Moments) -> Search:
-        spectrum = Spectrum.of(equations)
+    def _search(self, table: ReducedTable, factor: Tensor | None, moments: Moments) -> Search:
+        table, spectrum = decompose(table)
         # Where nothing is said, the prior's functions and the noise are taken to vary as the target does.
         scale = spectrum.total / spectrum.count or float(moments.mean[-1]) ** 2 or 1.0
         usual = Precisions((float(spectrum.scales @ spectrum.scales) / spectrum.count or 1.0) / scale, 1.0 / scale)
         given = 1.0 if self.weight_precision is None and factor is not None else self.weight_precision
-        noise = self.noise_precision or usual.noise
         return Search(
+            table=table,
             spectrum=spectrum,
             factor=factor,
             weight_prior=precision_prior(given, self.weight_prior, usual.weights),
             noise_prior=precision_prior(self.noise_precision, self.noise_prior, usual.noise),
-            starts=tuple(Precisions(given or a, noise) for a in (spectrum.least_squares_precision, usual.weights)),
             tolerance=self.tol,
             max_iter=self.max_iter,
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -11,10 +12,12 @@ from torch import Tensor
 
 from credo.conjugate import GaussianBelief
 from credo.em import EMFit, Expectation, fit_em
-from credo.linear._precisions import PrecisionPrior
-from credo.linear._spectrum import Spectrum, positive_qr
-from credo.linear.evidence import Precisions
+from credo.linear._moments import ReducedTable
+from credo.linear._precisions import PrecisionPrior, precision_prior
+from credo.linear._spectrum import decompose, weight_posterior
+from credo.linear.evidence import find_maxima
 
+_WEAK = 1e-6
 SAME_EVIDENCE = 1e-6
 """Nats that do not count: between two maxima, which then are one, and for a weight that is not in the model."""
 
@@ -24,12 +27,12 @@ class RelevancePosterior:
     """p(w | y, α, β) for w ~ N(0, diag(α)⁻¹), where weights of infinite α are 0.
 
     Attributes:
-        spectrum: of the table.
+        table: what is determined of it.
         weight_precisions: α, ``[M]``; infinite for weights that are left out.
         noise_precision: β.
     """
 
-    spectrum: Spectrum
+    table: ReducedTable
     weight_precisions: Tensor
     noise_precision: float
 
@@ -46,25 +49,22 @@ class RelevancePosterior:
     @cached_property
     def _rows(self) -> Tensor:
         """√β times the features of the reduced table, ``[r, M]``."""
-        return math.sqrt(self.noise_precision) * self.spectrum.determined[0]
+        return math.sqrt(self.noise_precision) * self.table.rows
 
     @cached_property
     def _targets(self) -> Tensor:
         """√β times its targets, ``[r]``."""
-        return math.sqrt(self.noise_precision) * self.spectrum.determined[1]
+        return math.sqrt(self.noise_precision) * self.table.targets
 
     @cached_property
-    def _decomposition(self) -> tuple[Tensor, Tensor]:
-        """Q and R of the relevant features with √α below them, whose product with itself is the precision."""
-        return positive_qr(torch.cat((self._rows[:, self.relevant], torch.diag(self._kept.sqrt()))))
+    def _decomposition(self) -> tuple[GaussianBelief, Tensor]:
+        """The belief, and an orthonormal basis of the relevant features with √α below them."""
+        return weight_posterior(self._rows[:, self.relevant], self._targets, torch.diag(self._kept.sqrt()))
 
-    @cached_property
+    @property
     def belief(self) -> GaussianBelief:
         """Of the relevant weights."""
-        q, r = self._decomposition
-        along = q[: len(self._rows)].mT @ self._targets
-        mean: Tensor = torch.linalg.solve_triangular(r, along[:, None], upper=True)
-        return GaussianBelief(mean.squeeze(-1), r.mT)
+        return self._decomposition[0]
 
     @cached_property
     def variances(self) -> Tensor:
@@ -84,14 +84,14 @@ class RelevancePosterior:
     @cached_property
     def squared_errors(self) -> float:
         """‖y − Φm‖²."""
-        return float(self._errors.square().sum()) / self.noise_precision + self.spectrum.residual
+        return float(self._errors.square().sum()) / self.noise_precision + self.table.residual
 
     @cached_property
     def log_evidence(self) -> float:
         """log p(y | α, β)."""
         log_dets = self._kept.log().sum() - self.belief.log_det_precision
         quadratic = self._kept @ self.belief.mean.square() + self.noise_precision * self.squared_errors
-        constant = self.spectrum.count * math.log(self.noise_precision / (2.0 * math.pi))
+        constant = self.table.count * math.log(self.noise_precision / (2.0 * math.pi))
         return 0.5 * (float(log_dets - quadratic) + constant)
 
     def sparsity_and_quality(self) -> tuple[Tensor, Tensor]:
@@ -100,7 +100,7 @@ class RelevancePosterior:
         s = φᵀC⁻¹φ and q = φᵀC⁻¹y, where C is the covariance of y without that weight.
         """
         sparsity, quality = torch.empty_like(self.weight_precisions), torch.empty_like(self.weight_precisions)
-        others, (q, _) = ~self.relevant, self._decomposition
+        others, (_, q) = ~self.relevant, self._decomposition
         rows = self._rows[:, others]
         below = rows.new_zeros(len(q) - len(rows), rows.shape[1])
         left = torch.cat((rows, below)) - q @ (q[: len(rows)].mT @ rows)
@@ -111,15 +111,19 @@ class RelevancePosterior:
 
 
 def determine_relevance(
-    spectrum: Spectrum, noise_prior: PrecisionPrior, start: Precisions, *, tolerance: float, max_iter: int
+    table: ReducedTable, noise_prior: PrecisionPrior, *, tolerance: float, max_iter: int
 ) -> EMFit[RelevancePosterior, RelevancePosterior]:
     """Maximise log p(y | α, β) + log p(log β).
 
     For one weight the maximum is known: α = s²/(q² − s) where q² > s, and infinite otherwise. Every step puts in,
     changes or takes out the weight that gains most, or changes all weights of the model at once where that gains more;
     then it improves β by the γ iteration. No threshold decides what is relevant, and the units of the columns do not
-    matter. There may be several maxima. The search climbs from no weights and from all; where both reach the same
-    evidence, the former has fewer, because it takes one column of several that say the same.
+    matter.
+
+    There may be several maxima. The search climbs from no weights, from all with the precision that the evidence calls
+    for where they share one in units of their columns, and from all with hardly any prior where the rows are many
+    enough to tell noise from signal. Where the first reaches the same evidence as others, it has fewer weights, because
+    it takes one column of several that say the same.
 
     References:
         M. E. Tipping, A. C. Faul. Fast marginal likelihood maximisation for sparse Bayesian models. AISTATS 2003.
@@ -132,17 +136,32 @@ def determine_relevance(
         changes = (replace(posterior, weight_precisions=alpha) for alpha in _changes(posterior))
         # A change that gains less than rounding may lose: then all stays as it is.
         after = max(*changes, posterior, key=bound)
-        free = max(spectrum.count - after.effective_parameters, 0.0)
+        free = max(table.count - after.effective_parameters, 0.0)
         return replace(after, noise_precision=noise_prior.mode(free, after.squared_errors))
 
-    def climb(alpha: float) -> EMFit[RelevancePosterior, RelevancePosterior]:
-        first = RelevancePosterior(spectrum, torch.full_like(spectrum.vectors[0], alpha), start.noise)
+    def climb(first: RelevancePosterior) -> EMFit[RelevancePosterior, RelevancePosterior]:
         return fit_em(
             lambda _: first, lambda p: Expectation(p, bound(p)), better, tolerance=tolerance, max_iter=max_iter
         )
 
-    from_none, from_all = climb(math.inf), climb(start.weights)
-    return from_all if from_all.bound > from_none.bound + SAME_EVIDENCE else from_none
+    best, *others = map(climb, _starts(table, noise_prior))
+    for other in others:
+        best = other if other.bound > best.bound + SAME_EVIDENCE else best
+    return best
+
+
+def _starts(table: ReducedTable, noise_prior: PrecisionPrior) -> Iterator[RelevancePosterior]:
+    """Where the search climbs from."""
+    squares = table.rows.square().sum(0) / table.count
+    squares = torch.where(squares > 0.0, squares, 1.0)
+    _, spectrum = decompose(replace(table, rows=table.rows / squares.sqrt()))
+    shared = find_maxima(spectrum, precision_prior(None, None, table.count / (table.total or 1.0)), noise_prior)[0]
+    yield RelevancePosterior(table, torch.full_like(squares, math.inf), shared.noise)
+    yield RelevancePosterior(table, shared.weights * squares, shared.noise)
+    free = table.count - len(table.rows)
+    if free > len(table.rows):
+        noise = noise_prior.mode(free, table.residual)
+        yield RelevancePosterior(table, _WEAK * shared.weights * squares, noise)
 
 
 def _changes(posterior: RelevancePosterior) -> tuple[Tensor, Tensor]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from credo.em import EMFit, Expectation, fit_em
@@ -28,7 +29,7 @@ def infer_precisions(
     spectrum: Spectrum,
     weight_prior: PrecisionPrior,
     noise_prior: PrecisionPrior,
-    start: Precisions,
+    starts: Sequence[Precisions],
     *,
     tolerance: float,
     max_iter: int,
@@ -38,8 +39,8 @@ def infer_precisions(
         q(w) = N(m, S),    S⁻¹ = E[α]I + E[β]ΦᵀΦ,    m = E[β]SΦᵀy
         q(α) = Gam(a + M/2, b + E‖w‖²/2),    q(β) = Gam(c + N/2, d + E‖y − Φw‖²/2)
 
-    The search starts from q(α) and q(β) with about the means of ``start``. The bound is
-    E[log p(y | w, β)] + E[log p(w | α)] + H[q(w)] − KL(q(α) ‖ p(α)) − KL(q(β) ‖ p(β)).
+    The search starts from q(α) and q(β) with about the means of each of ``starts``, and the highest bound is kept. It
+    is E[log p(y | w, β)] + E[log p(w | α)] + H[q(w)] − KL(q(α) ‖ p(α)) − KL(q(β) ‖ p(β)).
     """
     n, m = spectrum.count, spectrum.size
 
@@ -60,8 +61,11 @@ def infer_precisions(
             noise_prior.posterior(n, _expected_errors(posterior)),
         )
 
-    first = PrecisionBeliefs(weight_prior.posterior(m, m / start.weights), noise_prior.posterior(n, n / start.noise))
-    return fit_em(lambda _: first, expectation, beliefs, tolerance=tolerance, max_iter=max_iter)
+    def first(k: int) -> PrecisionBeliefs:
+        alpha, beta = starts[k].weights, starts[k].noise
+        return PrecisionBeliefs(weight_prior.posterior(m, m / alpha), noise_prior.posterior(n, n / beta))
+
+    return fit_em(first, expectation, beliefs, tolerance=tolerance, max_iter=max_iter, restarts=len(starts))
 
 
 def _expected_weights(posterior: SpectralPosterior) -> float:

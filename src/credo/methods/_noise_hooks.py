@@ -21,11 +21,9 @@ from typing import Any, NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
-from torch.utils import _pytree as pytree
 
 from credo.errors import UnsupportedError
-from credo.functional import Replica, count_rows, map_tensors, rows_agree, take_rows
+from credo.functional import Replica
 
 Apply = Callable[..., Tensor]
 
@@ -171,7 +169,7 @@ class NoiseHooks:
     def _local(self, path: str, layer: nn.Module, x: Tensor, rest: tuple[Any, ...]) -> Tensor:
         """√(σ²∗x²)·ε, with an ε for every output."""
         _, apply = _LAYERS[type(layer)]
-        weight, bias = self._scales(path)
+        weight, bias = self._scales(path, layer)
         half_bias = None if bias is None else _half_square(bias)
         half_variance = apply(layer, x.square(), _half_square(weight), half_bias, *rest)
         floored = half_variance.clamp_min(torch.finfo(half_variance.dtype).tiny)
@@ -181,7 +179,7 @@ class NoiseHooks:
         """((σ∘ε)∗(x∘s))∘r, with the signs and ε of this forward pass, which all calls of the layer share."""
         spatial_dims, apply = _LAYERS[type(layer)]
         if path not in self._drawn:
-            self._drawn[path] = self._draw_flipout(path, x, output, spatial_dims)
+            self._drawn[path] = self._draw_flipout(path, layer, x, output, spatial_dims)
         flips = self._drawn[path]
         if flips is None:
             raise UnsupportedError(
@@ -190,7 +188,7 @@ class NoiseHooks:
             )
         return apply(layer, x * flips.signs_in, flips.weight, flips.bias, *rest) * flips.signs_out
 
-    def _draw_flipout(self, path: str, x: Tensor, output: Tensor, spatial_dims: int) -> _Flips:
+    def _draw_flipout(self, path: str, layer: nn.Module, x: Tensor, output: Tensor, spatial_dims: int) -> _Flips:
         channel = -1 - spatial_dims
         by_row = x.dim() + channel > 0 and x.shape[0] == self.rows
 
@@ -202,13 +200,16 @@ class NoiseHooks:
             shape[0] = like.shape[0]
             return torch.randint(0, 2, shape, device=like.device).to(like.dtype) * 2 - 1
 
-        weight, bias = self._scales(path)
+        weight, bias = self._scales(path, layer)
         perturbed_bias = None if bias is None else bias * torch.randn_like(bias)
         return _Flips(signs(x), signs(output), weight * torch.randn_like(weight), perturbed_bias)
 
-    def _scales(self, path: str) -> tuple[Tensor, Tensor | None]:
+    def _scales(self, path: str, layer: nn.Module) -> tuple[Tensor, Tensor | None]:
+        """σ of weight and bias, in the precision that the layer computes with."""
         prefix = f"{path}." if path else ""
-        return self.scale[f"{prefix}weight"], self.scale.get(f"{prefix}bias")
+        weight, bias = self.scale[f"{prefix}weight"], self.scale.get(f"{prefix}bias")
+        dtype = layer.weight.dtype
+        return weight.to(dtype), None if bias is None else bias.to(dtype)  # type: ignore[arg-type]
 
 
 class _HalfSquare(torch.autograd.Function):
@@ -233,77 +234,3 @@ def _half_square(scale: Tensor) -> Tensor:
     if scale.numel() < _SMALL or torch.compiler.is_compiling():
         return scale.square() * 0.5
     return _HalfSquare.apply(scale)  # type: ignore[no-any-return, no-untyped-call]
-
-
-class _CountUses(TorchFunctionMode):
-    """Counts the operations that compute with given tensors."""
-
-    def __init__(self, names: Mapping[int, str]) -> None:
-        super().__init__()
-        self.names = names
-        self.uses: Counter[str] = Counter()
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        if any(isinstance(leaf, Tensor) for leaf in pytree.tree_leaves(result)):
-            for leaf in pytree.tree_leaves((args, kwargs)):
-                if id(leaf) in self.names:
-                    self.uses[self.names[id(leaf)]] += 1
-        return result
-
-
-def plan_estimators(probe: Replica, layers: Collection[str], estimator: str, x: Any) -> dict[str, str]:
-    """Watch a small batch pass through the network and decide, per layer, which noise is right.
-
-    A layer whose parameters are also used elsewhere, or whose input's dim 0 is not the rows of the batch, is
-    weight-sampled; so are all layers where the batch cannot be cut by rows. Under ``"auto"`` a layer called several
-    times gets Flipout, whose draw is shared by the calls.
-
-    Args:
-        probe: a replica with buffers of its own and no hooks.
-        layers: paths of the layers in question.
-        estimator: what was asked for.
-        x: a batch.
-    """
-    if not rows_agree(x) or count_rows(x) == 0:
-        return dict.fromkeys(layers, "weight" if estimator != "local" else "local")
-    small = take_rows(x, 4)
-    batches = [small, map_tensors(lambda t: torch.cat([t, t[:1]]), small)]
-    modules = {path: probe.net.get_submodule(path) for path in layers}
-    calls: Counter[str] = Counter()
-    wrong_rows: set[str] = set()
-    expected = 0
-
-    def watch(path: str) -> Callable[..., None]:
-        def hook(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            calls[path] += 1
-            x = args[0] if args else kwargs["input"]
-            if x.dim() < 2 or x.shape[0] != expected:
-                wrong_rows.add(path)
-
-        return hook
-
-    handles = [m.register_forward_pre_hook(watch(path), with_kwargs=True) for path, m in modules.items()]
-    held = {id(p): path for path, module in modules.items() for p in module.parameters(recurse=False)}
-    tensors = Counter(held.values())
-    devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
-    try:
-        with torch.random.fork_rng(devices=devices), torch.enable_grad(), _CountUses(held) as counted:
-            for batch in batches:
-                expected = count_rows(batch)
-                probe({}, batch)
-    except Exception:
-        probe({}, x)  # raises if the network does; else a mask, say, has as many rows as the batch by accident
-        return dict.fromkeys(layers, "weight" if estimator != "local" else "local")
-    finally:
-        for handle in handles:
-            handle.remove()
-    decided = {}
-    for path in layers:
-        if counted.uses[path] != calls[path] * tensors[path] or (estimator != "local" and path in wrong_rows):
-            decided[path] = "weight"
-        elif estimator == "auto" and calls[path] > len(batches):
-            decided[path] = "flipout"
-        else:
-            decided[path] = estimator
-    return decided

@@ -8,17 +8,25 @@ from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
+from credo._arguments import whole
+from credo._devices import at_least_float32
 from credo._notices import notify
+from credo.data import Batch
 from credo.errors import InputError, unknown_name
-from credo.functional import Forward, Replica, count_rows
+from credo.functional import Forward, Replica
 from credo.likelihoods import Likelihood
-from credo.methods._noise_hooks import NoiseHooks, noisy_layers, plan_estimators
+from credo.methods._convergence import convergence_notes
+from credo.methods._noise_hooks import NoiseHooks, noisy_layers
+from credo.methods._planning import plan_estimators
 from credo.methods.base import check_samples
 from credo.methods.network import NetworkMethod, Terms
+from credo.nests import count_rows
 from credo.posteriors.mean_field import MeanField, choose_kl
 from credo.priors import Normal, Prior, all_moved, resolve, to_config
 from credo.selection import select, tied
+from credo.training.optimizers import STEPS, NaturalAdam, relative_step
 
 _ESTIMATORS = ("auto", "weight", "local", "flipout")
 _WEIGHTINGS = ("uniform", "blundell")
@@ -49,7 +57,9 @@ class BayesByBackprop(NetworkMethod):
         kl: ``"analytic"`` (SGVB B), ``"sampled"`` (SGVB A), or ``"auto"``: closed form where known.
         kl_weighting: how the KL is spread over the M minibatches of an epoch: ``"uniform"``; ``"blundell"``,
             π_i = 2^(M−i)/(2^M − 1); or ``callable(i, M)`` giving π_i, whose sum over i = 1…M should be 1.
-        kl_warmup: number of training steps over which the KL's weight rises linearly to 1.
+        kl_warmup: number of training steps over which the KL's weight rises linearly to 1, so that no unit is given up
+            before it has learned anything; ``None``: the first half of the first :meth:`fit`, and none in a loop of
+            your own.
         temperature: T; below 1 a cold posterior, above 1 a remedy for over-fitting.
         samples: Monte Carlo draws per training step.
         forward: ``callable(net, x)`` for networks with unusual inputs or outputs.
@@ -61,6 +71,8 @@ class BayesByBackprop(NetworkMethod):
     posterior: MeanField
     derived = frozenset({"_replica", "_hooks", "_planned", "_priors_here"})
     steps: Tensor
+    warmup_steps: Tensor
+    _steps_of_run: int | None = None
     _planned: bool
 
     def __init__(
@@ -74,7 +86,7 @@ class BayesByBackprop(NetworkMethod):
         estimator: str = "auto",
         kl: str = "auto",
         kl_weighting: str | Callable[[int, int], float] = "uniform",
-        kl_warmup: int = 0,
+        kl_warmup: int | None = None,
         temperature: float = 1.0,
         samples: int = 1,
         forward: Forward | None = None,
@@ -86,8 +98,8 @@ class BayesByBackprop(NetworkMethod):
             raise unknown_name("kl_weighting", kl_weighting, _WEIGHTINGS)
         if not (temperature > 0 and math.isfinite(temperature)):
             raise InputError(f"temperature must be positive and finite, got {temperature}")
-        if isinstance(kl_warmup, bool) or not isinstance(kl_warmup, int) or kl_warmup < 0:
-            raise InputError(f"kl_warmup must be a whole number of training steps, 0 or more, got {kl_warmup!r}")
+        if kl_warmup is not None:
+            whole(kl_warmup, "kl_warmup", least=0)
         check_samples(samples, least=1)
         names = select(net, bayesian)
         self.prior: Prior = Normal(0.0, 1.0) if prior is None else prior
@@ -98,7 +110,9 @@ class BayesByBackprop(NetworkMethod):
         self.kl_weighting, self.kl_warmup = kl_weighting, kl_warmup
         self.temperature, self.samples = float(temperature), samples
         self.bayesian = bayesian
+        self.initial_scale = initial_scale
         self.register_buffer("steps", torch.zeros((), dtype=torch.int64, device=self.device))
+        self.register_buffer("warmup_steps", torch.full((), kl_warmup or 0, dtype=torch.int64, device=self.device))
         self.derive()
 
     def terms(self, x: Any, y: Tensor, sample_weight: Tensor | None = None) -> Terms:
@@ -124,6 +138,7 @@ class BayesByBackprop(NetworkMethod):
         if self.posterior.is_pruned:
             self.posterior.enforce_pruning()
         self._replica.pull()
+        self.inspect(x, training=True)
         if self._planned or not self._hooks.plan:
             return
         probe = Replica(self.net, self.call, own_buffers=True)
@@ -212,20 +227,40 @@ class BayesByBackprop(NetworkMethod):
         finally:
             self._hooks.end()
         if not torch.compiler.is_compiling():
-            self._replica.push_buffers()
+            self._replica.push_state()
         return output, weights
 
     def follow_parameters(self) -> None:
         """Take the priors to where the parameters are."""
-        self._priors_here = all_moved(self._priors, self.device, self.dtype)
+        self._priors_here = all_moved(self._priors, self.device, at_least_float32(self.dtype))
 
     def warmup(self) -> float | Tensor:
-        """min(1, steps/kl_warmup), counting this training step."""
-        if not self.kl_warmup:
+        """min(1, steps/warm-up), counting this training step."""
+        if self.kl_warmup == 0:
             return 1.0
         if self.training and torch.is_grad_enabled():
             self.steps = self.steps + 1  # in place, a compiled backward would see the next step's number
-        return torch.clamp(self.steps / self.kl_warmup, max=1.0)
+        return torch.where(self.steps < self.warmup_steps, self.steps / self.warmup_steps, 1.0)
+
+    def before_training(self, steps: int | None) -> None:
+        """Let the KL come in over the first half of the first training run, unless told otherwise."""
+        self._steps_of_run = steps
+        if self.kl_warmup is None and not self.steps and steps is not None:
+            self.warmup_steps.fill_(steps // 2)
+
+    def after_training(self, batch: Batch) -> None:
+        """Say where the posterior has not arrived, and what to do about it."""
+        for sentence in convergence_notes(self):
+            notify(sentence)
+
+    def default_optimizer(self, groups: list[dict[str, Any]], lr: float) -> Optimizer:
+        """Adam in the posterior's own units."""
+        return NaturalAdam(groups, self.posterior.scale_parameters(), lr, relative_step(self._steps_of_run))
+
+    def default_epochs(self, batches: int | None) -> int:
+        """Enough for 2,000 steps: a posterior needs them, however few the data are."""
+        least = super().default_epochs(batches)
+        return least if not batches else max(least, math.ceil(STEPS / batches))
 
     def derive(self) -> None:
         """Build the replica that training runs on, with its hooks, and the priors on the network's device."""

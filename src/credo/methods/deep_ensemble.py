@@ -9,23 +9,29 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from credo.errors import InputError, LoadError, UnsupportedError, unknown_name
+from credo.errors import InputError, LoadError, unknown_name
+from credo.methods._initialization import check_is_fresh, initialize_anew, perturb
 from credo.methods.base import Method, Predictor, check_samples
 from credo.methods.map import MAP
 from credo.methods.network import NetworkMethod
 from credo.predictive import Predictive
 from credo.seeding import check_seed, derive
 
+_INITS = ("fresh", "perturb")
+
 
 class DeepEnsemble(Method):
     """An equal mixture of ``members`` models, each fitted on its own.
 
     Args:
-        net_or_factory: a network, whose copies are initialised anew, each at random (a module without
-            ``reset_parameters`` needs a factory); a callable that makes a network; or a list of ready networks,
+        net_or_factory: a network, which is copied; a callable that makes a network; or a list of ready networks,
             which are kept as they are.
         members: how many.
         base: the method each member is fitted with, such as ``credo.MAP`` or ``credo.BayesByBackprop``.
+        init: where the copies of a network start. ``"fresh"``: each trainable parameter anew at random, by its module's
+            ``reset_parameters``. ``"perturb"``: at the network's own weights, with Gaussian noise of a tenth of each
+            tensor's root mean square, for members that fine-tune a trained network. ``None``: fresh, unless the
+            weights are not those of a fresh network, which is then asked about. Frozen parameters are never changed.
         options: passed to ``base``: ``likelihood=``, ``prior=``, … A likelihood with learned noise is copied, so
             that every member learns its own.
 
@@ -38,15 +44,18 @@ class DeepEnsemble(Method):
         net_or_factory: nn.Module | Callable[[], nn.Module] | Sequence[nn.Module],
         members: int | None = None,
         base: type[NetworkMethod] = MAP,
+        init: str | None = None,
         **options: Any,
     ) -> None:
         super().__init__()
+        if init is not None and init not in _INITS:
+            raise unknown_name("init", init, _INITS)
         if not (isinstance(base, type) and issubclass(base, NetworkMethod)):
             raise InputError(
                 "base must be the class of a method such as credo.MAP, "
                 f"got {getattr(base, '__name__', type(base).__name__)}"
             )
-        networks = _networks(net_or_factory, members)
+        networks = _networks(net_or_factory, members, init)
         _check_apart(networks)
         self.members = nn.ModuleList(base(net, **_own(options)) for net in networks)
         self.base = base
@@ -100,7 +109,7 @@ class DeepEnsemble(Method):
             raise LoadError(str(unknown_name("base method in the card", config.get("base"), Method.registry)))
         ensemble = cls.__new__(cls)
         nn.Module.__init__(ensemble)
-        networks = _networks(net, config["members"])
+        networks = _networks(net, config["members"], "as it is")
         ensemble.members = nn.ModuleList(base.from_config(config["member"], n, **_own(overrides)) for n in networks)
         ensemble.base, ensemble.history = base, []
         return ensemble
@@ -140,7 +149,7 @@ class _EnsemblePredictor(Predictor):
         return Predictive.mixture([part(x, batch_size) for part in self._parts])
 
 
-def _networks(source: Any, members: int | None) -> list[nn.Module]:
+def _networks(source: Any, members: int | None, init: str | None) -> list[nn.Module]:
     if isinstance(source, list | tuple):
         if not source or (members is not None and members != len(source)):
             raise InputError(f"members={members}, but {len(source)} networks were given; leave members out")
@@ -149,7 +158,15 @@ def _networks(source: Any, members: int | None) -> list[nn.Module]:
     if isinstance(count, bool) or not isinstance(count, int) or count < 1:
         raise InputError(f"members must be 1 or more, got {members!r}")
     if isinstance(source, nn.Module):
-        return [initialise_anew(copy.deepcopy(source)) for _ in range(count)]
+        networks = [copy.deepcopy(source) for _ in range(count)]
+        if init is None:
+            check_is_fresh(source)
+        for net in networks:
+            if init == "perturb":
+                perturb(net)
+            elif init != "as it is":
+                initialize_anew(net)
+        return networks
     if callable(source):
         return [source() for _ in range(count)]
     raise InputError(f"net_or_factory must be a network, a callable that makes one, or a list, got {source!r}")
@@ -166,20 +183,6 @@ def _check_apart(networks: Sequence[nn.Module]) -> None:
                 "list must hold different ones"
             )
         seen |= own
-
-
-def initialise_anew(net: nn.Module) -> nn.Module:
-    """Give every parameter of ``net`` a new random start, by its module's own ``reset_parameters``."""
-    for path, module in net.named_modules():
-        reset = getattr(module, "reset_parameters", None) or getattr(module, "_reset_parameters", None)
-        if callable(reset):
-            reset()
-        elif next(module.parameters(recurse=False), None) is not None:
-            raise UnsupportedError(
-                f"{path or type(net).__name__} holds parameters but has no reset_parameters, so copies of it "
-                "cannot start apart; pass a factory instead: DeepEnsemble(lambda: MyNet(), ...)"
-            )
-    return net
 
 
 def _own(options: dict[str, Any]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from credo._devices import at_least_float32
 from credo.functional import Caller, Forward
 from credo.likelihoods import Likelihood
 from credo.methods.base import check_samples
@@ -55,12 +56,15 @@ class MAP(NetworkMethod):
 
     def kl(self) -> Tensor:
         """−log p(w), in nats."""
-        densities = [prior.log_prob(self.net.get_parameter(name)).sum() for name, prior in self._priors_here.items()]
+        dtype = at_least_float32(self.dtype)
+        densities = [
+            prior.log_prob(self.net.get_parameter(name).to(dtype)).sum() for name, prior in self._priors_here.items()
+        ]
         return -torch.stack(densities).sum()
 
     def follow_parameters(self) -> None:
         """Take the priors to where the parameters are."""
-        self._priors_here = all_moved(self._priors, self.device, self.dtype)
+        self._priors_here = all_moved(self._priors, self.device, at_least_float32(self.dtype))
 
     def predictor(self, samples: int, seed: int | None) -> NetworkPredictor:
         """Every draw is the same, so one is enough."""

@@ -19,14 +19,18 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from credo._devices import at_least_float32
+from credo._notices import notify
 from credo.errors import InputError, UnsupportedError
-from credo.functional import Caller, Forward, Replica, count_rows
+from credo.functional import Caller, Forward, Replica
 from credo.likelihoods import Likelihood
-from credo.methods._noise_hooks import channel_dim, noisy_layers, plan_estimators
+from credo.methods._noise_hooks import channel_dim, noisy_layers
+from credo.methods._planning import plan_estimators
 from credo.methods.network import NetworkMethod, Terms
+from credo.nests import count_rows
 from credo.posteriors.dropout import WeightDropout, weight_layers
 from credo.posteriors.dropout_layers import LayerDropout, check_dropout
-from credo.selection import match_one, select, tied
+from credo.selection import choose, match_one, tied
 
 
 class MCDropout(NetworkMethod):
@@ -40,7 +44,8 @@ class MCDropout(NetworkMethod):
         net: any ``nn.Module``.
         likelihood: p(y | f(x)); ``None`` follows from the target's dtype.
         p: the rate at which inputs of weight layers are dropped, or a mapping from weight-name patterns to
-            rates; ``None`` uses the dropout layers that the network has.
+            rates; ``None`` uses the dropout layers that the network has. A single rate spares layers with one input
+            unit or channel, where dropout would erase the whole input, such as a gray image.
         length_scale: l, the inverse of the prior's standard deviation.
         weight_noise: σ of the family W = diag(z)·M + σ·ε; needs ``p``.
         forward: ``callable(net, x)`` for networks with unusual inputs or outputs.
@@ -50,7 +55,7 @@ class MCDropout(NetworkMethod):
     """
 
     posterior: WeightDropout | LayerDropout
-    derived = frozenset({"_replica", "_masks", "_planned"})
+    derived = frozenset({"_replica", "_masks", "_planned", "_penalised"})
     _planned: bool
 
     def __init__(
@@ -79,7 +84,10 @@ class MCDropout(NetworkMethod):
             if not units:
                 raise InputError("the network has no weight layer that dropout could stand before")
             rates = {name: _rate(p, name, list(units)) for name in units}
-            self.posterior = WeightDropout(net, units, rates, self.weight_noise)
+            if not isinstance(p, Mapping) and not all(found.is_all for found in units.values()):
+                units = {name: found for name, found in units.items() if not found.is_all}
+            self.posterior = WeightDropout(net, units, {name: rates[name] for name in units}, self.weight_noise)
+            self._say_what_is_left_out(rates)
         self.derive()
 
     def terms(self, x: Any, y: Tensor, sample_weight: Tensor | None = None) -> Terms:
@@ -93,14 +101,18 @@ class MCDropout(NetworkMethod):
     def kl(self) -> Tensor:
         """l²/(2(1 − p))·‖W̄‖² + l²/2·‖b‖², in nats; p = 0 for weights that no dropout of ours stands before."""
         rates = self.posterior.rates if isinstance(self.posterior, WeightDropout) else {}
+        dtype = at_least_float32(self.dtype)
         squares = [
-            self.net.get_parameter(name).square().sum() / (1.0 - rates.get(name, 0.0)) for name in select(self.net)
+            _sum_of_squares(self.net.get_parameter(name), dtype) / (1.0 - rates.get(name, 0.0))
+            for name in self._penalised
         ]
         return 0.5 * self.length_scale**2 * torch.stack(squares).sum()
 
     def prepare(self, x: Any) -> None:
         """Bring the private replica up to date; at the first batch see which layers can have a mask per row."""
         self._replica.pull()
+        if isinstance(self.posterior, WeightDropout):
+            self.inspect(x, training=True)
         if not self._masks.plan or self._planned:
             return
         probe = Replica(self.net, self.call, own_buffers=True)
@@ -121,6 +133,21 @@ class MCDropout(NetworkMethod):
         p = dict(self.p) if isinstance(self.p, Mapping) else self.p
         return {"p": p, "length_scale": self.length_scale, "weight_noise": self.weight_noise}
 
+    def _say_what_is_left_out(self, rates: Mapping[str, float]) -> None:
+        """Tell of weights without dropout before them: of inputs that are not dropped, and of unknown layers."""
+        covered = self.posterior.names()
+        inputs = [name for name in rates if name not in covered]
+        if inputs:
+            notify(
+                f"no dropout is put before {', '.join(inputs)}, whose input is a single unit or channel and would be "
+                "erased; name it in a mapping p={...} to have it there"
+            )
+        unknown = [n for n in choose(self.net) if n not in rates and self.net.get_parameter(n).dim() > 1]
+        if unknown:
+            kinds = {type(self.net.get_submodule(name.rpartition(".")[0])).__name__ for name in unknown}
+            shown = ", ".join(unknown[:3]) + (", …" if len(unknown) > 3 else "")
+            notify(f"no dropout is put before {shown}: how {', '.join(sorted(kinds))} meets its inputs is not known")
+
     def _noisy_forward(self, x: Any) -> Tensor:
         if isinstance(self.posterior, LayerDropout):
             output: Tensor = Caller(self.net, self.call)(x)
@@ -135,7 +162,7 @@ class MCDropout(NetworkMethod):
         finally:
             self._masks.end()
         if not torch.compiler.is_compiling():
-            self._replica.push_buffers()
+            self._replica.push_state()
         return output
 
     def derive(self) -> None:
@@ -143,6 +170,7 @@ class MCDropout(NetworkMethod):
         self._replica = Replica(self.net, self.call, own_buffers=False)
         rates = self.posterior.rates if isinstance(self.posterior, WeightDropout) else {}
         layers = noisy_layers(self.net, rates, tied(self.net)) if self.weight_noise == 0 else {}
+        self._penalised = choose(self.net)
         self._masks = _RowMasks(self._replica, {path: rates[f"{path}.weight".lstrip(".")] for path in layers})
         self._planned = False
 
@@ -189,6 +217,10 @@ class _RowMasks:
             return (x * self._drawn[path], *rest), others
 
         return hook
+
+
+def _sum_of_squares(weight: Tensor, dtype: torch.dtype) -> Tensor:
+    return torch.view_as_real(weight).square().sum() if weight.is_complex() else weight.to(dtype).square().sum()
 
 
 def _rate(p: float | Mapping[str, float], name: str, names: list[str]) -> float:

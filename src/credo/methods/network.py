@@ -8,6 +8,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _NormBase
 from torch.utils.data import DataLoader, Dataset
 
 from credo import architectures
@@ -17,10 +18,12 @@ from credo.errors import InputError, LoadError
 from credo.functional import Evaluator, Forward, Replica
 from credo.likelihoods import Gaussian, Likelihood, infer_likelihood, likelihood_from_config
 from credo.methods.base import Method, Predictor, check_samples
+from credo.nests import take_rows
 from credo.posteriors.base import Posterior
 from credo.predictive import Predictive
 from credo.priors import from_config as prior_from_config
-from credo.seeding import check_seed, seeded
+from credo.probing import ROWS, check_reach
+from credo.seeding import check_seed, repeatable, seeded
 from credo.selection import check_network
 from credo.training import evaluation
 from credo.training.contract import Trainable
@@ -52,6 +55,7 @@ class NetworkMethod(Trainable, Method):
     last_terms: Terms | None = None
     temperature: float = 1.0
     kl_weighting: str | Callable[[int, int], float] = "uniform"
+    _inspected: frozenset[bool] = frozenset()
     derived: ClassVar[frozenset[str]] = frozenset()
     """Attributes that :meth:`derive` builds; copies and pickles leave them out."""
 
@@ -83,7 +87,7 @@ class NetworkMethod(Trainable, Method):
         return self
 
     def __getstate__(self) -> dict[str, Any]:
-        left_out = self.derived | {"last_terms"}
+        left_out = self.derived | {"last_terms", "_inspected"}
         state: dict[str, Any] = super().__getstate__()  # type: ignore[no-untyped-call]
         return {key: value for key, value in state.items() if key not in left_out}
 
@@ -91,6 +95,22 @@ class NetworkMethod(Trainable, Method):
         super().__setstate__(state)  # type: ignore[no-untyped-call]
         self.last_terms = None
         self.derive()
+
+    def inspect(self, x: Any, training: bool = False) -> None:
+        """On a first batch, raise ``UnsupportedError`` where the network would not compute with weights given to it.
+
+        Args:
+            x: a batch.
+            training: look in training mode, and also for checkpointing, which would run parts of it again in the
+                backward pass, without those weights.
+        """
+        if training in self._inspected:
+            return
+        probe = Replica(self.net, self.call, own_buffers=True)
+        for module in probe.net.modules():
+            module.training &= training and not isinstance(module, _NormBase)
+        repeatable(lambda: check_reach(probe, take_rows(x, ROWS), backward=training), self.device)
+        self._inspected |= {training}
 
     @abstractmethod
     def terms(self, x: Any, y: Tensor, sample_weight: Tensor | None = None) -> Terms:
@@ -157,14 +177,18 @@ class NetworkMethod(Trainable, Method):
 
     @torch.no_grad()
     def expected_log_likelihood(self, data: Any, samples: int = 10, seed: int | None = None) -> float:
-        """E_q[log p(D | w)] in nats over all of ``data``, by ``samples`` weight draws."""
+        """E_q[log p(D | w)] in nats over all of ``data``, by ``samples`` weight draws.
+
+        With a ``seed``, what the likelihood and a shuffling loader draw is determined by it too.
+        """
         predictor = self.predictor(samples, seed)
         total = 0.0
-        for x, y, weight in data_.batches(data, 4096, self.device, self.dtype):
-            self.resolve_likelihood(y)
-            outputs = predictor.outputs(x)
-            rows = torch.stack([self.likelihood.log_prob(output, y) for output in outputs]).mean(0)
-            total += float((rows if weight is None else rows * weight).double().sum())
+        with evaluation.noise_seeded(seed, self.device):
+            for x, y, weight in data_.batches(data, 4096, self.device, self.dtype):
+                self.resolve_likelihood(y)
+                outputs = predictor.outputs(x)
+                rows = torch.stack([self.likelihood.log_prob(output, y) for output in outputs]).mean(0)
+                total += float((rows if weight is None else rows * weight).double().sum())
         return total
 
     def resolve_likelihood(self, y: Tensor) -> None:
@@ -337,6 +361,7 @@ class NetworkPredictor(Predictor):
         if batch_size is not None and batch_size < 1:
             raise InputError(f"batch_size must be 1 or more, got {batch_size}")
         x = data_.prepare_input(x, self._method.device, self._method.dtype)
+        self._method.inspect(x)
         return self._evaluate(x, batch_size)
 
     @torch.no_grad()

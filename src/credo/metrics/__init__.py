@@ -1,7 +1,7 @@
 """Was the belief worth holding? Scores of predictions against the targets that came.
 
 Every function takes a :class:`~credo.Predictive` and its targets and returns a number; ``scores`` returns the standard
-set for the kind of target, with bootstrap intervals and what each means.
+set for the kind of target, with confidence intervals and what each means.
 """
 
 from credo.metrics.classification import Reliability, accuracy, brier, ece, reliability

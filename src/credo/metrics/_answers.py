@@ -66,6 +66,15 @@ class Answers:
         """A quantity of every target ``[B, ...]`` in the order of the answers, ``[N]``."""
         return values.detach().double().cpu()[self.kept]
 
+    @property
+    def filled_rows(self) -> int:
+        """How many rows have a target that counts."""
+        return int(self.kept.reshape(len(self.kept), -1).any(1).sum())
+
+    def rows_with(self, marked: Tensor) -> int:
+        """How many rows have an answer that is marked, ``[N]``."""
+        return len(self.kept.nonzero()[marked.bool(), 0].unique())
+
     def by_row(self, statistic: Statistic) -> Statistic:
         """A statistic of the answers as one of the rows they belong to."""
         return statistic.on_rows(self.kept.nonzero()[:, 0], len(self.kept))

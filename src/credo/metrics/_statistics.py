@@ -1,8 +1,9 @@
 """Scores as functions of weights on the rows.
 
 A score is a functional of the empirical distribution of the rows. Written as a function of their weights it is computed
-by the same few lines in both its uses: all weights 1 give its value, the counts of a bootstrap resample a replicate of
-it. Rows are evaluated once, and a thousand replicates are a few matrix products.
+by the same few lines in all its uses: all weights 1 give its value, the counts of a bootstrap resample a replicate of
+it, and the gradient in the weights its standard error. Rows are evaluated once, and a thousand replicates are a few
+matrix products.
 """
 
 from __future__ import annotations
@@ -28,9 +29,25 @@ class Statistic:
         return self.function(weights)
 
     @property
+    def unit_weights(self) -> Tensor:
+        """Every row counts once, ``[1, rows]``."""
+        return torch.ones(1, self.rows, dtype=torch.float64)
+
+    @property
     def value(self) -> float:
         """The score itself: every row counts once."""
-        return float(self(torch.ones(1, self.rows, dtype=torch.float64)))
+        return float(self(self.unit_weights))
+
+    def with_error(self, weights: Tensor) -> tuple[Tensor, Tensor]:
+        """The score θ under every set of weights, and its standard error √(Σ_i w_i (∂θ/∂w_i)²), ``[R]`` each.
+
+        The infinitesimal jackknife: the influence of row i on a function of N rows is N ∂θ/∂w_i (Jaeckel 1972).
+        """
+        weights = weights.detach().requires_grad_()
+        with torch.enable_grad():
+            values = self(weights)
+            (slope,) = torch.autograd.grad(values.sum(), weights)
+        return values.detach(), (weights.detach() * slope.square()).sum(1).sqrt()
 
     def on_rows(self, row: Tensor, rows: int) -> Statistic:
         """A statistic of targets as one of rows: target n counts as often as ``row[n]``, the row it belongs to."""
@@ -87,10 +104,15 @@ def mean_absolute_deviation(values: Tensor, nominal: Tensor) -> Statistic:
     return Statistic(len(values), function)
 
 
-def binned_gap(gap: Tensor, index: Tensor, bins: int) -> Statistic:
-    """Σ_k |Σ_{n in bin k} gap_n| / N, for ``gap [N]`` in the bins ``index [N]``."""
+def binned_gap(gap: Tensor, index: Tensor, bins: int, from_observed: bool = False) -> Statistic:
+    """Σ_k |Σ_{n in bin k} gap_n| / N, for ``gap [N]`` in the bins ``index [N]``; or how far its terms have moved."""
     members = torch.nn.functional.one_hot(index, bins) * gap[:, None]
-    return Statistic(len(gap), lambda weights: (weights @ members).abs().sum(1) / weights.sum(1))
+    centre = members.mean(0) if from_observed else torch.zeros(bins, dtype=gap.dtype)
+
+    def function(weights: Tensor) -> Tensor:
+        return (weights @ members / weights.sum(1, keepdim=True) - centre).abs().sum(1)
+
+    return Statistic(len(gap), function)
 
 
 def auroc(score: Tensor, positive: Tensor) -> Statistic:

@@ -79,12 +79,12 @@ def reliability(p: Predictive, y: Values, bins: int = 15, binning: str = "width"
     return Reliability(confidence, correct, count)
 
 
-def calibration_gap(answers: Answers, bins: int, binning: str) -> Statistic:
-    """The expected calibration error as a statistic of the answers."""
+def calibration_gap(answers: Answers, bins: int, binning: str, from_observed: bool = False) -> Statistic:
+    """The expected calibration error as a statistic of the answers; or how far its terms are from the observed ones."""
     # Not torchmetrics' calibration error: its bins are open above, so a confidence of exactly 1, which a float32
     # softmax gives often, has a bin of its own and splits the gap of the last one. Nor does it have equal mass.
     index = _bin_index(answers.confidence, bins, binning)
-    return binned_gap(answers.correct - answers.confidence, index, bins)
+    return binned_gap(answers.correct - answers.confidence, index, bins, from_observed)
 
 
 def _bin_index(confidence: Tensor, bins: int, binning: str) -> Tensor:

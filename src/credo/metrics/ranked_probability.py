@@ -7,6 +7,7 @@ import math
 import torch
 from torch import Tensor
 
+from credo._special import ndtr
 from credo.metrics._statistics import mean
 from credo.metrics._targets import Values, by_row, real_targets, require_real
 from credo.predictive import Predictive
@@ -18,7 +19,7 @@ from credo.predictive.real import CPU_WORK, DEVICE_WORK, RealPredictive
 # The exact types: a recalibrated prediction has the components it was made from, but a distribution of its own.
 PLAIN = (RealPredictive, ExactGaussianPredictive)
 _NODES = 128  # per target, of the numerical integral
-_REACH = torch.special.ndtr(torch.linspace(-4.5, 4.5, 33, dtype=torch.float64)).tolist()
+_REACH = ndtr(torch.linspace(-4.5, 4.5, 33, dtype=torch.float64)).tolist()
 
 
 def crps(p: Predictive, y: Values) -> float:

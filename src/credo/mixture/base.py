@@ -22,7 +22,7 @@ from credo._estimator import ClassicalEstimator, draw_seed
 from credo._rows import Rows
 from credo._threads import one_thread
 from credo.errors import InputError, unknown_name
-from credo.mixture.components import Components
+from credo.mixture.components import Components, distances_of
 from credo.mixture.expectation import Kind, Shared, at_random, share, to_nearest
 from credo.mixture.kmeans import KMeans
 from credo.mixture.plus_plus import plus_plus
@@ -96,9 +96,7 @@ class Mixture(DensityMixin, ClassicalEstimator):  # type: ignore[misc]
         """``answer`` to log p(x, z) ``[K, b]``, for all rows."""
         rows = self._new_rows(X)
         components, log_joint = self._log_joint()
-        return rows.map(
-            lambda x: answer(log_joint(components.measure(x).squared_distances)), components.numbers_per_row
-        )
+        return rows.map(lambda x: answer(log_joint(distances_of(components, x))), components.numbers_per_row)
 
     def _mixture_rows(self, X: Any) -> Rows:
         """The rows to learn from, at least two and as many as components."""

@@ -27,6 +27,7 @@ import torch
 from torch import Tensor
 
 from credo._notices import notify
+from credo.errors import InputError
 
 LOG_2PI = math.log(2.0 * math.pi)
 EMPTY = 1e-10
@@ -148,6 +149,16 @@ class Components(ABC):
     def centre(self) -> Tensor:
         """The middle of the means, ``[D]``: measured from there, coordinates keep most digits."""
         return self.means.mean(0)
+
+
+def distances_of(components: Components, x: Tensor) -> Tensor:
+    """Squared distances ``[K, b]`` of rows ``x [b, D]``; raises InputError where one is too large for a number."""
+    distances = components.measure(x).squared_distances
+    if not bool(torch.isfinite(distances).all()):
+        raise InputError(
+            "X holds rows so far from the components that their distance cannot be squared: look for a wrong value"
+        )
+    return distances
 
 
 def say_where_floor_acts(components: Components, floor: float) -> None:

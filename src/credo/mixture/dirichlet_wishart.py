@@ -19,7 +19,8 @@ import torch
 from torch import Tensor
 
 from credo._rows import Rows
-from credo.conjugate._special import log_rising, log_sequence_probability
+from credo._special import log_rising
+from credo.conjugate._special import log_sequence_probability
 from credo.em import Expectation
 from credo.errors import InputError
 from credo.mixture.components import LOG_2PI, Sums
@@ -78,7 +79,7 @@ class Posterior:
         """log E[π_k] St(x | m_k, L_k, ν_k + 1 − D) (10.81), from squared distances ``[K, b]`` to the components."""
         size = self.components.means.shape[1]
         freedom = self.freedom + 1.0 - size
-        log_gammas = torch.lgamma(0.5 * (freedom + size)) - torch.lgamma(0.5 * freedom)
+        log_gammas = log_rising(0.5 * freedom, torch.full_like(freedom, 0.5 * size))
         log_det = self.components.half_log_det - 0.5 * size * self.spread.log()
         log_scale = (self.concentration / self.concentration.sum()).log() + log_gammas + log_det
         log_scale = log_scale - 0.5 * size * (math.pi * freedom).log()

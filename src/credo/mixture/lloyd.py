@@ -19,6 +19,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from credo._distances import nearest_rows
 from credo._rows import Rows
 from credo.em import Expectation
 from credo.mixture.screening import Screen
@@ -112,13 +113,13 @@ class Lloyd:
     def _assign(self, block: Tensor, labels: Tensor, centers: Tensor) -> tuple[Tensor, Tensor]:
         """Sums ``[K, D]`` and counts ``[K]`` of a block; writes ``labels``."""
         x = block - self._moments.mean
-        labels.copy_(_scores(x, centers).min(0).indices)
+        labels.copy_(nearest_rows(x, centers))
         return _sums(x, labels, centers), _counts(labels, len(centers))
 
     def _reassign(self, block: Tensor, labels: Tensor, centers: Tensor) -> tuple[Tensor, Tensor]:
         """By how much sums and counts of a block change; rewrites ``labels`` where another centre is nearer."""
         x = block - self._moments.mean
-        new = _scores(x, centers).min(0).indices
+        new = nearest_rows(x, centers)
         moved = (new != labels).nonzero().view(-1)
         x, old, new = x.index_select(0, moved), labels.index_select(0, moved), new.index_select(0, moved)
         labels.index_copy_(0, moved, new)
@@ -156,7 +157,7 @@ class Lloyd:
         rows = self._rows.beside(self._labels) if self._rows.is_table else self._rows
         for block, *known in rows.blocks(numbers_per_row(centers)):
             x = block - self._moments.mean
-            labels = known[0] if known else _scores(x, centers).min(0).indices
+            labels = known[0] if known else nearest_rows(x, centers)
             gaps = (x - centers[labels]).square_().sum(1)
             found = torch.cat([found, torch.cat([x, labels[:, None], gaps[:, None]], 1)[gaps > 0.0]])
             found = found[found[:, -1].topk(min(n, len(found))).indices]
@@ -168,7 +169,7 @@ def assign(rows: Rows, centers: Tensor, origin: Tensor) -> Assignment:
 
     def statistics(block: Tensor) -> tuple[Tensor, Tensor]:
         x = block - origin
-        labels = _scores(x, centers).min(0).indices
+        labels = nearest_rows(x, centers)
         return _sums(x, labels, centers), _counts(labels, len(centers))
 
     return Assignment(centers, *rows.total(statistics, numbers_per_row(centers)))
@@ -177,18 +178,13 @@ def assign(rows: Rows, centers: Tensor, origin: Tensor) -> Assignment:
 def nearest(x: Tensor, centers: Tensor) -> tuple[Tensor, Tensor]:
     """The number of the nearest centre of every row, and the squared distance from it, both ``[b]``."""
     middle = centers.mean(0)
-    labels = _scores(x - middle, centers - middle).min(0).indices
+    labels = nearest_rows(x - middle, centers - middle)
     return labels, (x - centers[labels]).square_().sum(1)
 
 
 def numbers_per_row(centers: Tensor) -> int:
     """For the size of a block: large enough that a dozen operations take longer than it takes to call them."""
     return -(-sum(centers.shape) // 6)
-
-
-def _scores(x: Tensor, centers: Tensor) -> Tensor:
-    """‖x − c‖² − ‖x‖², ``[K, b]``: as good as the distance for finding the nearest."""
-    return torch.addmm(centers.square().sum(1, keepdim=True), centers, x.T, alpha=-2.0)
 
 
 def _sums(x: Tensor, labels: Tensor, centers: Tensor) -> Tensor:

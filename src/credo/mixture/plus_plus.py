@@ -7,6 +7,8 @@ import math
 import torch
 from torch import Tensor
 
+from credo._distances import SquaredDistances
+
 
 def plus_plus(x: Tensor, n_clusters: int, generator: torch.Generator) -> Tensor:
     """The start of k-means++: ``n_clusters`` rows of ``x``, ``[K, D]``.
@@ -24,22 +26,16 @@ def plus_plus(x: Tensor, n_clusters: int, generator: torch.Generator) -> Tensor:
         D. Arthur, S. Vassilvitskii. k-means++: the advantages of careful seeding. SODA 2007.
     """
     candidates = 2 + int(math.log(n_clusters))
-    centred = x - x.mean(0)  # distances from products lose digits far from the origin
-    squares = centred.square().sum(1)
     first = int(torch.randint(len(x), (1,), generator=generator))
     chosen = [first]
-    nearest = _squared_distances(centred, squares, torch.tensor([first], device=x.device))[0]
+    squared_distances = SquaredDistances(x)
+    nearest = squared_distances(x[first : first + 1])[0]
     for _ in range(n_clusters - 1):
         cumulative = nearest.cumsum(0)
         draws = torch.rand(candidates, dtype=x.dtype, generator=generator).to(x.device) * cumulative[-1]
         rows = torch.searchsorted(cumulative, draws, right=True).clamp_max(len(x) - 1)
-        distances = torch.minimum(_squared_distances(centred, squares, rows), nearest)
+        distances = torch.minimum(squared_distances(x[rows]), nearest)
         best = distances.sum(1).argmin()
         nearest = distances[best]
         chosen.append(int(rows[best]))
     return x[chosen]
-
-
-def _squared_distances(x: Tensor, squares: Tensor, rows: Tensor) -> Tensor:
-    """Squared distances of all rows to those of the given numbers, ``[T, n]``."""
-    return torch.addmm(squares, x[rows], x.T, alpha=-2.0).add_(squares[rows, None]).clamp_min_(0.0)

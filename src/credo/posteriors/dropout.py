@@ -20,14 +20,22 @@ from credo.posteriors.base import Posterior
 from credo.seeding import generator
 from credo.selection import owners
 
+_OTHER_LAYERS = {"transformers.pytorch_utils.Conv1D": 0, "torch_geometric.nn.dense.linear.Linear": 1}
+"""Linear layers of other libraries, and the dimension of their weight that counts inputs."""
+
 
 class InputUnits(NamedTuple):
-    """How a weight tensor meets its layer's input."""
+    """How a weight tensor meets its layer's input.
+
+    Attributes:
+        dim: the dimension that counts input units or channels.
+        groups: convolution groups; dimension ``dim`` counts the inputs of one group only.
+        is_all: whether there is a single one, so that dropping it would erase the input: a gray image, say.
+    """
 
     dim: int
-    """The dimension that counts input units or channels."""
     groups: int = 1
-    """Convolution groups: dimension ``dim`` counts the inputs of one group only."""
+    is_all: bool = False
 
 
 def weight_layers(net: nn.Module) -> dict[str, InputUnits]:
@@ -35,22 +43,30 @@ def weight_layers(net: nn.Module) -> dict[str, InputUnits]:
     found: dict[str, InputUnits] = {}
     known = {id(p): name for name, p in net.named_parameters()}
 
-    def add(parameter: object, units: InputUnits) -> None:
+    def add(parameter: object, dim: int, groups: int = 1) -> None:
         if isinstance(parameter, nn.Parameter) and parameter.requires_grad and id(parameter) in known:
-            found.setdefault(known[id(parameter)], units)
+            is_all = parameter.shape[dim] * groups == 1
+            found.setdefault(known[id(parameter)], InputUnits(dim, groups, is_all))
 
     for module in net.modules():
+        other = next((_OTHER_LAYERS[name] for name in _qualified_names(module) if name in _OTHER_LAYERS), None)
         if isinstance(module, nn.Linear):
-            add(module.weight, InputUnits(1))
+            add(module.weight, 1)
         elif isinstance(module, nn.Conv1d | nn.Conv2d | nn.Conv3d):
-            add(module.weight, InputUnits(1, module.groups))
+            add(module.weight, 1, module.groups)
         elif isinstance(module, nn.ConvTranspose1d | nn.ConvTranspose2d | nn.ConvTranspose3d | nn.Embedding):
-            add(module.weight, InputUnits(0))
+            add(module.weight, 0)
         elif isinstance(module, nn.RNNBase | nn.RNNCellBase | nn.MultiheadAttention):
             for name, parameter in module.named_parameters(recurse=False):
                 if "weight" in name:
-                    add(parameter, InputUnits(1))
+                    add(parameter, 1)
+        elif other is not None:
+            add(module.weight, other)
     return found
+
+
+def _qualified_names(module: nn.Module) -> list[str]:
+    return [f"{kind.__module__}.{kind.__qualname__}" for kind in type(module).__mro__]
 
 
 class WeightDropout(Posterior):
@@ -95,7 +111,7 @@ class WeightDropout(Posterior):
 
     def _sample(self, name: str, source: torch.Generator | None) -> Tensor:
         weight, rate = self._weight(name), self.rates[name]
-        dim, groups = self.units[name]
+        dim, groups, _ = self.units[name]
         inputs = weight.shape[dim] * (groups if dim == 1 else 1)
         uniform = torch.rand(inputs, device=weight.device, dtype=weight.dtype, generator=source)
         mask = (uniform >= rate).to(weight.dtype) / (1.0 - rate)

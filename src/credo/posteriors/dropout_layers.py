@@ -1,35 +1,31 @@
 """The dropout a network already has, as a posterior: one draw is one set of masks, shared by all rows.
 
-Masks enter through a ``TorchFunctionMode`` that answers every functional dropout call, whoever makes it: the
-``nn.Dropout`` family, ``F.dropout`` in a forward, attention. Multi-layer recurrent networks, whose dropout
-happens inside one fused kernel, are run layer by layer. Normalisation layers stay in evaluation mode.
+Which calls of a forward pass are dropout that training switches on, and where the rows are in what they drop, is found
+out once by running a few rows. Only dropout is switched on: everything else stays in evaluation mode.
 """
 
 from __future__ import annotations
 
-import math
-import types
-from typing import Any
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
-from torch.nn.utils.rnn import PackedSequence
-from torch.overrides import TorchFunctionMode
 
 from credo.errors import InputError, UnsupportedError
-from credo.functional import Draw, Replica, Sampler, count_rows, map_tensors, rows_agree
+from credo.functional import Draw, Replica, Sampler
+from credo.nests import count_rows, take_rows, tensors
+from credo.posteriors._dropout_calls import DropoutCalls, apply_mask
+from credo.posteriors._layered_rnn import LayeredRNN, drops_between_layers
 from credo.posteriors.base import Posterior
-from credo.seeding import derive, generator
+from credo.probing import ROWS, RowDim, eager, trace_rows
+from credo.seeding import derive, generator, repeatable
 
-_ELEMENTWISE = (F.dropout, torch.dropout)
-_CHANNELWISE = {F.dropout1d: 1, F.dropout2d: 2, F.dropout3d: 3, torch.feature_dropout: None}
-_ALPHA = (F.alpha_dropout, torch.alpha_dropout)
-_FEATURE_ALPHA = (F.feature_alpha_dropout, torch.feature_alpha_dropout)
-_SELU_FLOOR = 1.7580993408473766
-"""−α·scale of the self-normalising ELU: what alpha dropout sets a dropped unit to, up to its affine map."""
-_SMALLEST_BATCH = 61
+_STOCHASTIC_DEPTH = ("DropPath", "StochasticDepth")
 _NO_DROPOUT = (
     "the network drops nothing: it has no dropout layer with a rate above 0; pass p=0.1 to put dropout before every "
     "weight layer, or add nn.Dropout to the network"
@@ -37,11 +33,11 @@ _NO_DROPOUT = (
 
 
 def check_dropout(net: nn.Module) -> None:
-    """Refuse a network that surely has no dropout; one with a forward of its own may call ``F.dropout`` there."""
+    """Raise ``InputError`` if a network surely has no dropout; one with a forward of its own may call it there."""
     for module in net.modules():
         if isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0:
             return
-        if isinstance(module, nn.RNNBase) and _drops_between_layers(module):
+        if isinstance(module, nn.RNNBase) and drops_between_layers(module):
             return
         if isinstance(module, nn.MultiheadAttention) and module.dropout > 0:
             return
@@ -76,201 +72,199 @@ class LayerDropout(Posterior):
 
     def call(self, network: Replica, draw: Draw, x: Any) -> Tensor:
         """The output for ``x`` with mask set ``draw``."""
-        for module in network.net.modules():
-            module.training = not isinstance(module, _NormBase | nn.RReLU)
-            if isinstance(module, nn.RNNBase) and _drops_between_layers(module) and "forward" not in vars(module):
-                vars(module)["forward"] = _Layered(module)
-        rows = count_rows(x)
-        padded = _pad_rows(x, _unmistakable(rows)) if rows_agree(x) else x
-        with SharedMasks(int(draw["masks"]), count_rows(padded)) as masks:
-            output = network({}, padded)
-        if masks.count == 0:
-            raise InputError(_NO_DROPOUT)
-        return output[:rows]
+        if count_rows(x) == 0:
+            return network({}, x)
+        if network.plan is None:
+            network.plan = plan_dropout(network, x)
+        with eager(), SharedMasks(int(draw["masks"]), network.plan, x):
+            return network({}, x)
 
 
-def _unmistakable(rows: int) -> int:
-    """The next prime number of rows, so that a dimension of that size, or a multiple, is the rows and nothing else."""
-    count = max(rows, _SMALLEST_BATCH)
-    while any(count % factor == 0 for factor in range(2, math.isqrt(count) + 1)):
-        count += 1
-    return count
+class DropoutCall(NamedTuple):
+    """One dropout call of a forward pass.
+
+    Attributes:
+        on: whether training switches it on.
+        rows: where the rows are in what it drops, or ``None``: then every element has a mask of its own.
+    """
+
+    on: bool
+    rows: RowDim | None
 
 
-def _pad_rows(x: Any, count: int) -> Any:
-    """``x`` with its first row repeated at the end, to ``count`` rows; an empty batch stays empty."""
-    return map_tensors(lambda t: torch.cat([t, t[:1].expand(count - len(t), *t.shape[1:])]) if len(t) else t, x)
+class DropoutPlan(NamedTuple):
+    """The dropout of a network.
+
+    Attributes:
+        calls: in the order of a forward pass.
+        input_dim: the dimension of the inputs that counts the rows; ``None`` where rows see each other.
+    """
+
+    calls: list[DropoutCall]
+    input_dim: int | None
 
 
-class SharedMasks(TorchFunctionMode):
+class SharedMasks(DropoutCalls):
     """Answers dropout calls with masks that do not depend on the row; the k-th call of a pass gets mask k.
 
     Args:
         seed: of the mask set.
-        rows: number of rows of the batch.
+        plan: of the network.
+        x: the batch of this pass.
     """
 
-    def __init__(self, seed: int, rows: int) -> None:
+    def __init__(self, seed: int, plan: DropoutPlan, x: Any) -> None:
         super().__init__()
-        self.seed, self.rows = seed, rows
-        self.count = 0
+        self._seed, self._plan = seed, plan
+        self._rows = 0 if plan.input_dim is None else tensors(x)[0].shape[plan.input_dim]
+        self._seen = 0
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        if func in _ELEMENTWISE:
-            return self._drop(*_arguments(args, kwargs))
-        if func in _CHANNELWISE:
-            x, p = _arguments(args, kwargs)
-            spatial = _CHANNELWISE[func]
-            return self._drop(x, p, channelwise=x.dim() - 2 if spatial is None else spatial)
-        if func in _ALPHA:
-            return self._alpha(*_arguments(args, kwargs), channelwise=None)
-        if func in _FEATURE_ALPHA:
-            x, p = _arguments(args, kwargs)
-            return self._alpha(x, p, channelwise=x.dim() - 2)
-        if func is F.multi_head_attention_forward:
-            return self._multi_head_attention(*args, **kwargs)
-        if func is F.scaled_dot_product_attention:
-            return self._attention(*args, **kwargs)
-        return func(*args, **kwargs)
-
-    def mask(self, shape: list[int], p: float, device: torch.device, dtype: torch.dtype) -> Tensor:
-        """The next mask of this pass: 1 with probability 1 − p, else 0."""
-        self.count += 1
-        source = generator(device, self.seed, self.count)
-        return (torch.rand(shape, device=device, generator=source) >= p).to(dtype)
-
-    def _row_free(self, x: Tensor) -> tuple[list[int], list[int]]:
-        """A view of ``x`` with the rows in one dimension, and the shape of a mask that is the same for all rows."""
-        shape = list(x.shape)
-        if self.rows in shape:
-            dim = shape.index(self.rows)
-            return shape, [*shape[:dim], 1, *shape[dim + 1 :]]
-        if self.rows and shape and shape[0] % self.rows == 0:
-            return [self.rows, shape[0] // self.rows, *shape[1:]], [1, shape[0] // self.rows, *shape[1:]]
-        return shape, shape
-
-    def _multi_head_attention(self, *args: Any, **kwargs: Any) -> Any:
-        """Torch's own function with its calls answered here; asked to override itself, it would never return."""
-        original = F.multi_head_attention_forward
-        names = {
-            **vars(F),
-            "has_torch_function": lambda *_: False,
-            "dropout": lambda x, p=0.5, training=True, inplace=False: self._drop(x, p if training else 0.0),
-            "scaled_dot_product_attention": self._attention,
-        }
-        answered = types.FunctionType(original.__code__, names, None, original.__defaults__, original.__closure__)
-        return answered(*args, **kwargs)
-
-    def _noise(self, x: Tensor, p: float, channelwise: int | None) -> Tensor:
-        """Zeros and ones that broadcast against ``x``."""
-        if channelwise is None:
-            view, shape = self._row_free(x)
-            mask = self.mask(shape, p, x.device, x.dtype)
-            return mask if view == list(x.shape) else mask.expand(view).reshape(x.shape)
-        channel = x.dim() - channelwise - 1
-        shape = [1] * x.dim()
-        shape[channel] = x.shape[channel]
-        return self.mask(shape, p, x.device, x.dtype)
-
-    def _drop(self, x: Tensor, p: float, channelwise: int | None = None) -> Tensor:
-        if p <= 0:
-            return x
-        return x * self._noise(x, p, channelwise) / (1.0 - p) if p < 1 else torch.zeros_like(x)
-
-    def _alpha(self, x: Tensor, p: float, channelwise: int | None) -> Tensor:
-        if p <= 0:
+    def answer(self, x: Tensor, p: float, on: bool, spatial_dims: int = 0, alpha: bool = False) -> Tensor:
+        """``x`` under the next mask."""
+        known = self._seen < len(self._plan.calls)
+        call = self._plan.calls[self._seen] if known else DropoutCall(on, None)
+        self._seen += 1
+        if not call.on or p <= 0:
             return x
         if p >= 1:
             return torch.zeros_like(x)
-        noise = self._noise(x, p, channelwise)
-        a = 1.0 / math.sqrt((_SELU_FLOOR**2 * p + 1.0) * (1.0 - p))
-        return a * (x * noise + _SELU_FLOOR * (noise - 1.0 + p))
-
-    def _attention(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        attn_mask: Tensor | None = None,
-        dropout_p: float = 0.0,
-        is_causal: bool = False,
-        **options: Any,
-    ) -> Tensor:
-        if dropout_p <= 0:
-            return F.scaled_dot_product_attention(query, key, value, attn_mask, 0.0, is_causal, **options)
-        if options.get("enable_gqa"):
-            raise UnsupportedError("MC dropout inside grouped-query attention is not offered; set its dropout to 0")
-        scores = query @ key.transpose(-2, -1) * (options.get("scale") or query.shape[-1] ** -0.5)
-        if is_causal:
-            allowed = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
-            scores = scores.masked_fill(~allowed, -math.inf)
-        if attn_mask is not None:
-            scores = scores.masked_fill(~attn_mask, -math.inf) if attn_mask.dtype == torch.bool else scores + attn_mask
-        return self._drop(scores.softmax(-1), dropout_p) @ value
+        shape = [*x.shape[: x.dim() - spatial_dims], *[1] * spatial_dims]
+        split = None if call.rows is None else call.rows.split(shape, self._rows)
+        view, one_row = split or (shape, shape)
+        uniform = torch.rand(one_row, device=x.device, generator=generator(x.device, self._seed, self._seen))
+        kept = (uniform >= p).to(x.dtype).expand(view).reshape(shape)
+        return apply_mask(x, kept, p, alpha)
 
 
-class _Layered:
-    """A recurrent network run layer by layer, so that dropout between layers is a call that can be answered."""
+def plan_dropout(network: Replica, x: Any) -> DropoutPlan:
+    """Find the dropout of a network, and leave ``network`` ready to be called under :class:`SharedMasks`.
 
-    def __init__(self, rnn: nn.RNNBase) -> None:
-        self._dropout = float(rnn.dropout)
-        self._directions = directions = 2 if rnn.bidirectional else 1
-        width = directions * (rnn.proj_size or rnn.hidden_size)
-        extra: dict[str, Any] = {"proj_size": rnn.proj_size} if isinstance(rnn, nn.LSTM) else {}
-        if type(rnn) is nn.RNN:
-            extra["nonlinearity"] = rnn.nonlinearity
-        self._layers: list[nn.RNNBase] = []
-        for k in range(rnn.num_layers):
-            build: Any = type(rnn)
-            layer = build(
-                rnn.input_size if k == 0 else width,
-                rnn.hidden_size,
-                bias=rnn.bias,
-                batch_first=rnn.batch_first,
-                bidirectional=rnn.bidirectional,
-                device="meta",
-                **extra,
-            )
-            for name, _ in list(layer.named_parameters()):
-                layer.register_parameter(name, getattr(rnn, name.replace("_l0", f"_l{k}")))
-            self._layers.append(layer.eval())
+    A dropout call counts if it is on in training mode. Most modules make their calls in evaluation mode as well, there
+    with a flag that says off, and can stay in it; a module that makes them in training mode alone is put there.
+    """
+    _make_visible(network.net)
+    probe = Replica(network.net, network.caller.call, own_buffers=True)
+    modules = list(probe.net.modules())
+    small = take_rows(x, ROWS)
+    plain = _record(probe, small, eval_mode=True)
+    try:
+        trained = _record(Replica(network.net, network.caller.call, own_buffers=True), small, eval_mode=False)
+        wanted = Counter(call.module for call in trained.calls if call.on and call.p > 0)
+    except Exception:  # a network that wants targets in training mode, say
+        wanted = Counter(call.module for call in plain.calls if call.p > 0)
+    if not wanted:
+        raise InputError(_NO_DROPOUT)
+    offered = Counter(call.module for call in plain.calls if call.p > 0)
+    switched = [i for i in wanted if offered[i] != wanted[i]]
+    for net in (probe.net, network.net):
+        for i, module in enumerate(net.modules()):
+            module.training = i in switched
+    found = _record(probe, small)
+    if not torch.allclose(found.output, plain.output, rtol=1e-3, atol=1e-5, equal_nan=True):
+        names = {i: name for i, (name, _) in enumerate(probe.net.named_modules())}
+        raise UnsupportedError(
+            f"in training mode {', '.join(names[i] or type(modules[i]).__name__ for i in switched)} does more than "
+            "dropout, so dropout alone cannot be switched on; use nn.Dropout layers instead of calls that depend on "
+            "self.training"
+        )
 
-    def __call__(self, x: Any, hx: Any = None) -> Any:
-        """As the recurrent network's own forward, with dropout between layers."""
-        directions = self._directions
-        finals = []
-        for k, layer in enumerate(self._layers):
-            if k:
-                x = self._drop(x, self._dropout)
-            x, final = layer(x, _part(hx, slice(k * directions, (k + 1) * directions)))
-            finals.append(final)
-        if isinstance(finals[0], tuple):
-            return x, tuple(torch.cat(parts) for parts in zip(*finals, strict=True))
-        return x, torch.cat(finals)
+    def run(batch: Any) -> tuple[Tensor, list[Tensor]]:
+        record = _record(probe, batch)
+        return record.output, [call.x for call in record.calls]
 
-    def _drop(self, x: Any, p: float) -> Any:
-        if not isinstance(x, PackedSequence):
-            return F.dropout(x, p)
-        times = torch.repeat_interleave(torch.arange(len(x.batch_sizes)), x.batch_sizes).to(x.data.device)
-        steps = torch.ones(1, len(x.batch_sizes), x.data.shape[-1], device=x.data.device, dtype=x.data.dtype)
-        factor = F.dropout(steps.expand(int(x.batch_sizes[0]), -1, -1), p)[0]
-        return x._replace(data=x.data * factor[times])
+    trace = trace_rows(run, x)
+    rows = [None] * len(found.calls) if trace is None else trace.inside
+    calls = [
+        DropoutCall(call.module in wanted and call.p > 0, row_dim)
+        for call, row_dim in zip(found.calls, rows, strict=True)
+    ]
+    return DropoutPlan(calls, None if trace is None else trace.input_dim)
 
 
-def _drops_between_layers(rnn: nn.RNNBase) -> bool:
-    return rnn.dropout > 0 and rnn.num_layers > 1
+class _Call(NamedTuple):
+    """A dropout call as it was seen: who made it, counted in the order of ``modules()``, and with what."""
+
+    module: int
+    p: float
+    on: bool
+    x: Tensor
 
 
-def _part(hx: Any, rows: slice) -> Any:
-    if hx is None:
-        return None
-    return tuple(h[rows] for h in hx) if isinstance(hx, tuple) else hx[rows]
+class _Record(NamedTuple):
+    output: Tensor
+    calls: list[_Call]
 
 
-def _arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Tensor, float]:
-    """Input and rate of a dropout call, whichever way they were passed; the rate is 0 outside training mode."""
-    x = args[0] if args else kwargs["input"]
-    p = args[1] if len(args) > 1 else kwargs.get("p", 0.5)
-    training = args[2] if len(args) > 2 else kwargs.get("training", kwargs.get("train", True))
-    return x, float(p) if training else 0.0
+class _Recorder(DropoutCalls):
+    """Drops nothing and takes note of every call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[_Call] = []
+        self.callers: list[int] = []
+
+    def answer(self, x: Tensor, p: float, on: bool, spatial_dims: int = 0, alpha: bool = False) -> Tensor:
+        """``x`` as it is."""
+        self.calls.append(_Call(self.callers[-1] if self.callers else -1, p, on, x.detach().clone()))
+        return x
+
+
+@torch.no_grad()
+def _record(network: Replica, x: Any, eval_mode: bool | None = None) -> _Record:
+    """The output without dropout and the calls that were made; ``eval_mode=None`` leaves the modules' flags alone."""
+    for module in network.net.modules():
+        if eval_mode is not None:
+            module.training = not eval_mode and not isinstance(module, _NormBase | nn.RReLU)
+
+    def run() -> _Record:
+        with eager(), _Recorder() as recorder, _announced(network.net, recorder.callers):
+            return _Record(network({}, x), recorder.calls)
+
+    return repeatable(run, tensors(x)[0].device)
+
+
+@contextmanager
+def _announced(net: nn.Module, callers: list[int]) -> Iterator[None]:
+    """Keep in ``callers`` the modules whose forward is running, the innermost last."""
+
+    def enter(i: int) -> Callable[..., None]:
+        return lambda *_: callers.append(i)
+
+    def leave(*_: Any) -> None:
+        callers.pop()
+
+    handles = []
+    for i, module in enumerate(net.modules()):
+        handles.append(module.register_forward_pre_hook(enter(i)))
+        handles.append(module.register_forward_hook(leave, always_call=True))
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _make_visible(net: nn.Module) -> None:
+    """Let dropout that no function call shows be one: inside fused recurrent kernels, and of whole branches."""
+    for module in net.modules():
+        forward: Callable[..., Any] | None = None
+        if isinstance(module, nn.RNNBase) and drops_between_layers(module):
+            forward = LayeredRNN(module)
+        elif type(module).__name__.endswith(_STOCHASTIC_DEPTH):
+            forward = _DropPath(float(getattr(module, "drop_prob", getattr(module, "p", None)) or 0.0))
+        if forward is not None:
+            vars(module)["forward"] = forward
+
+
+class _DropPath:
+    """Stochastic depth: a branch is dropped as a whole, for all rows or for none.
+
+    Reference: G. Huang, Y. Sun, Z. Liu, D. Sedra, K. Q. Weinberger, "Deep networks with stochastic depth", ECCV 2016.
+    """
+
+    def __init__(self, p: float) -> None:
+        self._p = p
+
+    def __call__(self, x: Tensor, *_: Any) -> Tensor:
+        """``x``, or zeros."""
+        return x * F.dropout(x.new_ones(()), self._p)

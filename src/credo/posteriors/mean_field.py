@@ -3,13 +3,15 @@ r"""A Gaussian posterior with independent weights, q(w | θ) = ∏ᵢ N(wᵢ; μ
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Self
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.distributions import Distribution, Normal, kl_divergence
 
+from credo._devices import at_least_float32
 from credo.errors import InputError, UnsupportedError, unknown_name
 from credo.functional import Draw, Sampler
 from credo.posteriors._gaussian_kl import scale_and_kl
@@ -24,6 +26,8 @@ _KL_CHOICES = ("auto", "analytic", "sampled")
 
 class MeanField(Posterior):
     r"""q(w | θ) over the named parameters of a network. The network's parameters *are* μ; only ρ is added.
+
+    ρ has at least 32 bits, whatever the network has: a step of learning is lost in the rounding of fewer.
 
     Args:
         net: the network.
@@ -42,11 +46,26 @@ class MeanField(Posterior):
         self.kept = nn.Module()
         initial_rho = initial_scale + math.log(-math.expm1(-initial_scale))
         for name in names:
-            self.rho.register_parameter(_key(name), nn.Parameter(torch.full_like(self._mean(name), initial_rho)))
+            mean = self._mean(name)
+            rho = torch.full_like(mean, initial_rho, dtype=at_least_float32(mean.dtype))
+            self.rho.register_parameter(_key(name), nn.Parameter(rho))
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """Move the scales, but never to fewer than 32 bits."""
+        before = {key: rho.detach() for key, rho in self.rho.named_parameters()}
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        for key, rho in self.rho.named_parameters():
+            if rho.dtype != at_least_float32(rho.dtype):
+                rho.data = before[key].to(rho.device, at_least_float32(rho.dtype))
+        return self
 
     def names(self) -> list[str]:
         """The covered parameters."""
         return list(self._owners)
+
+    def scale_parameters(self) -> dict[Tensor, Tensor]:
+        """ρ of every mean, as an optimizer needs to know them."""
+        return {self._mean(name): self._rho(name) for name in self._owners}
 
     def extra_repr(self) -> str:
         """How much is covered."""
@@ -73,14 +92,15 @@ class MeanField(Posterior):
     def sampler(self, seed: int) -> Sampler:
         """Draws w = μ + σ·ε, with ε from the stream (seed, s)."""
         mean, scale = self.mean(), self.scale()
+        wide = {name: mean[name].to(scale[name].dtype) for name in mean}
         memory: list[Tensor] = []
 
         @torch.no_grad()
         def draw(numbers: Sequence[int]) -> list[Draw]:
-            noises = standard_normal(list(mean.values()), [(seed, s) for s in numbers], memory)
+            noises = standard_normal(list(scale.values()), [(seed, s) for s in numbers], memory)
             return [
                 {
-                    name: torch.addcmul(mean[name], scale[name], epsilon, out=epsilon)
+                    name: torch.addcmul(wide[name], scale[name], epsilon, out=epsilon).to(mean[name].dtype)
                     for name, epsilon in zip(mean, noise, strict=True)
                 }
                 for noise in noises
@@ -90,7 +110,12 @@ class MeanField(Posterior):
 
     def rsample(self, names: Sequence[str], scale: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """One reparameterised draw of ``names``, w = μ + σ·ε, from torch's default generator."""
-        return {name: torch.addcmul(self._mean(name), scale[name], torch.randn_like(scale[name])) for name in names}
+        return {
+            name: torch.addcmul(self._wide_mean(name), scale[name], torch.randn_like(scale[name])).to(
+                self._mean(name).dtype
+            )
+            for name in names
+        }
 
     def kl(self, prior: Prior, samples: int = 1, seed: int | None = None, kind: str = "auto") -> Tensor:
         """KL(q ‖ prior) in nats, summed over all weights; see :meth:`kl_by_name`."""
@@ -125,7 +150,12 @@ class MeanField(Posterior):
         if kind == "analytic":
             if isinstance(prior, Normal | AdaptiveNormal) and kept is None:
                 return self._gaussian_kl([name], prior)[1]
-            divergence = kl_divergence(self._distribution(name), prior)
+            q = self._distribution(name)
+            if isinstance(prior, AdaptiveNormal) and kept is not None:
+                prior = Normal(
+                    torch.zeros_like(q.loc), prior.best_scale(q.loc[kept], q.scale[kept]), validate_args=False
+                )
+            divergence = kl_divergence(q, prior)
         else:
             divergence = self._sampled_kl(name, prior, samples, weight)
         return divergence.sum() if kept is None else (divergence * kept).sum()
@@ -171,7 +201,7 @@ class MeanField(Posterior):
         """Signal-to-noise ratio |μ|/σ of every weight (Blundell et al. 2015, section 3.3); 0 where pruned."""
         ratios = {}
         for name in self._owners:
-            ratio = self._mean(name).detach().abs() / F.softplus(self._rho(name).detach())
+            ratio = self._wide_mean(name).detach().abs() / F.softplus(self._rho(name).detach())
             kept = self._kept(name)
             ratios[name] = ratio if kept is None else ratio * kept
         return ratios
@@ -195,7 +225,7 @@ class MeanField(Posterior):
         for name, part in zip(snr, parts, strict=True):
             self.keep(name, ~part.view_as(snr[name]))
         self.enforce_pruning()
-        return int(pruned.sum())
+        return sum(int((~mask).sum()) for mask in self.kept.buffers())
 
     def keep(self, name: str, mask: Tensor) -> None:
         """Mark the weights of ``name`` to keep (``True``) or prune (``False``), on top of earlier pruning."""
@@ -228,6 +258,10 @@ class MeanField(Posterior):
         assert isinstance(mean, Tensor)
         return mean
 
+    def _wide_mean(self, name: str) -> Tensor:
+        """μ in the precision of the scales."""
+        return self._mean(name).to(self._rho(name).dtype)
+
     def _rho(self, name: str) -> Tensor:
         rho = self.rho._parameters[_key(name)]
         assert rho is not None
@@ -243,7 +277,7 @@ class MeanField(Posterior):
 
     def _gaussian_kl(self, names: Sequence[str], prior: Distribution) -> tuple[Tensor, Tensor]:
         """σ and KL of some tensors under one Gaussian prior; of several, σ is one long vector."""
-        mean, rho = _joined([self._mean(name) for name in names]), _joined([self._rho(name) for name in names])
+        mean, rho = _joined([self._wide_mean(name) for name in names]), _joined([self._rho(name) for name in names])
         if isinstance(prior, AdaptiveNormal):
             sizes = [self._mean(name).numel() for name in names] if len(names) > 1 else None
             return scale_and_kl(mean, rho, None, prior.best_scale(mean, F.softplus(rho), sizes))
@@ -254,7 +288,7 @@ class MeanField(Posterior):
     def _sampled_kl(self, name: str, prior: Distribution, samples: int, weight: Tensor | None) -> Tensor:
         """log q(w) − log p(w) elementwise, a mean over draws w = μ + σ·ε, with log q = −log σ − ε²/2 − log √2π."""
         q = self._distribution(name)
-        if weight is None:
+        if weight is None or weight.dtype != q.loc.dtype:  # a draw in 16 bits has lost its noise by rounding
             noise = torch.randn((samples, *q.loc.shape), dtype=q.loc.dtype, device=q.loc.device)
             weight = torch.addcmul(q.loc, q.scale, noise)
         else:
@@ -266,7 +300,7 @@ class MeanField(Posterior):
     def _distribution(self, name: str) -> Normal:
         """q of one tensor, with σ kept off zero, so that log σ and its gradient stay finite far down the tail."""
         scale = F.softplus(self._rho(name))
-        return Normal(self._mean(name), scale.clamp_min(torch.finfo(scale.dtype).tiny), validate_args=False)
+        return Normal(self._wide_mean(name), scale.clamp_min(torch.finfo(scale.dtype).tiny), validate_args=False)
 
 
 def has_closed_form(prior: Distribution) -> bool:

@@ -43,7 +43,7 @@ class Predictive(ABC):
 
     ``entropy`` and ``mutual_information`` are in nats and exist for both kinds. Rows are addressed as in a tensor:
     ``len(p)``, ``p[3]``, ``p[2:5]``, ``p[mask]``; an integer keeps the row as a batch of one. Everything but
-    ``quantile``, ``interval``, ``sample`` and the Student-t ``cdf`` is differentiable in the network's outputs.
+    ``quantile``, ``interval`` and ``sample`` is differentiable in the network's outputs.
 
     Args:
         components: the distributions p(y | f_s(x_b)), ``[S, B, ...]``.
@@ -88,7 +88,7 @@ class Predictive(ABC):
     @property
     @abstractmethod
     def epistemic(self) -> Tensor:
-        """What the draws disagree on: Var_s E[y | f_s]; for classes I[y; f] in nats. Exactly 0 for one draw."""
+        """What is not known of the function: Var E[y | f]; for classes I[y; f] in nats. Exactly 0 for one drawn one."""
 
     @property
     @abstractmethod

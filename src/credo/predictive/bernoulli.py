@@ -72,9 +72,10 @@ class BernoulliComponents(ClassComponents):
             )
 
     def log_density(self, y: Tensor) -> Tensor:
-        """y log p + (1 − y) log(1 − p), from the logits."""
+        """y log p + (1 − y) log(1 − p), from the logits, with 0 log 0 = 0."""
         y = y.to(self.logits.dtype)
-        return y * F.logsigmoid(self.logits) + (1 - y) * F.logsigmoid(-self.logits)
+        yes, no = F.logsigmoid(self.logits), F.logsigmoid(-self.logits)
+        return torch.where(y == 0, 0.0, y * yes) + torch.where(y == 1, 0.0, (1 - y) * no)
 
     def sample(self, generator: torch.Generator | None) -> Tensor:
         """0 and 1, int64."""

@@ -7,7 +7,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -89,6 +89,14 @@ class Components(ABC):
         return {name: value for name, value in self._fields.items() if isinstance(value, Tensor)}
 
 
+class PartialMoments(NamedTuple):
+    """E[(Y − m)^k; Y ≤ y] for k = 0, 1 and 2, ``[S, B, ...]`` each."""
+
+    probability: Tensor
+    first: Tensor
+    second: Tensor
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class RealComponents(Components):
     """Components on the real line or on the counts from 0."""
@@ -112,7 +120,7 @@ class RealComponents(Components):
 
     @property
     def noise_variance(self) -> Tensor:
-        """The part of ``variance`` that remains if the function is known, ``[S, B, ...]``: all of it for a drawn one."""
+        """The part of ``variance`` that remains if the function is known, ``[S, B, ...]``: all of it for a draw."""
         return self.variance
 
     @property
@@ -127,11 +135,19 @@ class RealComponents(Components):
 
     @abstractmethod
     def cdf(self, y: Tensor) -> Tensor:
-        """P(Y ≤ y), ``[S, B, ...]``."""
+        """P(Y ≤ y), ``[S, B, ...]``, with all its digits in the lower tail."""
+
+    @abstractmethod
+    def survival(self, y: Tensor) -> Tensor:
+        """P(Y > y), ``[S, B, ...]``, with all its digits in the upper tail, where 1 − cdf has none."""
 
     @abstractmethod
     def bracket(self, q: float) -> tuple[Tensor, Tensor]:
         """Two points ``[B, ...]`` between which every mixture of the draws has its ``q`` quantile."""
+
+    def partial_moments(self, y: Tensor) -> PartialMoments:
+        """E[(Y − m)^k; Y ≤ y] about a component's own mean m, for k = 0, 1, 2. Only for continuous targets."""
+        raise UnsupportedError(f"{self.name} targets are discrete: they have no partial moments")
 
     def rescaled(self, scale: float, offset: Tensor | float) -> Self:
         """The components of ``offset + scale·y``, scale > 0; ``offset`` broadcasts. Only for a location and a scale."""

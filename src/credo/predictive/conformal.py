@@ -5,13 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
+import torch
 from torch import Tensor
 
 from credo.errors import InputError
 from credo.predictive.adjusted import AdjustedPredictive
 from credo.predictive.base import Interval
-from credo.predictive.real import check_level
+from credo.predictive.real import RealPredictive, check_level
+
+_OUTWARDS = 4.0  # units in the last place by which ends are rounded outwards; a cast to the dtype takes half of one
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -23,6 +27,10 @@ class ConformalPredictive(AdjustedPredictive):
     s_(k) the k-th smallest of the n scores |y − mean|/std of held-out rows; see
     :class:`~credo.calibration.SplitConformal`. Only ``interval`` carries the guarantee; ``quantile`` and ``cdf`` are
     the model's own, and need not agree with it.
+
+    A target whose score ties with s_(k) belongs inside, and where targets are discrete that may be most of them. So the
+    ends are worked out in float64 and rounded outwards, by four units in the last place of the prediction, which also
+    covers what a network's output changes with the size of its batch.
     """
 
     scores: tuple[float, ...] = field(kw_only=True)
@@ -61,11 +69,20 @@ class ConformalPredictive(AdjustedPredictive):
         return self.base.quantile(q)
 
     def interval(self, level: float = 0.95) -> Interval:
-        """Holds a new target with probability ``level`` or up to 1/(n + 1) more, whatever the model is worth."""
+        """Holds a new target with probability ``level`` or more, whatever the model is worth.
+
+        At most 1/(n + 1) more where no scores tie, as those of real targets do not; more where targets are discrete.
+        """
         check_level(level)
-        half_width = self._score(level) * self.std
-        lower = self.mean - half_width
-        return Interval(lower.clamp(min=0) if self.components.discrete else lower, self.mean + half_width)
+        mean, std = self._precise.mean, self._precise.std
+        half_width = self._score(level) * std
+        half_width = half_width + _OUTWARDS * torch.finfo(self.draws.dtype).eps * (mean.abs() + half_width)
+        lower, upper = (end.to(self.draws.dtype) for end in (mean - half_width, mean + half_width))
+        return Interval(lower.clamp(min=0) if self.components.discrete else lower, upper)
+
+    @cached_property
+    def _precise(self) -> RealPredictive:
+        return self.base.double()
 
     def _score(self, level: float) -> float:
         n = len(self.scores)

@@ -9,8 +9,16 @@ from typing import ClassVar, Self
 import torch
 from torch import Tensor
 
+from credo._special import ndtr
 from credo.errors import InputError
-from credo.predictive.components import RealComponents, check_finite, check_shape, check_tensor, pooled
+from credo.predictive.components import (
+    PartialMoments,
+    RealComponents,
+    check_finite,
+    check_shape,
+    check_tensor,
+    pooled,
+)
 
 
 def check_real(y: Tensor, wanted: torch.Size) -> None:
@@ -71,14 +79,23 @@ class GaussianComponents(RealComponents):
 
     def cdf(self, y: Tensor) -> Tensor:
         """Φ((y − m)/σ)."""
-        below: Tensor = torch.special.ndtr((y.to(self.mean.dtype) - self.mean) / self.scale)
-        return below
+        return ndtr((y.to(self.mean.dtype) - self.mean) / self.scale)
+
+    def survival(self, y: Tensor) -> Tensor:
+        """Φ((m − y)/σ)."""
+        return ndtr((self.mean - y.to(self.mean.dtype)) / self.scale)
 
     def bracket(self, q: float) -> tuple[Tensor, Tensor]:
         """The smallest and the largest of the draws' quantiles m + σΦ⁻¹(q)."""
         z = float(torch.special.ndtri(torch.tensor(q, dtype=torch.float64)))
         quantiles = self.mean + z * self.scale
         return quantiles.amin(0), quantiles.amax(0)
+
+    def partial_moments(self, y: Tensor) -> PartialMoments:
+        """Φ(z), −σφ(z) and σ²(Φ(z) − zφ(z)), z = (y − m)/σ."""
+        z = (y.to(self.mean.dtype) - self.mean) / self.scale
+        below, density = ndtr(z), (-0.5 * z.square()).exp() / math.sqrt(2 * math.pi)
+        return PartialMoments(below, -self.scale * density, self.variance * (below - z * density))
 
     def rescaled(self, scale: float, offset: Tensor | float) -> Self:
         """N(offset + scale·m, scale²e^s)."""

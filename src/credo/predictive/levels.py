@@ -58,6 +58,12 @@ class LevelMap:
         steps = zip(pairwise(self.predicted), pairwise(self.observed), strict=True)
         return -sum((s - r) * math.log((s - r) / (v - u)) for (u, v), (r, s) in steps)
 
+    @property
+    def slopes(self) -> list[float]:
+        """R' between the knots."""
+        steps = zip(pairwise(self.predicted), pairwise(self.observed), strict=True)
+        return [(s - r) / (v - u) for (u, v), (r, s) in steps]
+
     def __repr__(self) -> str:
         return f"LevelMap({len(self.predicted)} knots)"
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
+from credo._special import log_poisson
 from credo.errors import InputError
 from credo.predictive.components import RealComponents, check_finite, check_shape, check_tensor, pooled
+
+_LARGE = 1000.0  # rate from which on the expansion of the entropy is exact to rounding
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -33,15 +37,16 @@ class PoissonComponents(RealComponents):
 
     @property
     def entropy(self) -> Tensor:
-        """−Σ_k p(k) log p(k), over every count or, for λ > 70, evenly spaced ones.
+        """−Σ_k p(k) log p(k), over every count or, for λ > 70, evenly spaced ones; from λ = 1000 on its expansion.
 
-        A sum over every k-th count errs by a factor exp(−λ(1 − cos 2π/k)), for 128 of them less than rounding.
+        A sum over every k-th count errs by a factor exp(−λ(1 − cos 2π/k)), for 128 of them less than rounding. The
+        expansion is ½ log 2πeλ − 1/12λ − 1/24λ² − 19/360λ³ − 9/80λ⁴ − …, and the next term is below 1e-15.
         """
-        first, last = self._span()
-        stride = ((last - first) / 127).ceil()
-        steps = torch.arange(128, dtype=first.dtype, device=first.device).view(-1, *[1] * first.ndim)
-        log_p = self.log_density(first + stride * steps)
-        return -(stride * log_p.exp() * log_p).sum(0)
+        summed = replace(self, log_rate=self.log_rate.clamp(max=math.log(_LARGE)))._summed_entropy()
+        inverse = (-self.log_rate.clamp(min=math.log(_LARGE))).exp()
+        series = 0.5 * (math.log(2 * math.pi) + 1 + self.log_rate)
+        series = series - inverse * (1 / 12 + inverse * (1 / 24 + inverse * (19 / 360 + inverse * 9 / 80)))
+        return torch.where(self.log_rate > math.log(_LARGE), series, summed)
 
     def check_form(self, y: Tensor) -> None:
         """Numbers, one per rate."""
@@ -59,19 +64,22 @@ class PoissonComponents(RealComponents):
             raise InputError("y holds numbers that are not whole, no counts: for real targets use Gaussian().")
 
     def log_density(self, y: Tensor) -> Tensor:
-        """y log λ − λ − log y!"""
-        y = y.to(self.log_rate.dtype)
-        return y * self.log_rate - self.log_rate.exp() - torch.lgamma(y + 1)
+        """y log λ − λ − log y!, without cancellation; see :func:`~credo._special.log_poisson`."""
+        return log_poisson(y.to(self.log_rate.dtype), self.log_rate, self.log_rate.exp())
 
     def sample(self, generator: torch.Generator | None) -> Tensor:
         """Counts, in the rates' dtype."""
         return torch.poisson(self.log_rate.exp(), generator=generator)
 
     def cdf(self, y: Tensor) -> Tensor:
-        """The regularised upper incomplete gamma function Q(⌊y⌋ + 1, λ); not differentiable in y."""
-        rate = self.log_rate.exp()
-        count = y.to(rate.dtype).floor().expand_as(rate)
-        return torch.where(count < 0, 0.0, torch.special.gammaincc(count.clamp(min=0) + 1, rate))
+        """The regularized upper incomplete gamma function Q(⌊y⌋ + 1, λ), in float64; not differentiable in y."""
+        count, rate = self._arguments(y)
+        return torch.where(count < 0, 0.0, torch.special.gammaincc(count.clamp(min=0) + 1, rate)).to(self.log_rate)
+
+    def survival(self, y: Tensor) -> Tensor:
+        """The lower one, P(⌊y⌋ + 1, λ)."""
+        count, rate = self._arguments(y)
+        return torch.where(count < 0, 1.0, torch.special.gammainc(count.clamp(min=0) + 1, rate)).to(self.log_rate)
 
     def bracket(self, q: float) -> tuple[Tensor, Tensor]:
         """By Cantelli's inequality: λ − √(λ(1−q)/q) ≤ quantile ≤ λ + √(λq/(1−q)), for each draw."""
@@ -101,6 +109,18 @@ class PoissonComponents(RealComponents):
         spaced = (first.sqrt() + (last.sqrt() - first.sqrt()) * steps / (n - 1)).square().round()
         grid = torch.where(last - first < n, every, spaced)
         return torch.cat([grid, pooled(of_each, count, len(firsts))]).sort(0).values
+
+    def _summed_entropy(self) -> Tensor:
+        first, last = self._span()
+        stride = ((last - first) / 127).ceil()
+        steps = torch.arange(128, dtype=first.dtype, device=first.device).view(-1, *[1] * first.ndim)
+        log_p = self.log_density(first + stride * steps)
+        return -(stride * log_p.exp() * log_p).sum(0)
+
+    def _arguments(self, y: Tensor) -> tuple[Tensor, Tensor]:
+        """The counts and the rates in float64: in float32 the incomplete gamma functions lose 1e-3 at λ = 1e8."""
+        rate = self.log_rate.double().exp()
+        return y.double().floor().expand_as(rate), rate
 
     def _span(self) -> tuple[Tensor, Tensor]:
         """Counts beyond which a component has no mass to speak of, λ ± 7√λ and a little more, ``[S, B, ...]``."""

@@ -51,7 +51,7 @@ class RealPredictive(Predictive):
 
     @cached_property
     def _draw_information(self) -> Tensor:
-        """I[y; s] = ∫ p(y) KL(p(s | y) ‖ p(s)) dy in nats, ``[B, ...]``: how far a target would move the draws' weights.
+        """I[y; s] = ∫ p(y) KL(p(s | y) ‖ p(s)) dy in nats, ``[B, ...]``: how far a target would move the weights.
 
         A quadrature on the grids of all components together, so that narrow ones are resolved among wide ones.
         """
@@ -88,8 +88,9 @@ class RealPredictive(Predictive):
         return Interval(self._quantile((1 - level) / 2), self._quantile((1 + level) / 2))
 
     @torch.no_grad()
-    def _quantile(self, q: float) -> Tensor:
-        return self._by_element(lambda part: _bisect(part, self.weights, q), self.n_draws)
+    def _quantile(self, q: float, steps: int | None = None) -> Tensor:
+        """The ``q`` quantile, to rounding or by so many halvings of the distance between the draws' own."""
+        return self._by_element(lambda part: _bisect(part, self.weights, q, steps), self.n_draws)
 
     def _by_element(self, function: Callable[[RealComponents], Tensor], cost: int) -> Tensor:
         """``function`` over flattened components ``[S, E]``, part by part, each element holding ``cost`` numbers."""
@@ -120,15 +121,19 @@ def check_level(level: float) -> None:
         raise InputError(f"level must lie between 0 and 1, both excluded, got {level}.")
 
 
-def _bisect(components: RealComponents, weights: Tensor | None, q: float) -> Tensor:
+def _bisect(components: RealComponents, weights: Tensor | None, q: float, steps: int | None) -> Tensor:
     lower, upper = components.bracket(q)
-    for _ in range(64 if lower.dtype == torch.float64 else 40):
+    for _ in range(steps or (64 if lower.dtype == torch.float64 else 40)):
         middle = lower + 0.5 * (upper - lower)
         if components.discrete:
             middle = middle.floor()
         if not bool(((middle > lower) & (middle < upper)).any()):
             break
-        below = average(components.cdf(middle), weights) < q
+        # Whichever of the two is small has its digits.
+        if q <= 0.5:
+            below = average(components.cdf(middle), weights) < q
+        else:
+            below = average(components.survival(middle), weights) > 1 - q
         lower, upper = torch.where(below, middle, lower), torch.where(below, upper, middle)
     return upper
 

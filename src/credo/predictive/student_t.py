@@ -9,7 +9,8 @@ from typing import ClassVar, Self
 import torch
 from torch import Tensor
 
-from credo.predictive.components import RealComponents, check_finite, pooled
+from credo._special import log_rising
+from credo.predictive.components import PartialMoments, RealComponents, check_finite, pooled
 from credo.predictive.gaussian import check_real
 
 
@@ -49,7 +50,7 @@ class StudentTComponents(RealComponents):
     def entropy(self) -> Tensor:
         """log σ + (ν+1)/2 · (ψ((ν+1)/2) − ψ(ν/2)) + ½ log ν + log B(½, ν/2); in float64, because it cancels."""
         half = 0.5 * self.df.double()
-        spread = (half + 0.5) * (torch.digamma(half + 0.5) - torch.digamma(half)) - log_gamma_half_step(half)
+        spread = (half + 0.5) * _digamma_half_step(half) - log_rising(half, torch.full_like(half, 0.5))
         return self.log_scale + (spread + 0.5 * (2 * math.pi * half).log()).to(self.log_scale.dtype)
 
     def check_form(self, y: Tensor) -> None:
@@ -62,10 +63,8 @@ class StudentTComponents(RealComponents):
 
     def log_density(self, y: Tensor) -> Tensor:
         """log Γ((ν+1)/2) − log Γ(ν/2) − ½ log νπ − log σ − (ν+1)/2 · log(1 + z²/ν), z = (y − m)/σ."""
-        df = self.df
-        z = (y.to(df.dtype) - self.location) * (-self.log_scale).exp()
-        log_norm = log_gamma_half_step(0.5 * df) - 0.5 * (df * math.pi).log() - self.log_scale
-        return log_norm - 0.5 * (df + 1) * torch.log1p(z.square() / df)
+        z = (y.to(self.df.dtype) - self.location) * (-self.log_scale).exp()
+        return _log_density(self.df, z) - self.log_scale
 
     def sample(self, generator: torch.Generator | None) -> Tensor:
         """m + σε√(ν/χ²_ν)."""
@@ -76,12 +75,25 @@ class StudentTComponents(RealComponents):
         return self.location + self.scale * noise * (df / chi2).sqrt()
 
     def cdf(self, y: Tensor) -> Tensor:
-        """By scipy, on the CPU; not differentiable."""
-        from scipy.special import stdtr
+        """By scipy, on the CPU; differentiable in location and scale, not in ν."""
+        return _stdtr(self.df, (y.to(self.df.dtype) - self.location) / self.scale)
 
-        z = (y.to(self.df.dtype) - self.location) / self.scale
-        values = torch.as_tensor(stdtr(self.df.detach().cpu().double().numpy(), z.detach().cpu().double().numpy()))
-        return values.to(z)
+    def survival(self, y: Tensor) -> Tensor:
+        """By symmetry the cdf of −z."""
+        return _stdtr(self.df, (self.location - y.to(self.df.dtype)) / self.scale)
+
+    def partial_moments(self, y: Tensor) -> PartialMoments:
+        """T_ν(z), −σh(z) and σ²(ν/(ν−2) T_{ν−2}(z√((ν−2)/ν)) − z h(z)), with h(z) = (ν + z²)/(ν − 1) t_ν(z).
+
+        Here z = (y − m)/σ, and t_ν and T_ν are the density and the cdf. NaN where there is none, for ν ≤ 1 and ν ≤ 2.
+        """
+        df, z = self.df, (y.to(self.df.dtype) - self.location) / self.scale
+        has_mean, has_variance = df > 1, df > 2
+        rest = torch.where(has_variance, df - 2, 1.0)
+        h = (df + z.square()) / torch.where(has_mean, df - 1, math.nan) * _log_density(df, z).exp()
+        second = df / rest * _stdtr(rest, z * (rest / df).sqrt()) - z * h
+        square = torch.where(has_variance, self.scale.square(), math.nan)
+        return PartialMoments(_stdtr(df, z), -self.scale * h, square * second)
 
     def bracket(self, q: float) -> tuple[Tensor, Tensor]:
         """The smallest and the largest of the draws' quantiles."""
@@ -106,8 +118,25 @@ class StudentTComponents(RealComponents):
         return pooled(of_each, count, len(edge))
 
 
-def log_gamma_half_step(x: Tensor) -> Tensor:
-    """log Γ(x + ½) − log Γ(x), by its asymptotic series above 50, where the difference of two lgamma cancels."""
-    small, large = x.clamp(max=50), x.clamp(min=50)
-    series = 0.5 * large.log() - 1 / (8 * large) + 1 / (192 * large**3) - 1 / (640 * large**5)
-    return torch.where(x > 50, series, torch.lgamma(small + 0.5) - torch.lgamma(small))
+def _log_density(df: Tensor, z: Tensor) -> Tensor:
+    """log t_ν(z)."""
+    log_norm = log_rising(0.5 * df, torch.full_like(df, 0.5)) - 0.5 * (df * math.pi).log()
+    return log_norm - 0.5 * (df + 1) * torch.log1p(z.square() / df)
+
+
+def _stdtr(df: Tensor, z: Tensor) -> Tensor:
+    """T_ν(z) by scipy, with the gradient t_ν(z) in z and none in ν."""
+    from scipy.special import stdtr
+
+    values = torch.as_tensor(stdtr(*(t.detach().cpu().double().numpy() for t in (df, z)))).to(z)
+    if not z.requires_grad:
+        return values
+    return values + _log_density(df, z).exp().detach() * (z - z.detach())
+
+
+def _digamma_half_step(x: Tensor) -> Tensor:
+    """ψ(x + ½) − ψ(x), from x = 50 on by its expansion, of which the next term is below 3e-16."""
+    small, inverse = x.clamp(max=50.0), x.clamp(min=50.0).reciprocal()
+    square = inverse.square()
+    series = 0.5 * inverse + square * (1 / 8 - square * (1 / 64 - square / 128))
+    return torch.where(x > 50.0, series, torch.digamma(small + 0.5) - torch.digamma(small))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import os
 import warnings
+from collections.abc import Iterator
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -19,7 +21,7 @@ from credo._devices import check_device
 from credo._estimator import ClassicalEstimator, as_before_on_failure, draw_seed
 from credo.errors import InputError, unknown_name
 from credo.predictive.exact import ExactGaussianPredictive
-from credo.processes.evidence import Solution, maximise, solve
+from credo.processes.evidence import Solution, maximise, promising, solve
 from credo.processes.kernels import RBF, Constant, Kernel, White
 from credo.processes.kernels.base import WIDE
 from credo.processes.observed import Observed, white_noise
@@ -29,6 +31,8 @@ MANY_ROWS = 20_000
 OPTIMIZERS = ("fmin_l_bfgs_b",)
 RELATIVE_BOUNDS = (1e-3, 1e3)
 """Between which the length scales of the default kernel are searched, in units of their start."""
+LENGTH_SCALES, NOISES = (0.1, 0.3, 1.0, 3.0), (0.1, 1.0)
+"""Other starts of the default kernel, in units of the first."""
 _MATRICES = 4  # of size N × N that fitting holds at once
 
 
@@ -51,11 +55,13 @@ class GaussianProcessRegressor(RegressorMixin, ClassicalEstimator):  # type: ign
     Args:
         kernel: k, of the targets in standard deviations where ``normalize_y``. By default a constant, which starts at
             the variance of the targets, times an RBF with a length scale for each feature, which starts at √D of its
-            standard deviations, so that two rows are typically neither alike nor strangers.
+            standard deviations, so that two rows are typically neither alike nor strangers. A second search starts from
+            the best of other values, for faster and slower functions and for less noise.
         noise: σ. ``"learned"``, with the hyperparameters; a number, the standard deviation in units of y, which is
             kept (0 interpolates); or ``White(start, bounds)``, learned from that start, in units of y too.
         optimizer: ``"fmin_l_bfgs_b"``, or ``None`` to keep the hyperparameters as given.
-        n_restarts_optimizer: further searches, from hyperparameters drawn log-uniformly within their bounds.
+        n_restarts_optimizer: further searches, from hyperparameters drawn log-uniformly within their bounds. A kernel
+            that is given is searched from its own values only, unless there are some.
         normalize_y: subtract the mean of y, which becomes that of the process, and divide by its standard deviation.
             Without it the process has mean 0.
         device: where to compute, such as ``"cuda"``.
@@ -231,7 +237,10 @@ class GaussianProcessRegressor(RegressorMixin, ClassicalEstimator):  # type: ign
         start, (low, high) = _checked_start(observed.kernel), observed.kernel.bounds.T
         random = np.random.default_rng(draw_seed(self.random_state))
         further = random.uniform(low, high, size=(self.n_restarts_optimizer, len(start)))
-        return observed.with_theta(maximise(observed.kernel, x, z, [start, *further]))
+        starts = [start]
+        if self.kernel is None:
+            starts = promising(observed.kernel, x, z, [start, *_others(observed.kernel, start)])
+        return observed.with_theta(maximise(observed.kernel, x, z, [*starts, *further]))
 
     def _check_parameters(self) -> None:
         if self.kernel is not None and not isinstance(self.kernel, Kernel):
@@ -312,6 +321,15 @@ def _checked_start(kernel: Kernel) -> NDArray[np.float64]:
                 f"got {math.exp(theta[k]):.4g}: widen {name}_bounds, or fix it"
             )
     return within
+
+
+def _others(kernel: Kernel, start: NDArray[np.float64]) -> Iterator[NDArray[np.float64]]:
+    """Further starts of a search, with functions that vary faster or more slowly, and with less noise."""
+    names = np.array([h.name for h in kernel.free for _ in h.values])
+    for length_scale, noise in product(LENGTH_SCALES, NOISES):
+        if (length_scale, noise) != (1.0, 1.0):
+            factors = np.where(names == "length_scale", length_scale, np.where(names == "noise", noise, 1.0))
+            yield np.clip(start + np.log(factors), *kernel.bounds.T)
 
 
 def _check_size(rows: int, device: torch.device) -> None:

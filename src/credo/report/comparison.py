@@ -80,7 +80,7 @@ def _scores(comparison: Comparison) -> Section:
             for result in comparison.results
         ],
     )
-    lead = Text("Below each score stands its 95 % bootstrap interval; the best of a column is bold.")
+    lead = Text("Below each score stands its 95 % confidence interval; the best of a column is bold.")
     meanings = Facts([(scorecard.heading(s), f"{scorecard.meaning(s)}; better: {scorecard.better(s)}") for s in first])
     return Section("scores", "Scores", [lead, table, meanings])
 

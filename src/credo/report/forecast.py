@@ -45,7 +45,7 @@ class Forecast:
 
     @cached_property
     def scores(self) -> list[metrics.Score]:
-        """The standard scores with their bootstrap intervals."""
+        """The standard scores with their confidence intervals."""
         return metrics.scores(self.p, self.y, LEVEL, seed=self.seed)
 
     def score(self, name: str) -> metrics.Score:

@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     import jinja2
 
 
+POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+"""What a browser may do for a page: show it. No script runs, nothing is fetched and nothing sent."""
+
+
 @dataclass(frozen=True)
 class Text:
     """A paragraph."""
@@ -170,7 +174,7 @@ class Page:
 
 def to_html(page: Page) -> str:
     """The page as one HTML file that needs nothing else: no network, no scripts, no fonts."""
-    html = _environment().get_template("report.html.j2").render(page=page)
+    html = _environment().get_template("report.html.j2").render(page=page, policy=POLICY)
     return re.sub(r"(?<=\d) (?=[%±])|(?<=±) (?=\d)", "\N{NO-BREAK SPACE}", html)
 
 

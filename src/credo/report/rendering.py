@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from credo._files import whole_file
 from credo._version import __version__
 from credo.report import headline, sections, verdict
 from credo.report.evidence import gather
@@ -13,7 +14,6 @@ from credo.report.sections.training import method_title, rows_trained_on
 from credo.report.wording import cut, rows, today
 from credo.seeding import check_seed
 from credo.tabular.wording import counted
-from credo.tabular.writing import whole_file
 
 
 def render(model: Any, X: Any, y: Any, *, title: str | None = None, source: str | None = None, seed: int = 0) -> str:
@@ -29,7 +29,7 @@ def render(model: Any, X: Any, y: Any, *, title: str | None = None, source: str 
         y: their targets ``[N]``; rows without one are left out.
         title: the heading; by default what is predicted.
         source: where the data come from, such as a file name, for the line below the heading.
-        seed: of the bootstrap and the other draws of the report itself.
+        seed: of the resampling and the other draws of the report itself.
     """
     found = gather(model, X, y, check_seed(seed))
     trained = rows_trained_on(model)

@@ -88,6 +88,8 @@ def _on_explained_variance(forecast: Forecast) -> Iterator[str]:
         yield "All held-out targets are equal, so that nothing can be said about how much is explained."
     elif score.value <= 0.0:
         yield f"R² is {number(score.value)}: no better than always predicting the mean."
+    elif np.isnan(score.lower):
+        yield f"R² is {number(score.value)}, of too few rows to say whether that beats always predicting the mean."
     elif score.lower <= 0.0:
         yield (
             f"R² is {number(score.value)}, with a 95 % interval of {interval(score.lower, score.upper)}: not shown to "

@@ -11,7 +11,7 @@ from torch import Tensor
 from credo._rows import Rows
 from credo._threads import one_thread
 from credo.em import Expectation
-from credo.mixture.components import Components, Sums
+from credo.mixture.components import Components, Sums, distances_of
 from credo.sequence.forward_backward import Chain, smooth
 from credo.sequence.layout import Layout
 
@@ -93,9 +93,7 @@ class BaumWelch:
 def log_emission(rows: Rows, components: Components) -> Tensor:
     """log N(x_t | μ_k, Σ_k), ``[N, K]``."""
     log_scale = components.half_log_det - 0.5 * components.means.shape[1] * math.log(2.0 * math.pi)
-    emission = rows.map(
-        lambda x: log_scale - 0.5 * components.measure(x).squared_distances.mT, components.numbers_per_row
-    )
+    emission = rows.map(lambda x: log_scale - 0.5 * distances_of(components, x).mT, components.numbers_per_row)
     return torch.from_numpy(emission).to(rows.device)
 
 

@@ -9,6 +9,9 @@ where γ_t = b_t β_t of the textbooks. They run together, one step for all sequ
 
     p(z_t = j | x) ∝ α_t(j) γ_t(j) / b_t(j),    p(z_{t−1} = i, z_t = j | x) ∝ α_{t−1}(i) A_ij γ_t(j).
 
+Emissions are taken relative to the largest of their row, which cancels in both: the density of a row far from all
+states would leave no digits for those of the other rows.
+
 References:
     L. R. Rabiner. A tutorial on hidden Markov models and selected applications in speech recognition. 1989.
     C. M. Bishop. Pattern Recognition and Machine Learning. 2006, section 13.2.
@@ -87,21 +90,28 @@ class Smoothed:
     Attributes:
         forward: log α, ``[N, K]``.
         backward: log γ, ``[N, K]``.
-        log_emission: log b, ``[N, K]``.
-        log_likelihood: log p(x) of every sequence, ``[S]``.
+        log_emission: log b, relative to the largest, ``[N, K]``.
+        largest: the log of the largest emission of every row, ``[N]``.
+        evidence: log p(x) of every sequence, less the largest emissions, ``[S]``.
         layout: where the sequences are.
     """
 
     forward: Tensor
     backward: Tensor
     log_emission: Tensor
-    log_likelihood: Tensor
+    largest: Tensor
+    evidence: Tensor
     layout: Layout
+
+    @property
+    def log_likelihood(self) -> Tensor:
+        """log p(x) of every sequence, ``[S]``."""
+        return self.evidence.index_add(0, self.layout.owner, self.largest)
 
     @property
     def posterior(self) -> Tensor:
         """p(z_t | x), ``[N, K]``."""
-        evidence = self.log_likelihood[self.layout.owner, None]
+        evidence = self.evidence[self.layout.owner, None]
         return (self.forward + (self.backward - self.log_emission) - evidence).exp()
 
     @property
@@ -110,7 +120,7 @@ class Smoothed:
         so_far = self.forward.logsumexp(-1)
         densities = so_far.clone()
         densities[self.layout.inner] -= so_far[self.layout.inner - 1]
-        return densities
+        return densities + self.largest
 
     def transitions(self, chain: Chain) -> Tensor:
         """Σ_t p(z_{t−1} = i, z_t = j | x) over all sequences, ``[K, K]``."""
@@ -118,7 +128,7 @@ class Smoothed:
         width = chain.states if chain.regular else chain.states**2
         for rows in self.layout.inner.split(max(_BLOCK // width, 1)):
             before, after = self.forward[rows - 1], self.backward[rows]
-            after = after - self.log_likelihood[self.layout.owner[rows], None]
+            after = after - self.evidence[self.layout.owner[rows], None]
             if chain.regular:
                 # no factor overflows: each largest one times the other's is at most 1/A
                 top = before.amax(-1, keepdim=True)
@@ -146,13 +156,15 @@ def smooth(chain: Chain, log_emission: Tensor, layout: Layout) -> Smoothed:
         S. Särkkä, Á. F. García-Fernández. Temporal parallelization of Bayesian smoothers. IEEE Transactions on
         Automatic Control 2021.
     """
+    largest = log_emission.amax(-1)
+    log_emission = log_emission - largest[:, None]
     steps = len(layout.running)
     if steps >= _LONG and len(layout.lengths) * chain.states**2 <= _FEW:
         forward, backward = _in_pieces(chain, log_emission, layout, size=math.isqrt(steps))
     else:
         first = chain.entries[:, -1:].expand(-1, len(layout.lengths), -1)
         forward, backward = _run(chain, log_emission, layout, first)
-    return Smoothed(forward, backward, log_emission, forward[layout.last].logsumexp(-1), layout)
+    return Smoothed(forward, backward, log_emission, largest, forward[layout.last].logsumexp(-1), layout)
 
 
 def _run(chain: Chain, log_emission: Tensor, layout: Layout, first: Tensor) -> Tensor:

@@ -29,7 +29,9 @@ def most_probable_path(
     visits, running = layout.visits[0].cpu().numpy(), layout.running
     with np.errstate(divide="ignore"):
         log_start, log_transition = np.log(start), np.log(transition)
-    emissions = log_emission[visits]
+    # relative to the largest of each row, so that a row far from all states leaves digits for the others
+    largest = log_emission.max(1)
+    emissions = (log_emission - largest[:, None])[visits]
     best = log_start + emissions[: running[0]]
     origins: list[NDArray[np.int64]] = []
     finished: list[NDArray[np.float64]] = []
@@ -50,4 +52,4 @@ def most_probable_path(
         states.append(np.concatenate((earlier, final[len(earlier) : count])))
     path = np.empty(len(visits), np.int64)
     path[visits] = np.concatenate(states[::-1])
-    return path, last.max(1)[layout.rank]
+    return path, last.max(1)[layout.rank] + np.add.reduceat(largest, layout.starts)

@@ -32,6 +32,7 @@ from credo.tabular.columns import Columns, TableRows
 from credo.tabular.extrapolation import Extrapolation, OutsideRange
 from credo.tabular.splitting import divide
 from credo.tabular.targets import ClassTarget, RegressionTarget, known_rows
+from credo.training.optimizers import adam
 
 _INITIAL, _SPLIT, _TRAINING, _DRAWS = range(4)
 """The random streams of an estimator."""
@@ -269,7 +270,7 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         return X, y
 
     def _check_new(self, X: Any) -> Any:
-        """TableRows to predict. Columns of a data frame go by name, those of an array by position."""
+        """Rows to predict. Columns of a data frame go by name, those of an array by position."""
         if isinstance(X, pd.DataFrame) and self.named_columns_:
             return X
         if isinstance(X, pd.DataFrame):
@@ -333,6 +334,7 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
                 epochs=plan.epochs,
                 batch_size=plan.batch_size,
                 lr=plan.lr,
+                optimizer=adam,  # which the lengths and rates of training were chosen with
                 seed=derive(self.seed_, _TRAINING),
                 device=self.device,
                 progress=self.progress,

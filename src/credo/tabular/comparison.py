@@ -32,7 +32,7 @@ from credo.tabular.runs import score_record
 from credo.tabular.splitting import folds as split
 from credo.tabular.targets import ClassTarget, RegressionTarget, Task, known_rows
 from credo.tabular.wording import listed, quoted
-from credo.tabular.writing import check_folder
+from credo.tabular.writing import folder_for
 
 RECORD, REPORT = "compare.json", "report.html"
 FILES = (RECORD, REPORT)
@@ -49,7 +49,7 @@ class MethodResult:
     Attributes:
         name: as ``method=`` takes it.
         title: as tables show it.
-        scores: of all rows together, with bootstrap intervals.
+        scores: of all rows together, with confidence intervals.
         fold_nll: the mean −log p(y) of each part.
         seconds: to train and predict, all parts together.
         predictive: of all rows, in the order of the table.
@@ -193,8 +193,8 @@ class Comparison:
         """Write the folder ``path`` with ``compare.json`` and ``report.html``, whole or not at all."""
         from credo.report import render_comparison
 
-        check_folder(path, FILES, RECORD)
-        write_folder(path, {RECORD: to_json(self.record()), REPORT: render_comparison(self).encode()})
+        with folder_for(path, FILES, RECORD):
+            write_folder(path, {RECORD: to_json(self.record()), REPORT: render_comparison(self).encode()})
 
     def _gap(self, reference: Tensor, result: MethodResult) -> Gap:
         difference = (reference - result.predictive.log_prob(self.y)).double()

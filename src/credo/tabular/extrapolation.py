@@ -17,7 +17,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from credo.errors import LoadError
 from credo.predictive import Predictive
 from credo.predictive.components import average
 from credo.predictive.exact import ExactGaussianComponents
@@ -95,10 +94,7 @@ class Extrapolation:
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Extrapolation:
         """The inverse of :meth:`config`."""
-        try:
-            return cls(int(config["rows"]), np.array(config["slopes"], dtype=np.float64))
-        except (KeyError, TypeError, ValueError) as error:
-            raise LoadError(f"the saved description of the extrapolation is damaged: {error!r}") from error
+        return cls(config["rows"], np.array(config["slopes"], dtype=np.float64))
 
 
 def split_noise(components: GaussianComponents, weights: Tensor | None, beyond: Tensor) -> ExactGaussianComponents:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import warnings
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _NUMBERS_AT_ONCE = 2**22  # that the draws of one piece may hold: 32 MiB
-_MOST_ROWS = 20_000
+_MOST_ROWS = 5_000  # a piece of more takes more memory and no less time
 
 
 def to_frame(predictive: Predictive, target: RegressionTarget | ClassTarget, level: float = 0.95) -> pd.DataFrame:
@@ -105,13 +105,18 @@ def true_values(target: RegressionTarget | ClassTarget, y: pd.Series) -> Tensor:
 def _predict_pieces(
     model: TableEstimator, pieces: Iterable[pd.DataFrame], level: float, keep: list[str]
 ) -> Iterator[pd.DataFrame]:
-    given, needed = itertools.tee(pieces)
+    waiting: deque[pd.DataFrame] = deque()  # not itertools.tee, which holds on to the last 57 pieces
+
+    def features() -> Iterator[pd.DataFrame]:
+        for piece in pieces:
+            waiting.append(piece[keep].astype(object).reset_index(drop=True))  # floats are written as they came
+            yield piece.drop(columns=model.target_.name, errors="ignore")
+
     outside = OutsideRange()
-    predictives = model.stream((piece.drop(columns=model.target_.name, errors="ignore") for piece in needed), outside)
+    predictives = model.stream(features(), outside)
     notes = _Notes()
     while (predictive := notes.during(lambda: next(predictives, None))) is not None:
-        kept = next(given)[keep].astype(object)  # their numbers are written as they came, whatever is done to floats
-        yield pd.concat([kept.reset_index(drop=True), to_frame(predictive, model.target_, level)], axis=1)
+        yield pd.concat([waiting.popleft(), to_frame(predictive, model.target_, level)], axis=1)
     notes.warn()
     for sentence in outside.sentences():
         warnings.warn(sentence, UserWarning, stacklevel=2)

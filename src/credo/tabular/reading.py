@@ -14,6 +14,9 @@ from credo.tabular.wording import counted, listed, nearest, quoted
 FEWEST_ROWS = 10
 """Rows that a table needs for a model to learn anything from it."""
 
+MOST_ROWS, MOST_CELLS, LARGEST_SIZE = 2**24, 2**29, 2**32
+"""Rows, cells and bytes of a table that is read as a whole, so that a small compressed file cannot fill the memory."""
+
 
 def read_table(path: str | Path, *, target: str | None = None, min_rows: int = 1) -> pd.DataFrame:
     """The table in a file.
@@ -33,6 +36,11 @@ def read_table(path: str | Path, *, target: str | None = None, min_rows: int = 1
     if source.n_rows < min_rows:
         raise InputError(
             f"{path} has {counted(source.n_rows, 'row')} below its header, but at least {min_rows} are needed: add some"
+        )
+    if source.n_rows > MOST_ROWS or source.n_rows * len(source.names) > MOST_CELLS or source.size > LARGEST_SIZE:
+        raise InputError(
+            f"{path} has {counted(source.n_rows, 'row')} of {counted(len(source.names), 'column')}, "
+            f"{source.size / 2**30:.1f} GiB, which is too much to be read as a whole: draw some of the rows"
         )
     return source.read()
 

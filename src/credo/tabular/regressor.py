@@ -13,7 +13,7 @@ from sklearn.base import RegressorMixin
 from torch import Tensor
 
 from credo import calibration
-from credo.errors import unknown_name
+from credo.errors import InputError, unknown_name
 from credo.likelihoods import Gaussian, Likelihood
 from credo.methods.base import Predictor
 from credo.predictive import Predictive
@@ -119,7 +119,13 @@ class Regressor(RegressorMixin, TableEstimator):  # type: ignore[misc]
         return RegressionTarget.learn(y)
 
     def _encode_target(self, y: Any) -> NDArray[Any]:
-        return self.target_.standardise(y)[:, None]
+        z = self.target_.standardise(y)[:, None]
+        if self.target_.constant and z.any():
+            raise InputError(
+                f"every target so far was {self.target_.mean:.6g}, so the scale of the target is not known: call fit "
+                "with rows whose targets differ"
+            )
+        return z
 
     def _truth(self, targets: NDArray[Any]) -> Tensor:
         return torch.from_numpy(self.target_.unstandardise(targets[:, 0].astype(np.float64)))
@@ -133,6 +139,9 @@ class Regressor(RegressorMixin, TableEstimator):  # type: ignore[misc]
     def _in_units(self, predictive: Predictive, rows: TableRows, predictor: Predictor) -> Predictive:
         assert isinstance(predictive, RealPredictive)
         components = predictive.components.map(lambda t: t.squeeze(-1))
+        if self.target_.constant:  # all draws are alike
+            same = components.map(lambda t: torch.zeros_like(t[:1]))
+            return RealPredictive(same.rescaled(self.target_.resolution, self.target_.mean))
         if isinstance(components, GaussianComponents):
             components = self._extrapolate(components, predictive.weights, rows, predictor)
         return replace(predictive, components=components.rescaled(self.target_.scale, self.target_.mean))

@@ -15,20 +15,22 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from credo import io
-from credo._files import read_json, recover, to_json, write_folder
+from credo._files import read_json, to_json, write_folder
 from credo._version import __version__
 from credo.errors import InputError, LoadError, unknown_name
 from credo.metrics import Score, scores
+from credo.seeding import check_seed
 from credo.tabular.base import TableEstimator
 from credo.tabular.classifier import Classifier
 from credo.tabular.predictions import true_values
 from credo.tabular.reading import FEWEST_ROWS, read_table
 from credo.tabular.regressor import Regressor
 from credo.tabular.saving import to_files
+from credo.tabular.schema import check_run
 from credo.tabular.splitting import hold_out
 from credo.tabular.targets import ClassTarget, RegressionTarget, Task, guess_task, known_rows
 from credo.tabular.wording import counted, quoted
-from credo.tabular.writing import check_folder
+from credo.tabular.writing import folder_for, to_csv
 
 HOLDOUT, RECORD, REPORT = "holdout.csv", "run.json", "report.html"
 FILES = (io.TENSORS, io.CARD, HOLDOUT, RECORD, REPORT)
@@ -40,7 +42,8 @@ PROOF = io.CARD
 TASKS = ("auto", "regression", "classification")
 
 _NO_REPORT = """<!doctype html>
-<html lang="en"><meta charset="utf-8"><title>No report</title>
+<html lang="en"><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="default-src 'none'">
+<title>No report</title>
 <p>The model was trained on every row, so there was none left to judge it by. Give it rows that it has not seen:</p>
 <pre>credo evaluate RUN TEST.csv --report report.html</pre>
 </html>
@@ -92,11 +95,12 @@ class Run:
 
     def save(self, path: str | Path) -> None:
         """Write the folder ``path``, whole or not at all; only another run is replaced."""
-        check_folder(path, FILES, PROOF)
-        report = _NO_REPORT if self.holdout.empty else self.report()
-        files = to_files(self.model)
-        files |= {HOLDOUT: _to_csv(self.holdout), RECORD: to_json(self.record), REPORT: report.encode()}
-        write_folder(path, files)
+        with folder_for(path, FILES, PROOF):
+            report = _NO_REPORT if self.holdout.empty else self.report()
+            files = {**to_files(self.model), HOLDOUT: _to_csv(self.holdout)}
+            digests = {name: io.digest(files[name]) for name in (io.TENSORS, HOLDOUT)}
+            files |= {RECORD: to_json({**self.record, "digests": digests}), REPORT: report.encode()}
+            write_folder(path, files)
 
 
 def fit_run(
@@ -130,11 +134,13 @@ def fit_run(
         progress: show a bar; ``None``: where there is a terminal.
         source: what the table is called in reports.
     """
+    check_seed(seed)
     frame = without(frame, drop, target)
     y = frame[target]
     task, reason = choose_task(y, task)
     apart = _rows_apart(y, task, holdout, seed)
     held_out, training = frame.iloc[apart], frame.iloc[np.delete(np.arange(len(frame)), apart)]
+    _to_csv(held_out)  # what could not be saved is refused before training
     kind = Regressor if task == "regression" else Classifier
     model = kind(
         method, epochs=epochs, calibrate=calibrate, device=device, progress=progress, random_state=seed % 2**32
@@ -164,15 +170,25 @@ def fit_run(
 
 def open_run(path: str | Path) -> Run:
     """The run in a folder that :meth:`Run.save` wrote."""
-    folder = recover(path)
-    model = load_model(folder)
+    model = load_model(path)
+    folder = Path(path).resolve()
     record = read_json(folder / RECORD)
-    if not {"source", "seed", "held_out_rows", "rows_held_out", "scores"} <= record.keys():
-        raise LoadError(f"{folder / RECORD} does not describe a run: it lacks some of its entries")
-    holdout = read_table(folder / HOLDOUT, target=model.target_.name) if record["held_out_rows"] else pd.DataFrame()
+    try:
+        check_run(record)
+    except LoadError as error:
+        raise LoadError(f"{folder / RECORD} does not describe a run: {error}") from error
+    digests = record.pop("digests")
+    for name in (io.TENSORS, HOLDOUT):
+        io.check_digest(folder / name, digests[name], RECORD)
+    task = "regression" if isinstance(model, Regressor) else "classification"
+    if (record["target"], record["task"]) != (model.target_.name, task):
+        raise LoadError(
+            f"{folder / RECORD} describes another run: one of {record['task']} of {quoted(record['target'])}"
+        )
     rows = record["rows_held_out"]
-    if not isinstance(rows, list) or len(rows) != len(holdout):
-        raise LoadError(f"{folder / HOLDOUT} does not hold the rows that {RECORD} speaks of: it was changed or cut off")
+    holdout = read_table(folder / HOLDOUT, target=model.target_.name) if rows else pd.DataFrame()
+    if len(rows) != len(holdout):
+        raise LoadError(f"{folder / HOLDOUT} does not hold the {counted(len(rows), 'row')} that {RECORD} lists")
     return Run(model, holdout.set_axis(rows, axis=0), record)
 
 
@@ -272,5 +288,4 @@ def _rows_apart(y: pd.Series, task: str, share: float, seed: int) -> NDArray[np.
 def _to_csv(frame: pd.DataFrame) -> bytes:
     """``frame`` as CSV that reads back as the same values: all digits, durations in days."""
     durations = {name: frame[name] / pd.Timedelta(days=1) for name in frame.select_dtypes("timedelta")}
-    text: str = frame.assign(**durations).to_csv(index=False)
-    return text.encode()
+    return to_csv(frame.assign(**durations)).encode()

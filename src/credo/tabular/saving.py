@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from safetensors.torch import save as to_bytes
 
 from credo import io
 from credo._files import shortened, to_json
 from credo.calibration import Calibrator
-from credo.errors import LoadError
+from credo.errors import InputError, LoadError
 from credo.methods.base import Method
 from credo.priors import Normal, to_config
 from credo.tabular.columns import Columns
 from credo.tabular.extrapolation import Extrapolation
+from credo.tabular.schema import check_estimator
+from credo.tabular.targets import ClassTarget
 
 if TYPE_CHECKING:
     from credo.tabular.base import TableEstimator
@@ -26,53 +28,80 @@ def to_files(estimator: TableEstimator) -> dict[str, bytes]:
     from sklearn.utils.validation import check_is_fitted
 
     check_is_fitted(estimator)
-    card = {**io.describe(estimator.model_), io.ESTIMATOR: describe(estimator)}
+    tensors = io.tensor_bytes(estimator.model_)
+    card = {**io.describe(estimator.model_, tensors), io.ESTIMATOR: describe(estimator)}
     _name_a_prior(card["config"])
-    return {io.TENSORS: to_bytes(io.unique_tensors(estimator.model_)), io.CARD: to_json(card)}
+    content = to_json(card)
+    try:
+        check_estimator(json.loads(content)[io.ESTIMATOR])
+    except LoadError as error:
+        raise InputError(f"this {type(estimator).__name__} could not be loaded again: {error}") from error
+    return {io.TENSORS: tensors, io.CARD: content}
 
 
 def describe(estimator: TableEstimator) -> dict[str, Any]:
     """What the card says beyond the model's own."""
     parameters = estimator.get_params(deep=False)
-    calibrator = estimator.calibrator_
+    calibrator, extrapolation = estimator.calibrator_, estimator.extrapolation_
     return {
         "class": type(estimator).__name__,
         "parameters": {name: value for name, value in parameters.items() if _is_plain(value)},
         "columns": estimator.columns_.config(),
         "target": estimator.target_.config(),
-        "extrapolation": estimator.extrapolation_ and estimator.extrapolation_.config(),
         "calibrator": None if calibrator is None else calibrator.config(),
         "seed": estimator.seed_,
         "named": estimator.named_columns_,
+        **({} if extrapolation is None else {"extrapolation": extrapolation.config()}),
     }
 
 
-def restore(section: object, model: Method) -> TableEstimator:
+def restore(section: Any, model: Method) -> TableEstimator:
     """The estimator that a card describes, around its model."""
     from credo.tabular import Classifier, Regressor
 
     known = {cls.__name__: cls for cls in (Regressor, Classifier)}
     try:
-        if not isinstance(section, Mapping):
-            raise LoadError("it must be a JSON object")
-        parameters = section["parameters"]
-        hidden = parameters["hidden"]
-        estimator = known[section["class"]](**(parameters | {"hidden": hidden and tuple(hidden)}))
+        check_estimator(section)
+        parameters = dict(section["parameters"])
+        if parameters.get("hidden") is not None:
+            parameters["hidden"] = tuple(parameters["hidden"])
+        estimator = known[section["class"]](**parameters)
         estimator.columns_ = Columns.from_config(section["columns"])
         estimator.target_ = estimator.restore_target(section["target"])
-        extrapolation = section["extrapolation"]
+        extrapolation = section.get("extrapolation")
         estimator.extrapolation_ = None if extrapolation is None else Extrapolation.from_config(extrapolation)
         calibrator = section["calibrator"]
         estimator.calibrator_ = None if calibrator is None else Calibrator.from_config(calibrator)
-        estimator.seed_ = int(section["seed"])
-        estimator.n_features_in_ = len(estimator.columns_.names)
-        estimator.named_columns_ = bool(section["named"])
-        if estimator.named_columns_:
-            estimator.feature_names_in_ = np.array(estimator.columns_.names, dtype=object)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise LoadError(f"the card's description of the estimator is damaged: {shortened(repr(error))}") from error
+    except LoadError as error:
+        raise LoadError(f"the card's description of the estimator is damaged: {shortened(error)}") from error
+    estimator.seed_ = section["seed"]
+    estimator.n_features_in_ = len(estimator.columns_.names)
+    estimator.named_columns_ = section["named"]
+    if estimator.named_columns_:
+        estimator.feature_names_in_ = np.array(estimator.columns_.names, dtype=object)
     estimator.model_ = model
+    _check_agreement(estimator)
     return estimator
+
+
+def _check_agreement(estimator: TableEstimator) -> None:
+    """Raise LoadError if the network does not take the features of the columns, or give what the target needs."""
+    from credo.tabular.base import predict_features
+
+    width = len(estimator.columns_.feature_names)
+    target = estimator.target_
+    shape = [1, len(target.classes) if isinstance(target, ClassTarget) else 1]
+    try:
+        row = np.zeros((1, width), dtype=np.float32)
+        mean = predict_features(estimator.model_.predictor(samples=0, seed=None), row).mean
+    except Exception as error:  # any layer may be the one that does not fit
+        reason = shortened(error) or type(error).__name__
+        raise LoadError(f"the card describes {width:,} features, which do not fit its network: {reason}") from error
+    if list(mean.shape) != shape or not bool(mean.isfinite().all()):
+        raise LoadError(
+            f"the network that the card describes does not predict a {type(estimator).__name__}'s target: its "
+            f"prediction of one row is {list(mean.shape)}, expected {shape}, and must be finite"
+        )
 
 
 def _name_a_prior(config: dict[str, Any]) -> None:
@@ -89,4 +118,4 @@ def _is_plain(value: object) -> bool:
         return all(isinstance(key, str) and _is_plain(v) for key, v in value.items())
     if isinstance(value, tuple | list):
         return all(map(_is_plain, value))
-    return value is None or isinstance(value, str | int | float | bool)
+    return value is None or isinstance(value, str | int | float | bool | np.bool | np.integer | np.floating)

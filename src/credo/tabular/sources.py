@@ -25,12 +25,19 @@ from credo.tabular.wording import counted, listed, quoted
 
 DELIMITERS = (",", ";", "\t", "|")
 
+MOST_COLUMNS = 100_000
+"""Columns of a table; a model of more could not be saved."""
+
+LONGEST_ROW = 2**22
+"""Characters in a row of CSV. A few megabytes of gzip can hold gigabytes of one cell."""
+
 _GZIP = b"\x1f\x8b"
 _PARQUET = b"PAR1"
 _WORKBOOKS = (b"PK\x03\x04", b"\xd0\xcf\x11\xe0")
 _HEAD = 1 << 16
 _SNIFFED_ROWS = 20
-_LONGEST_CELL = 2**31 - 1
+_CELLS_AT_ONCE = 2**24  # in a piece: 128 MiB of numbers
+_CHARACTERS_AT_ONCE = 2**28  # in a piece, at most
 _LIMIT = threading.Lock()
 _SAVE_AS_CSV = "save the table as CSV in UTF-8"
 
@@ -45,10 +52,12 @@ class Source(ABC):
     Attributes:
         names: of its columns, all different.
         n_rows: without the header, at least one.
+        size: of its content in characters or bytes, uncompressed.
     """
 
     names: tuple[str, ...]
     n_rows: int
+    size: int
 
     @abstractmethod
     def read(self) -> pd.DataFrame:
@@ -56,12 +65,17 @@ class Source(ABC):
 
     @abstractmethod
     def pieces(self, rows: int, as_text: Sequence[str] = ()) -> Iterator[pd.DataFrame]:
-        """All rows, at most ``rows`` at a time.
+        """All rows, at most ``rows`` at a time, and fewer where they are long.
 
         Args:
             rows: the most rows of one piece.
-            as_text: columns whose cells, where the file holds text, stay as they are: ``007`` is not 7.
+            as_text: columns whose cells, where the file holds text, stay as they are: ``007`` is not 7, and ``NA`` is
+                not missing.
         """
+
+    def _rows_at_once(self, rows: int, longest: int) -> int:
+        """``rows``, or as many as fit into memory whatever they hold."""
+        return max(1, min(rows, _CELLS_AT_ONCE // len(self.names), _CHARACTERS_AT_ONCE // longest))
 
 
 def open_source(path: Path) -> Source:
@@ -93,7 +107,7 @@ class CsvSource(Source):
         try:
             with _long_cells():
                 self._delimiter = self._sniff()
-                self.names, self.n_rows = self._check_rows()
+                self._check_rows()
         except UnicodeDecodeError as error:
             raise self._not_utf8() from error
 
@@ -106,14 +120,17 @@ class CsvSource(Source):
     def pieces(self, rows: int, as_text: Sequence[str] = ()) -> Iterator[pd.DataFrame]:
         """All rows, at most ``rows`` at a time."""
         count = 0
+        rows = self._rows_at_once(rows, self._longest_row)
         text = dict.fromkeys(as_text, str)
-        with pd.read_csv(self._path, chunksize=rows, dtype=text, **self._options()) as reader:
+        with pd.read_csv(self._path, chunksize=rows, dtype=text, **self._options(as_text)) as reader:
             for frame in reader:
                 count += len(frame)
                 yield frame
         self._check_count(count)
 
-    def _options(self) -> dict[str, Any]:
+    def _options(self, as_text: Sequence[str] = ()) -> dict[str, Any]:
+        missing, kept = sorted(MISSING_WORDS), set(as_text)
+        by_column = {name: missing for name in self.names if name not in kept} if kept else None  # slow where wide
         return {
             "sep": self._delimiter,
             "names": list(self.names),
@@ -122,7 +139,7 @@ class CsvSource(Source):
             "encoding": "utf-8-sig",
             "compression": "gzip" if self._gzipped else None,
             "keep_default_na": False,
-            "na_values": sorted(MISSING_WORDS),
+            "na_values": missing if by_column is None else by_column,
             "low_memory": False,  # one dtype for a column, not one for each block of it
             **_EXACT_NUMBERS,
         }
@@ -143,25 +160,32 @@ class CsvSource(Source):
             raise InputError(f"{self._path} is a binary file, or text in UTF-16: {_SAVE_AS_CSV}")
 
     def _not_utf8(self) -> InputError:
+        decoder, line = codecs.getincrementaldecoder("utf-8")(), 1
         with self._bytes() as stream:
-            for number, line in enumerate(stream, start=1):
+            while block := stream.read(_HEAD):
                 try:
-                    line.decode("utf-8")
+                    decoder.decode(block)
                 except UnicodeDecodeError as error:
-                    place = f"byte 0x{line[error.start]:02x} in line {number}"
+                    byte, line = error.object[error.start], line + error.object[: error.start].count(b"\n")
                     break
-        return InputError(f"{self._path} is not text in UTF-8 ({place}), perhaps in Latin-1 or binary: {_SAVE_AS_CSV}")
+                line += block.count(b"\n")
+        return InputError(
+            f"{self._path} is not text in UTF-8 (byte 0x{byte:02x} in line {line}), perhaps in Latin-1 or binary: "
+            f"{_SAVE_AS_CSV}"
+        )
 
-    def _rows(self, delimiter: str, strict: bool) -> Iterator[tuple[int, list[str]]]:
-        """The line on which each row starts, and its fields; lines of nothing but spaces are no rows."""
+    def _rows(self, delimiter: str, strict: bool) -> Iterator[tuple[int, int, list[str]]]:
+        """The line on which each row starts, its length and its fields; lines of nothing but spaces are no rows."""
         with io.TextIOWrapper(self._bytes(), encoding="utf-8-sig", newline="") as text:
-            reader = csv.reader(text, delimiter=delimiter, strict=strict)
+            lines = _Lines(text, self._path)
+            reader = csv.reader(lines, delimiter=delimiter, strict=strict)
             line = 1
             try:
                 for fields in reader:
-                    if not _is_blank(fields):
-                        yield line, fields
+                    if fields and not (len(fields) == 1 and lines.is_blank):
+                        yield line, lines.length, fields
                     line = reader.line_num + 1
+                    lines.length = 0
             except csv.Error as error:
                 raise InputError(
                     f"line {line} of {self._path} has a quote that is not closed, or one inside a field that is not "
@@ -169,32 +193,63 @@ class CsvSource(Source):
                 ) from error
 
     def _sniff(self) -> str:
-        """The delimiter that cuts the first rows into the most fields, and all alike if one of them does."""
-        best, best_score = DELIMITERS[0], (False, 1)
+        """The delimiter that cuts the first rows into the most fields, and all alike if one of them does.
+
+        To the wrong delimiter a quote may stand inside a field, or be open over several rows. So one that finds other
+        fields than there are between the quotes does not count where another one finds the same.
+        """
+        bare = self._rows_without_quotes()
+        best, best_score = DELIMITERS[0], (False, False, 1)
         for delimiter in DELIMITERS:
-            widths = [len(fields) for _, fields in islice(self._rows(delimiter, strict=False), _SNIFFED_ROWS)]
-            score = (max(widths) > 1 and len(set(widths)) == 1, widths[0])
+            try:
+                widths = [len(fields) for *_, fields in islice(self._rows(delimiter, strict=False), _SNIFFED_ROWS)]
+            except InputError:
+                continue
+            agrees = widths == [row.count(delimiter) + 1 for row in bare]
+            score = (agrees, max(widths) > 1 and len(set(widths)) == 1, widths[0])
             if score > best_score:
                 best, best_score = delimiter, score
         return best
 
-    def _check_rows(self) -> tuple[tuple[str, ...], int]:
-        """The names of the columns and the number of rows, after a look at every row."""
+    def _rows_without_quotes(self) -> list[str]:
+        """The first rows, whatever the delimiter, without what is quoted in them."""
+        rows: list[str] = []
+        row: list[str] = []
+        quotes = 0
+        with io.TextIOWrapper(self._bytes(), encoding="utf-8-sig", newline="") as text:
+            lines = _Lines(text, self._path)
+            with contextlib.suppress(InputError):
+                for line in lines:
+                    quotes += line.count('"')
+                    row.append(line)
+                    if quotes % 2:
+                        continue
+                    if not lines.is_blank:
+                        rows.append("".join("".join(row).split('"')[::2]))
+                    row, quotes, lines.length = [], 0, 0
+                    if len(rows) == _SNIFFED_ROWS:
+                        break
+        return rows
+
+    def _check_rows(self) -> None:
+        """Note the names of the columns and the number and size of the rows, after a look at every row."""
         rows = self._rows(self._delimiter, strict=True)
-        _, header = next(rows)
-        names = tuple(name if name.strip() else f"Unnamed: {j}" for j, name in enumerate(header))
-        _check_names(self._path, names)
-        n_rows = 0
-        for line, fields in rows:
+        _, _, header = next(rows)
+        _check_width(self._path, len(header))
+        self.names = tuple(name if name.strip() else f"Unnamed: {j}" for j, name in enumerate(header))
+        _check_names(self._path, self.names)
+        self.n_rows, self.size, self._longest_row = 0, 0, 1
+        for line, length, fields in rows:
             if len(fields) != len(header):
                 raise InputError(
                     f"line {line} of {self._path} has {counted(len(fields), 'field')} where the header has "
                     f"{len(header)}: correct it, and put text that holds a {self._delimiter!r} in quotes"
                 )
-            n_rows += 1
-        if n_rows == 0:
+            self.n_rows += 1
+            self.size += length
+            self._longest_row = max(self._longest_row, length)
+        if self.n_rows == 0:
             raise InputError(f"{self._path} holds a header but no rows: add some")
-        return names, n_rows
 
     def _check_count(self, n_rows: int) -> None:
         """pandas takes stray carriage returns for less than the csv module does; a row must not get lost by that."""
@@ -218,8 +273,11 @@ class ParquetSource(Source):
         self._path = path
         try:
             with self._open(path) as file:
+                _check_width(path, len(file.schema_arrow))
                 self.names = tuple(str(name) for name in file.schema_arrow.empty_table().to_pandas().columns)
-                self.n_rows = file.metadata.num_rows
+                metadata = file.metadata
+                self.n_rows = metadata.num_rows
+                self.size = sum(metadata.row_group(k).total_byte_size for k in range(metadata.num_row_groups))
         except ValueError as error:
             raise InputError(f"{path} is a damaged Parquet file ({error}): make or fetch it again") from error
         _check_names(path, self.names)
@@ -235,13 +293,51 @@ class ParquetSource(Source):
     def pieces(self, rows: int, as_text: Sequence[str] = ()) -> Iterator[pd.DataFrame]:
         """All rows, at most ``rows`` at a time."""
         with self._open(self._path) as file:
-            for batch in file.iter_batches(batch_size=rows):
+            for batch in file.iter_batches(batch_size=self._rows_at_once(rows, longest=1)):
                 yield batch.to_pandas().reset_index(drop=True)
 
 
-def _is_blank(fields: Sequence[str]) -> bool:
-    """Whether a line holds nothing but spaces; a pair of quotes is something."""
-    return not fields or (len(fields) == 1 and fields[0] != "" and not fields[0].strip(" \t"))
+class _Lines:
+    """The lines of a text, none of which, and no row of which, is longer than memory.
+
+    Attributes:
+        length: the characters read since it was last set to 0, at the start of a row.
+        is_blank: whether the last line held nothing but spaces; a pair of quotes is something.
+    """
+
+    def __init__(self, text: io.TextIOWrapper, path: Path) -> None:
+        self.length, self.is_blank = 0, False
+        self._text, self._path, self._number = text, path, 0
+
+    def __iter__(self) -> Iterator[str]:
+        return self
+
+    def __next__(self) -> str:
+        line = self._text.readline(LONGEST_ROW + 1)
+        if not line:
+            raise StopIteration
+        self._number += 1
+        self.length += len(line)
+        self.is_blank = not line.strip(" \t\r\n")
+        if self.length > LONGEST_ROW:
+            raise InputError(
+                f"a row of {self._path} that reaches line {self._number} has more than {LONGEST_ROW:,} characters, "
+                "which is no table: check the file, and that its quotes are closed"
+            )
+        if "\0" in line:
+            raise InputError(
+                f"line {self._number} of {self._path} holds a NUL character, as binary and damaged files do: "
+                f"{_SAVE_AS_CSV}"
+            )
+        return line
+
+
+def _check_width(path: Path, width: int) -> None:
+    if width > MOST_COLUMNS:
+        raise InputError(
+            f"{path} has {width:,} columns, but a table may have {MOST_COLUMNS:,} at most: leave some out, or combine "
+            "them"
+        )
 
 
 def _check_names(path: Path, names: Sequence[str]) -> None:
@@ -252,9 +348,9 @@ def _check_names(path: Path, names: Sequence[str]) -> None:
 
 @contextlib.contextmanager
 def _long_cells() -> Iterator[None]:
-    """Let the csv module take cells of any length; its limit is one for the whole process."""
+    """Let the csv module take cells as long as a row; its limit is one for the whole process."""
     with _LIMIT:
-        before = csv.field_size_limit(_LONGEST_CELL)
+        before = csv.field_size_limit(LONGEST_ROW)
         try:
             yield
         finally:

@@ -25,7 +25,7 @@ MOST_CLASSES = 10
 ROWS_PER_CLASS = 5
 """Whole numbers with fewer rows than this for each different value are taken for quantities."""
 
-_LARGEST = 1e100  # squares of larger numbers overflow
+_LARGEST, _SMALLEST = 1e100, 1e-100  # squares of larger numbers overflow, of smaller ones vanish
 
 
 def known_rows(y: Any) -> NDArray[np.bool]:
@@ -60,12 +60,14 @@ class RegressionTarget:
         mean: of the training targets.
         scale: their standard deviation; 1 where all are the same.
         notes: sentences about rows left out and a target that never changes.
+        constant: whether all training targets are the same, and so all predictions.
     """
 
     name: str
     mean: float
     scale: float
     notes: tuple[str, ...] = ()
+    constant: bool = False
 
     @classmethod
     def learn(cls, y: Any) -> RegressionTarget:
@@ -77,10 +79,15 @@ class RegressionTarget:
         mean = float(values.mean())
         if values[0] == values[-1]:
             same = f"{_called(name)} is {values[0]:.6g} in every row: so will every prediction be."
-            return cls(name, float(values[0]), 1.0, (*notes, _sentence(same)))
+            return cls(name, float(values[0]), 1.0, (*notes, _sentence(same)), constant=True)
         farthest = np.abs(values - mean).max()  # squares of differences in units of it cannot underflow
         scale = farthest * np.sqrt(np.mean(np.square((values - mean) / farthest)))
         return cls(name, mean, float(scale), notes)
+
+    @property
+    def resolution(self) -> float:
+        """How far apart values like the mean are to a computer: the spread of a target that is constant."""
+        return max(abs(self.mean) * float(np.finfo(np.float64).eps), _SMALLEST)
 
     def standardise(self, y: Any) -> NDArray[np.float32]:
         """z ``[N]`` of targets that are all known."""
@@ -93,13 +100,13 @@ class RegressionTarget:
 
     def config(self) -> dict[str, object]:
         """The attributes as JSON holds them."""
-        return {"name": self.name, "mean": self.mean, "scale": self.scale, "notes": list(self.notes)}
+        return vars(self) | {"notes": list(self.notes)}
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> RegressionTarget:
         """The inverse of :meth:`config`."""
         try:
-            return cls(str(config["name"]), float(config["mean"]), float(config["scale"]), tuple(config["notes"]))
+            return cls(**{**config, "notes": tuple(config["notes"])})
         except (KeyError, TypeError, ValueError) as error:
             raise LoadError(f"the saved description of the target is damaged: {error!r}") from error
 
@@ -166,9 +173,14 @@ class ClassTarget:
     def from_config(cls, config: Mapping[str, Any]) -> ClassTarget:
         """The inverse of :meth:`config`."""
         try:
-            classes = np.array(config["classes"], dtype=np.dtype(config["dtype"]))
+            labels, dtype = np.array(config["classes"]), np.dtype(config["dtype"])
+            if labels.dtype.kind not in "biufU" or dtype.kind not in "biufU":
+                raise ValueError("classes must be text, numbers or truth values")
+            classes = labels if dtype.kind == "U" else labels.astype(dtype)  # a saved length may ask for any memory
+            if classes.tolist() != config["classes"] or not np.array_equal(classes, np.unique(labels)):
+                raise ValueError("classes must be different, of one type and in ascending order")
             return cls(str(config["name"]), classes, tuple(config["notes"]))
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise LoadError(f"the saved description of the target is damaged: {error!r}") from error
 
     @cached_property

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
-from credo.functional import count_rows, map_tensors
 from credo.io import load
 from credo.methods import Method
+from credo.nests import count_rows, map_tensors
 from credo.predictive import Predictive
 from credo.seeding import seeded
 from credo.testing._require import (

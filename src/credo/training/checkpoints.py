@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -10,7 +11,7 @@ from safetensors.torch import save as to_bytes
 from torch import Tensor
 from torch.optim import Optimizer
 
-from credo._files import check_replaceable, read_json, to_json, write_folder
+from credo._files import check_replaceable, read_json, rehearse_folder, reserved, to_json, write_folder
 from credo.errors import LoadError
 
 if TYPE_CHECKING:
@@ -19,11 +20,19 @@ if TYPE_CHECKING:
 _OPTIMIZER, _TRAINING = "optimizer.safetensors", "training.json"
 
 
-def check_folder(folder: str | Path) -> None:
-    """Refuse a folder that a checkpoint must not replace, before training rather than after the first epoch."""
+@contextlib.contextmanager
+def folder_for(folder: str | Path | None, rank: int) -> Iterator[None]:
+    """During training, keep other writers away from the folder of its checkpoints; it must be one they may replace."""
     from credo import io
 
-    check_replaceable(folder, (io.TENSORS, io.CARD, _OPTIMIZER, _TRAINING))
+    names = (io.TENSORS, io.CARD, _OPTIMIZER, _TRAINING)
+    with contextlib.ExitStack() as stack:
+        if folder is not None and rank == 0:
+            stack.enter_context(reserved(folder))
+            rehearse_folder(folder, names)
+        elif folder is not None:
+            check_replaceable(folder, names)
+        yield
 
 
 class State(NamedTuple):
@@ -75,12 +84,15 @@ def write(
             for key, value in values.items():
                 (tensors if isinstance(value, Tensor) else numbers)[f"state.{player}.{index}.{key}"] = value
     training = {**state._asdict(), "optimizers": _kinds(optimizers), "optimizer_numbers": numbers}
+    weights = io.tensor_bytes(model)
+    optimizer_state = to_bytes({name: io.to_cpu(value) for name, value in tensors.items()})
+    training["digests"] = {io.TENSORS: io.digest(weights), _OPTIMIZER: io.digest(optimizer_state)}
     write_folder(
         folder,
         {
-            io.TENSORS: to_bytes(io.unique_tensors(model)),
-            io.CARD: to_json(io.describe(model)),
-            _OPTIMIZER: to_bytes({name: io.to_cpu(value) for name, value in tensors.items()}),
+            io.TENSORS: weights,
+            io.CARD: to_json(io.describe(model, weights)),
+            _OPTIMIZER: optimizer_state,
             _TRAINING: to_json(training),
         },
     )
@@ -119,7 +131,11 @@ def read(folder: str | Path, model: Trainable, optimizers: Mapping[str, Optimize
         for player, optimizer in optimizers.items()
     }
     checked = _checked_best(best, model, path)
-    return Checkpoint(_state(training, path), checked, io.get_tensors(path / io.TENSORS), states, str(path))
+    weights = io.get_tensors(path / io.TENSORS)
+    digests = training.get("digests")
+    for name in (io.TENSORS, _OPTIMIZER):
+        io.check_digest(path / name, digests.get(name) if isinstance(digests, dict) else None, _TRAINING)
+    return Checkpoint(_state(training, path), checked, weights, states, str(path))
 
 
 def _kinds(optimizers: Mapping[str, Optimizer]) -> dict[str, str]:

@@ -9,12 +9,16 @@ from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
+from torch.optim import Optimizer
 from torch.utils.data import DataLoader, Dataset
 
 from credo import data as data_
 from credo.errors import InputError
 from credo.model import Model
+from credo.training.optimizers import adam
 from credo.training.options import Options
+
+_EPOCHS = 20
 
 PLAYER = "model"
 """The name of the one player where a model has a single objective."""
@@ -62,6 +66,20 @@ class Trainable(Model):
     @abstractmethod
     def parameter_groups(self, weight_decay: float = 0.0) -> list[dict[str, Any]]:
         """Parameter groups for an optimiser, of everything that is learned."""
+
+    def default_optimizer(self, groups: list[dict[str, Any]], lr: float) -> Optimizer:
+        """The optimizer of one player, where ``fit`` was not told of another."""
+        return adam(groups, lr)
+
+    def default_epochs(self, batches: int | None) -> int:
+        """The number of epochs, each of so many minibatches, where ``fit`` was not told."""
+        return _EPOCHS
+
+    def before_training(self, steps: int | None) -> None:
+        """Called before the first of ``steps`` training steps, ahead of :meth:`default_optimizer`."""
+
+    def after_training(self, batch: data_.Batch) -> None:
+        """Called with the last minibatch when training has ended without an error."""
 
     @abstractmethod
     def entry(self, means: Mapping[str, float]) -> dict[str, float]:

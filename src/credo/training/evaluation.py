@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import math
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from torch.utils import _pytree as pytree
 from torch.utils.data import DataLoader, Dataset
 
 from credo import data as data_
 from credo.errors import CredoError, InputError
+from credo.nests import tensors
+from credo.seeding import check_seed, derive, seeded
 
 if TYPE_CHECKING:
     from credo.methods.network import NetworkMethod
 
 _ROWS = 4096
+_NOISE = 1  # index of the stream
+
+
+def noise_seeded(seed: int | None, device: torch.device) -> AbstractContextManager[None]:
+    """What a likelihood draws inside the block comes from a stream of ``seed``, apart from that of the weights."""
+    return seeded(None if seed is None else derive(check_seed(seed), _NOISE), device)
 
 
 @torch.no_grad()
@@ -27,7 +35,7 @@ def check_batch(model: NetworkMethod, batch: data_.Batch) -> Tensor:
     except CredoError:
         raise
     except Exception as error:  # whatever the user's network raises when called
-        shapes = [list(t.shape) for t in pytree.tree_leaves(batch.x) if isinstance(t, Tensor)]
+        shapes = [list(t.shape) for t in tensors(batch.x)]
         raise InputError(
             f"the network cannot be called on a minibatch of shape {', '.join(map(str, shapes))}: {error}"
         ) from error
@@ -64,12 +72,13 @@ def score(model: NetworkMethod, dataset: Any, samples: int, seed: int, n_data: i
     """
     predictor = model.predictor(samples, seed)
     log_predictive, expected, rows = 0.0, 0.0, 0.0
-    for x, y, weight in data_.batches(dataset, _ROWS, model.device, model.dtype):
-        by_draw = torch.stack([model.likelihood.log_prob(output, y) for output in predictor.outputs(x)]).double()
-        weight = by_draw.new_ones(len(y)) if weight is None else weight.double()
-        log_predictive += float(((by_draw.logsumexp(0) - math.log(len(by_draw))) * weight).sum())
-        expected += float((by_draw.mean(0) * weight).sum())
-        rows += float(weight.sum())
+    with noise_seeded(seed, model.device):
+        for x, y, weight in data_.batches(dataset, _ROWS, model.device, model.dtype):
+            by_draw = torch.stack([model.likelihood.log_prob(output, y) for output in predictor.outputs(x)]).double()
+            weight = by_draw.new_ones(len(y)) if weight is None else weight.double()
+            log_predictive += float(((by_draw.logsumexp(0) - math.log(len(by_draw))) * weight).sum())
+            expected += float((by_draw.mean(0) * weight).sum())
+            rows += float(weight.sum())
     if rows == 0:
         raise InputError("the validation data hold no rows that count; give at least one")
     return {

@@ -58,6 +58,7 @@ class _Run:
         self.seed = int(fabric.broadcast(check_seed(options.seed)))
         self.loader = self._make_loader(data)
         self.batches = _length(self.loader)
+        self.epochs = model.default_epochs(self.batches) if options.epochs is None else options.epochs
         self.order = data_.EpochOrder(self.loader)
         self.n_data = data_.count_data(self.loader, options.n_data)
         self.validation = None if options.validation is None else model.as_dataset(options.validation)
@@ -67,13 +68,15 @@ class _Run:
         self.epoch_start: dict[str, Tensor] = {}
         self.good: dict[str, Tensor] = {}
         self.good_epochs = 0
+        self.last_batch: data_.Batch | None = None
 
     def run(self) -> None:
         model = self.model
         undo = model.undo_set_up()
         device, flags = model.device, [(module, module.training) for module in model.modules()]
         try:
-            with torch.enable_grad(), seeded(self.seed, self.fabric.device):
+            folder = checkpoints.folder_for(self.options.checkpoint, self.fabric.global_rank)
+            with folder, torch.enable_grad(), seeded(self.seed, self.fabric.device):
                 try:
                     self._set_up()
                     start = self._resume() if self.options.resume else 0
@@ -88,17 +91,19 @@ class _Run:
             self.order.restore()
 
     def _train(self, start: int) -> None:
-        model, epochs = self.model, self.options.epochs
+        model = self.model
         self.good, self.good_epochs = _snapshot(model), start
         try:
-            with Progress(self.options, start, enabled=self.fabric.global_rank == 0) as progress:
-                for epoch in range(start, epochs):
+            with Progress(self.options.progress, self.epochs, start, self.fabric.global_rank == 0) as progress:
+                for epoch in range(start, self.epochs):
                     if self._is_stale(epoch):
                         break
                     self._epoch(epoch, progress)
                     self._checkpoint(epoch + 1)
             if self.best:
                 model.load_state_dict(self.best)
+            if self.last_batch is not None:
+                model.after_training(self.last_batch)
         except DivergenceError:
             model.load_state_dict(self.good)
             model.history = model.history[: self.good_epochs]
@@ -115,15 +120,19 @@ class _Run:
         model, options, device = self.model, self.options, self.fabric.device
         reseed(derive(self.seed, _SET_UP), device)
         model.check_device_count(self.fabric.world_size)
-        if options.checkpoint is not None:
-            checkpoints.check_folder(options.checkpoint)
         model.to(device)
         _train_mode(model)
         batch = self._first_batch()
+        if self.n_data < batch.y.shape[0]:
+            raise InputError(
+                f"the data set has a length of {self.n_data}, but its first minibatch has {batch.y.shape[0]} rows; say "
+                "how many data there are, with fit(..., n_data=N)"
+            )
         model.n_data = self.n_data
         model.resolve(batch)
         self._check_data(batch)
         model.prepare(batch.x)
+        model.before_training(None if self.batches is None else self.epochs * self.batches)
         self.players = Players(model, options)
         self.optimizers = self.players.optimizers
         loss: Any = torch.compile(model) if options.compile else model
@@ -133,7 +142,7 @@ class _Run:
             model.history = []
 
     def _epoch(self, epoch: int, progress: Progress) -> None:
-        model, fabric, options = self.model, self.fabric, self.options
+        model, fabric = self.model, self.fabric
         begin = time.perf_counter()
         self.epoch_start = _snapshot(model)
         reseed(derive(self.seed, _NOISE, epoch, fabric.global_rank), fabric.device)
@@ -142,7 +151,7 @@ class _Run:
         means = Means(fabric)
         for i, raw in enumerate(self.loader, 1):
             batch, rows = self._share(data_.move(model.as_batch(raw), fabric.device), i)
-            progressed = (epoch + (i - 1) / (self.batches or math.inf)) / options.epochs
+            progressed = (epoch + (i - 1) / (self.batches or math.inf)) / self.epochs
             self.step += 1
             for player in model.turn(i):
                 self.players.set_rate(player, progressed)
@@ -157,8 +166,9 @@ class _Run:
             progress.step(self.batches)
         if not means.rows:
             raise InputError("the loader yielded no batches; give it data, or drop_last=False")
+        self.last_batch = batch
         model.prepare(batch.x)
-        if epoch + 1 == options.epochs or self._is_checkpoint_due(epoch + 1):
+        if epoch + 1 == self.epochs or self._is_checkpoint_due(epoch + 1):
             watch.see(self.step, model.probe(batch), batch)
         self._stop_if_diverged(watch, epoch)
         self._synchronise_buffers()
@@ -261,7 +271,7 @@ class _Run:
 
     def _is_checkpoint_due(self, done: int) -> bool:
         options = self.options
-        return options.checkpoint is not None and (done % options.checkpoint_every == 0 or done == options.epochs)
+        return options.checkpoint is not None and (done % options.checkpoint_every == 0 or done == self.epochs)
 
     def _checkpoint(self, done: int) -> None:
         if not self._is_checkpoint_due(done) or self.fabric.global_rank != 0:
@@ -269,7 +279,7 @@ class _Run:
         assert self.options.checkpoint is not None
         state = checkpoints.State(
             epochs_done=done,
-            epochs=self.options.epochs,
+            epochs=self.epochs,
             seed=self.seed,
             n_data=self.n_data,
             step=self.step,
@@ -291,9 +301,9 @@ class _Run:
             return 0
         checkpoint = checkpoints.read(folder, self.model, self.optimizers)
         state = checkpoint.state
-        if state.epochs != self.options.epochs and not self.players.are_constant:
+        if state.epochs != self.epochs and not self.players.are_constant:
             raise InputError(
-                f"the checkpoint is from a run of {state.epochs} epochs, but epochs={self.options.epochs}; "
+                f"the checkpoint is from a run of {state.epochs} epochs, but epochs={self.epochs}; "
                 "the learning-rate schedule depends on it, so use the same number, or go on with "
                 "credo.load(checkpoint).fit(...)"
             )

@@ -17,9 +17,9 @@ from credo.errors import InputError, unknown_name
 from credo.seeding import check_seed
 
 _SCHEDULES = ("cosine", "constant")
-_COUNTS = {"epochs": 0, "batch_size": 1, "checkpoint_every": 1, "devices": 1}
+_COUNTS = {"batch_size": 1, "checkpoint_every": 1, "devices": 1}
 _CONVERTING = ("16-true", "bf16-true", "64-true", "64")
-_OPTIONAL_COUNTS = {"patience": 1, "n_data": 1}
+_OPTIONAL_COUNTS = {"epochs": 0, "patience": 1, "n_data": 1}
 
 
 Schedule: TypeAlias = "str | Callable[[float], float]"
@@ -31,11 +31,12 @@ class Options:
     """How to train.
 
     Attributes:
-        epochs: passes over the data.
+        epochs: passes over the data; ``None``: 20, or as many as 2,000 steps take where there are scales to learn.
         batch_size: rows in a minibatch, over all processes; a DataLoader keeps its own.
         lr: learning rate at the start; where a model has several players, such as a generator and a discriminator, a
             mapping from their names may give each its own.
-        optimizer: ``callable(parameter_groups, lr=…)`` giving an optimiser; Adam by default. Groups it gives learning
+        optimizer: ``callable(parameter_groups, lr=…)`` giving an optimiser; by default Adam, in the
+            posterior's own units where it has scales (:class:`credo.training.NaturalAdam`). Groups it gives learning
             rates of their own keep their ratios; or a mapping from the names of players.
         schedule: ``"cosine"`` (to 0), ``"constant"``, or ``callable(progress)`` giving a factor on the learning
             rate for progress from 0 to 1; or a mapping from the names of players.
@@ -59,7 +60,7 @@ class Options:
         progress: show a bar; ``None``: where there is a terminal.
     """
 
-    epochs: int = 20
+    epochs: int | None = None
     batch_size: int = 128
     lr: float | Mapping[str, float] = 1e-3
     optimizer: Builder | Mapping[str, Builder] | None = None
@@ -106,10 +107,12 @@ class Options:
         if self.resume and self.checkpoint is None:
             raise InputError("resume=True needs to know from where: pass checkpoint='folder'")
         if str(self.precision) in _CONVERTING:
-            raise InputError(
-                f"precision={self.precision!r} would convert the network; convert it yourself with net.to(dtype), or "
-                "choose 'bf16-mixed', which keeps the weights as they are"
+            instead = (
+                "use net.double() and data in float64"
+                if "64" in str(self.precision)
+                else "use 'bf16-mixed' or '16-mixed', which compute in 16 bits and keep the weights as they are"
             )
+            raise InputError(f"precision={self.precision!r} would convert the network; {instead}")
         if self.seed is not None:
             check_seed(self.seed)
 

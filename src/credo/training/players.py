@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch.optim import Optimizer
 
 from credo.errors import InputError, unknown_name
@@ -30,7 +29,10 @@ class Players:
         for schedule in schedules.values():
             factor(schedule, 0.0)  # one that gives no number is said now
         self._schedules: Mapping[str, Schedule] = schedules
-        self.optimizers = {player: _build(builders[player], groups[player], rates[player]) for player in groups}
+        self.optimizers = {
+            player: _build(builders[player] or model.default_optimizer, groups[player], rates[player])
+            for player in groups
+        }
         self._rates = {player: [group["lr"] for group in o.param_groups] for player, o in self.optimizers.items()}
 
     @property
@@ -50,13 +52,6 @@ class Players:
         return {"lr": next(iter(now.values()))} if len(now) == 1 else {f"{p}_lr": rate for p, rate in now.items()}
 
 
-def default_optimizer(groups: Iterable[dict[str, Any]], lr: float) -> Optimizer:
-    """Adam, fused where the parameters' device has a fused kernel."""
-    groups = list(groups)
-    fused = all(p.device.type in ("cpu", "cuda") for group in groups for p in group["params"])
-    return torch.optim.Adam(groups, lr=lr, fused=fused)
-
-
 def _by_player(option: str, given: Any, default: Any, players: Iterable[str]) -> dict[str, Any]:
     """``given`` for every player, or what a mapping holds for each."""
     players = list(players)
@@ -69,7 +64,7 @@ def _by_player(option: str, given: Any, default: Any, players: Iterable[str]) ->
 
 
 def _build(builder: Any, groups: list[dict[str, Any]], lr: float) -> Optimizer:
-    optimizer = (builder or default_optimizer)(groups, lr=lr)
+    optimizer = builder(groups, lr=lr)
     if not isinstance(optimizer, Optimizer):
         raise InputError(f"optimizer must give a torch.optim.Optimizer, got {type(optimizer).__name__}")
     return optimizer

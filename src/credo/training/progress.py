@@ -9,15 +9,22 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemaini
 from rich.progress import Progress as RichProgress
 
 if TYPE_CHECKING:
-    from credo.training import Options
+    pass
 
 
 class Progress:
-    """A bar over epochs, fed batch by batch; silent where there is no terminal or it was switched off."""
+    """A bar over epochs, fed batch by batch.
 
-    def __init__(self, options: Options, start: int, *, enabled: bool) -> None:
+    Args:
+        wanted: whether to show it; ``None``: where there is a terminal.
+        epochs: in all.
+        start: the epochs that are done.
+        enabled: whether this process is the one to show it.
+    """
+
+    def __init__(self, wanted: bool | None, epochs: int, start: int, enabled: bool) -> None:
         console = Console(stderr=True)
-        wanted = console.is_terminal or console.is_jupyter if options.progress is None else options.progress
+        wanted = console.is_terminal or console.is_jupyter if wanted is None else wanted
         self._bar = RichProgress(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -27,7 +34,7 @@ class Progress:
             console=console,
             disable=not (enabled and wanted),
         )
-        self._task = self._bar.add_task("epoch", total=options.epochs, completed=start, terms="")
+        self._task = self._bar.add_task("epoch", total=epochs, completed=start, terms="")
         self._start = start
 
     def __enter__(self) -> Self:

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
-from torch.utils import _pytree as pytree
 
 from credo.data import Batch
+from credo.nests import tensors
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -64,7 +64,7 @@ class Watch:
 
 
 def _has_bad_numbers(batch: Batch, device: torch.device) -> Tensor:
-    leaves = [t for t in pytree.tree_leaves(tuple(batch)) if isinstance(t, Tensor) and t.is_floating_point()]
+    leaves = [t for t in tensors(tuple(batch)) if t.is_floating_point() and t.layout == torch.strided]
     if not leaves:
         return torch.zeros((), dtype=torch.bool, device=device)
     return torch.stack([~torch.isfinite(t).all() for t in leaves]).any()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -20,9 +22,10 @@ def frechet_distance(features_a: Tensor, features_b: Tensor) -> float:
 
         d² = ‖μ_a − μ_b‖² + tr(Σ_a + Σ_b − 2 (Σ_a Σ_b)^½)
 
-    tr (Σ_a Σ_b)^½ is the sum of the square roots of the eigenvalues of Σ_a^½ Σ_b Σ_a^½, which is symmetric, so that
-    covariances of less than full rank do no harm. The estimate is too large by an amount that falls with the number of
-    rows: compare only distances from equally many.
+    With any roots Σ = RᵀR, tr (Σ_a Σ_b)^½ is the sum of the singular values of R_a R_bᵀ. The roots are the triangular
+    factors of the centered features, so that no covariance is formed and none of less than full rank, such as that of
+    fewer rows than features, costs digits: the result is exact to about D·10⁻¹⁶ of the two traces. The estimate is too
+    large by an amount that falls with the number of rows: compare only distances from the same number of rows.
 
     References:
         M. Heusel et al. GANs trained by a two time-scale update rule converge to a local Nash equilibrium. NeurIPS
@@ -40,13 +43,10 @@ def frechet_distance(features_a: Tensor, features_b: Tensor) -> float:
     a, b = features_a.double(), features_b.to(features_a.device).double()
     if not bool(a.isfinite().all() and b.isfinite().all()):
         raise InputError("features hold NaN or infinite values: so may the images they are of")
-    covariance_a, covariance_b = a.T.cov(), b.T.cov()
-    if a.shape[1] == 1:
-        covariance_a, covariance_b = covariance_a.view(1, 1), covariance_b.view(1, 1)
-    root = _square_root(covariance_a)
-    shared = torch.linalg.eigvalsh(root @ covariance_b @ root).clamp(min=0.0).sqrt().sum()
-    distance = (a.mean(0) - b.mean(0)).square().sum() + covariance_a.trace() + covariance_b.trace() - 2.0 * shared
-    return max(float(distance), 0.0)
+    root_a, root_b = _covariance_root(a), _covariance_root(b)
+    shared = torch.linalg.svdvals(root_a @ root_b.mT).sum()
+    traces = root_a.square().sum() + root_b.square().sum()
+    return max(float((a.mean(0) - b.mean(0)).square().sum() + traces - 2.0 * shared), 0.0)
 
 
 def lenet_features(x: Tensor, lenet: MAP | LeNet, batch_size: int = _ROWS_AT_ONCE) -> Tensor:
@@ -88,8 +88,8 @@ def fit_lenet(x: Tensor, y: Tensor, *, epochs: int = 10, device: str | None = No
     return method.fit((x, y), epochs=epochs, batch_size=128, device=device, seed=seed, progress=False)
 
 
-def _square_root(covariance: Tensor) -> Tensor:
-    """The symmetric square root of a positive semi-definite matrix."""
-    values, vectors = torch.linalg.eigh(covariance)
-    root: Tensor = (vectors * values.clamp(min=0.0).sqrt()) @ vectors.T
+def _covariance_root(features: Tensor) -> Tensor:
+    """R with RᵀR the covariance of ``features [N, D]``, ``[min(N, D), D]``."""
+    centered = (features - features.mean(0)) / math.sqrt(len(features) - 1)
+    root: Tensor = torch.linalg.qr(centered, mode="r").R
     return root

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from credo._arguments import positive, whole
+from credo._distances import SquaredDistances
 from credo.errors import InputError
 from credo.methods import Method
 
@@ -82,8 +83,8 @@ def ring_coverage(samples: Tensor, centres: Tensor, scale: float, radius: float 
             f"samples and centres must have shapes [N, D] and [modes, D], got {list(samples.shape)} and "
             f"{list(centres.shape)}"
         )
-    nearest = torch.cdist(samples.double(), centres.to(samples.device).double()).min(1)
-    near = nearest.values <= positive(radius, "radius") * positive(scale, "scale")
+    nearest = SquaredDistances(centres.to(samples.device).double())(samples.double()).min(1)
+    near = nearest.values.sqrt() <= positive(radius, "radius") * positive(scale, "scale")
     return Coverage(torch.bincount(nearest.indices[near].cpu(), minlength=len(centres)), len(samples))
 
 
@@ -92,6 +93,5 @@ def nearest_distance(x: Tensor) -> float:
     if len(x) < 2:
         return math.nan
     flat = x.flatten(1).double()
-    distances = torch.cdist(flat, flat)
-    distances.fill_diagonal_(math.inf)
-    return float(distances.amin(1).mean())
+    squared = SquaredDistances(flat)(flat).fill_diagonal_(math.inf)
+    return float(squared.amin(1).sqrt().mean())

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from credo._arguments import positive
+from credo._distances import SquaredDistances
 from credo.errors import InputError
 
 _DISTANCES_AT_ONCE = 2**24
@@ -80,6 +81,8 @@ def _likeliest_width(centres: Tensor, validation: Tensor) -> float:
     spread = (torch.cat([centres, validation]) - centres.mean(0)).square().sum(1).mean().sqrt()
     if not spread > 0.0:
         raise InputError("samples and validation data are all the same: no width fits them best")
+    if not nearest > 0.0:
+        raise InputError("all validation data are among the samples: they grow ever likelier as the width goes to 0")
     low, high = 0.1 * torch.maximum(nearest, 1e-6 * spread), 2.0 * spread
     low, high = (low / math.sqrt(centres.shape[1])).log(), (high / math.sqrt(centres.shape[1])).log()
     for _ in range(_ROUNDS):
@@ -102,8 +105,9 @@ def _log_density(centres: Tensor, x: Tensor, widths: Tensor) -> Tensor:
 
 def _squared_distances(centres: Tensor, x: Tensor) -> Iterator[Tensor]:
     """``[b, n]`` for one block of rows of ``x`` after the other."""
+    squared_distances = SquaredDistances(centres)
     for block in x.split(max(_DISTANCES_AT_ONCE // len(centres), 1)):
-        yield torch.cdist(block, centres).square()
+        yield squared_distances(block)
 
 
 def _flat(x: Tensor, name: str, like: Tensor | None = None) -> Tensor:

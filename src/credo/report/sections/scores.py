@@ -12,8 +12,9 @@ def section(evidence: Evidence) -> Section:
     """A table of all scores."""
     forecast = evidence.forecast
     note = Text(
-        f"From {rows(len(forecast))} that the model was not trained on. The intervals hold 95 % of what the scores "
-        "would be on other rows of the same kind (bootstrap)."
+        f"From {rows(len(forecast))} that the model was not trained on. The 95 % intervals say where a score on very "
+        "many rows of the same kind would be: binomial intervals for shares, a score interval for the AUROC, and "
+        "bootstrap intervals for the other scores. With few rows they are approximate."
     )
     table = Table(
         caption="Scores on held-out rows",
