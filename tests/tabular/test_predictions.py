@@ -126,7 +126,7 @@ class Stack(Source):
 
     def pieces(self, rows, as_text=()):
         for k in range(self._pieces):
-            piece = pd.DataFrame({"x": [k, k + 0.5], "kind": ["a", "b"]})
+            piece = pd.DataFrame({"x": [0.0, 0.5], "kind": ["a", "b"]})
             self._made.append(weakref.ref(piece))
             yield piece
             del piece

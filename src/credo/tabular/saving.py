@@ -14,7 +14,7 @@ from credo.calibration import Calibrator
 from credo.errors import InputError, LoadError
 from credo.methods.base import Method
 from credo.priors import Normal, to_config
-from credo.tabular.columns import Columns
+from credo.tabular.columns import Columns, TableRows
 from credo.tabular.extrapolation import Extrapolation
 from credo.tabular.schema import check_estimator
 from credo.tabular.targets import ClassTarget
@@ -86,14 +86,13 @@ def restore(section: Any, model: Method) -> TableEstimator:
 
 def _check_agreement(estimator: TableEstimator) -> None:
     """Raise LoadError if the network does not take the features of the columns, or give what the target needs."""
-    from credo.tabular.base import predict_features
-
-    width = len(estimator.columns_.feature_names)
+    columns = estimator.columns_
+    width, others = len(columns.feature_names), len(columns.feature_names) - len(columns.scaling.feature_names)
     target = estimator.target_
-    shape = [1, len(target.classes) if isinstance(target, ClassTarget) else 1]
+    shape = [1, len(target.classes)] if isinstance(target, ClassTarget) else [1]
     try:
-        row = np.zeros((1, width), dtype=np.float32)
-        mean = predict_features(estimator.model_.predictor(samples=0, seed=None), row).mean
+        row = TableRows(columns.scaling.median[None], np.zeros((1, others), dtype=np.float32))
+        mean = estimator._predict(row, estimator.model_.predictor(samples=0, seed=None)).mean
     except Exception as error:  # any layer may be the one that does not fit
         reason = shortened(error) or type(error).__name__
         raise LoadError(f"the card describes {width:,} features, which do not fit its network: {reason}") from error
