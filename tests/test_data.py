@@ -245,8 +245,8 @@ def test_data_that_cannot_be_used_are_named(source, message):
         (X, r"must yield \(x, y\) or \(x, y, sample_weight\), got Tensor"),
         ({"x": X}, "got dict"),
         ([X], "got list of length 1"),
-        ((X, ["a", "b"]), "must yield y as a tensor, got list of length 2"),
-        ((X, Y, "w"), "must yield sample_weight as a tensor, got str"),
+        ((X, ["a", "b"]), "must yield y as one tensor, got list of length 2"),
+        ((X, Y, "w"), "must yield sample_weight as one tensor, got str"),
     ],
 )
 def test_loader_that_yields_something_else_is_named(raw, message):

@@ -108,7 +108,7 @@ BAD_DATA: dict[str, tuple[Any, str]] = {
     "loader of single tensors": (DataLoader(Items(*X)), r"a loader must yield \(x, y\)"),
     "loader of four": (DataLoader(Items(*zip(X, Y, Y, Y, strict=True))), "got list of length 4"),
     "loader of mappings": (DataLoader(Items({"x": X[0], "y": Y[0]})), "got dict"),
-    "loader of names": (DataLoader(Items((X[0], "cat"), (X[1], "dog"))), "must yield y as a tensor"),
+    "loader of names": (DataLoader(Items((X[0], "cat"), (X[1], "dog"))), "must yield y as one tensor"),
 }
 
 
@@ -125,9 +125,10 @@ def test_bad_data_are_named_and_nothing_is_lost(make, data, match):
         (torch.arange(N) % 3 - 1, "y holds the label -1"),
         ((torch.arange(N) % 3).float(), r"integer class indices are needed: call y.long\(\)"),
         (nn.functional.one_hot(torch.arange(N) % 3), "if y is one-hot, call y.argmax"),
+        (torch.full((N, 3), 1 / 3), "repeat each row once a class and pass them as sample_weight"),
         ((torch.arange(N) % 3)[:, None], r"squeeze y with y.squeeze\(-1\)"),
     ],
-    ids=["too large", "negative", "real", "one-hot", "column"],
+    ids=["too large", "negative", "real", "one-hot", "soft", "column"],
 )
 def test_labels_that_do_not_fit_are_named(labels, match):
     fails(credo.BayesByBackprop(net(3), credo.Categorical()), (X, labels), match)

@@ -110,7 +110,7 @@ def test_trap_23_a_reloaded_model_predicts_the_same(make_net, build, tmp_path):
     assert same(state(loaded), state(model))
     x = table()[0]
     assert torch.equal(predictions(loaded, x), predictions(model, x))
-    assert loaded.config() == model.config()
+    assert loaded.get_config() == model.get_config()
     assert loaded.history == model.history
 
 

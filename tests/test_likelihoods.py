@@ -273,7 +273,7 @@ def target_for(likelihood: Likelihood, rows: int) -> tuple[Tensor, Tensor]:
         return output, torch.zeros(rows).long()
     if isinstance(likelihood, (Bernoulli, Poisson)):
         return output, torch.ones(rows, 2)
-    return output, torch.zeros(rows, 1 if likelihood.config()["noise"] == "heteroscedastic" else 2)
+    return output, torch.zeros(rows, 1 if likelihood.get_config()["noise"] == "heteroscedastic" else 2)
 
 
 @pytest.mark.parametrize("likelihood", ALL, ids=str)
@@ -319,12 +319,12 @@ def test_round_trips(likelihood: Likelihood) -> None:
     with torch.no_grad():
         for parameter in likelihood.parameters():
             parameter += 0.3
-    rebuilt = likelihood_from_config(json.loads(json.dumps(likelihood.config())))
+    rebuilt = likelihood_from_config(json.loads(json.dumps(likelihood.get_config())))
     rebuilt.load_state_dict(likelihood.state_dict())
     output, y = target_for(likelihood, 5)
     for other in (rebuilt, copy.deepcopy(likelihood), pickle.loads(pickle.dumps(likelihood))):
         assert type(other) is type(likelihood)
-        assert other.config() == likelihood.config()
+        assert other.get_config() == likelihood.get_config()
         torch.manual_seed(0)
         expected = likelihood.log_prob(output, y)
         torch.manual_seed(0)
@@ -443,10 +443,10 @@ def test_bernoulli_is_the_two_class_categorical(a: float, b: float) -> None:
 
 
 def test_numpy_numbers_are_numbers() -> None:
-    assert Gaussian(torch.tensor(0.5)).config()["noise"] == 0.5
-    assert Gaussian(np.float32(0.5)).config()["noise"] == 0.5
-    assert Gaussian(np.array([0.5, 0.25])).config()["noise"] == [0.5, 0.25]  # type: ignore[arg-type]
-    assert json.dumps(Categorical(class_dim=np.int64(1)).config())  # type: ignore[arg-type]
+    assert Gaussian(torch.tensor(0.5)).get_config()["noise"] == 0.5
+    assert Gaussian(np.float32(0.5)).get_config()["noise"] == 0.5
+    assert Gaussian(np.array([0.5, 0.25])).get_config()["noise"] == [0.5, 0.25]  # type: ignore[arg-type]
+    assert json.dumps(Categorical(class_dim=np.int64(1)).get_config())  # type: ignore[arg-type]
 
 
 def test_printed_and_moved() -> None:

@@ -31,6 +31,7 @@ from credo.methods.deep_ensemble import DeepEnsemble
 from credo.model import Model
 from credo.posteriors.base import Posterior
 from credo.priors import Prior
+from credo.seeding import seeded
 
 TENSORS, CARD = "model.safetensors", "card.json"
 ESTIMATOR = "estimator"  # the section of a card that makes its model one of a table
@@ -79,14 +80,14 @@ def load(
     _check_sizes(method, config, tensors, folder)
     given = {"prior": prior, "likelihood": likelihood, "forward": forward}
     overrides = {key: value for key, value in given.items() if value is not None}
-    with torch.random.fork_rng(devices=[]):  # initial weights are drawn, and overwritten
+    with seeded(0, torch.device("cpu")):  # initial weights are drawn, and overwritten
         if net is None or isinstance(net, Mapping):
             net = _rebuild_networks(card.get("network"), net or {}, tensors, folder)
         try:
             model = method.from_config(config, net, **overrides)
         except Exception as error:  # a hostile card can make a constructor fail in any way
             raise LoadError(f"the run in {folder} does not fit: {shortened(error)}") from error
-    unknown = sorted(config.keys() - model.config().keys())
+    unknown = sorted(config.keys() - model.get_config().keys())
     if unknown:
         raise LoadError(f"the card in {folder} holds settings {method.__name__} does not have: {shortened(unknown)}")
     put_tensors(model, tensors, str(folder / TENSORS))
@@ -107,7 +108,7 @@ def describe(model: Model, tensors: bytes) -> dict[str, Any]:
         "format": _FORMAT,
         "format_version": _FORMAT_VERSION,
         "method": type(model).__name__,
-        "config": model.config(),
+        "config": model.get_config(),
         "network": model.network_card(),
         "training": model.training_card(),
         "tensors": digest(tensors),

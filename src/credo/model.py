@@ -30,13 +30,13 @@ class Model(nn.Module, ABC):
         """Learn from ``data``."""
 
     @abstractmethod
-    def config(self) -> dict[str, object]:
+    def get_config(self) -> dict[str, object]:
         """What JSON can hold of the constructor's arguments."""
 
     @classmethod
     @abstractmethod
     def from_config(cls, config: dict[str, Any], net: Any, **overrides: Any) -> Self:
-        """Build the model again from :meth:`config`, with a network, or networks, of the same shape."""
+        """Build the model again from :meth:`get_config`, with a network, or networks, of the same shape."""
 
     @abstractmethod
     def network_card(self) -> dict[str, object]:

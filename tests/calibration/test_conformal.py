@@ -154,8 +154,8 @@ def test_integer_targets_and_a_loaded_calibrator_keep_the_ties() -> None:
     model, x = credo.MAP(net, Poisson()), torch.randn(1, 7)
     y = torch.poisson(torch.full((99,), 1.3), generator=torch.Generator().manual_seed(1)).long()
     calibrator = SplitConformal().fit(model.predict(x.expand(99, 7), samples=0), y)
-    loaded = Calibrator.from_config(json.loads(json.dumps(calibrator.config())))
-    assert loaded.config() == calibrator.config()
+    loaded = Calibrator.from_config(json.loads(json.dumps(calibrator.get_config())))
+    assert loaded.get_config() == calibrator.get_config()
     assert calibrator.scores is not None
     for level in (0.5, 0.8, 0.95):
         limit = calibrator.scores[rank(99, level) - 1]

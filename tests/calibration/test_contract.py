@@ -42,15 +42,15 @@ def summary(p: Predictive) -> list[Tensor]:
 def test_json_keeps_a_calibrator(kind: type[Calibrator]) -> None:
     p, y = example(kind)
     calibrator = kind().fit(p, y)
-    read = Calibrator.from_config(json.loads(json.dumps(calibrator.config())))
+    read = Calibrator.from_config(json.loads(json.dumps(calibrator.get_config())))
     assert type(read) is kind
-    assert read.config() == calibrator.config()
+    assert read.get_config() == calibrator.get_config()
     torch.testing.assert_close(summary(read(p[:5])), summary(calibrator(p[:5])), rtol=0, atol=0)
-    empty = Calibrator.from_config(json.loads(json.dumps(kind().config())))
+    empty = Calibrator.from_config(json.loads(json.dumps(kind().get_config())))
     with pytest.raises(InputError, match=f"this {kind.__name__} is not fitted: call fit"):
         empty(p)
     for other in (copy.deepcopy(calibrator), pickle.loads(pickle.dumps(calibrator))):
-        assert other.config() == calibrator.config()
+        assert other.get_config() == calibrator.get_config()
 
 
 @pytest.mark.parametrize(

@@ -327,7 +327,7 @@ def test_saved_and_copied_models_are_the_same(make, data, tmp_path):
     model.save(tmp_path / "run")
     for again in (credo.load(tmp_path / "run"), copy.deepcopy(model)):
         assert type(again) is type(model)
-        assert again.config() == model.config()
+        assert again.get_config() == model.get_config()
         assert same(state(again), state(model))
         assert torch.equal(again.sample(5, seed=1), model.sample(5, seed=1))
         assert torch.equal(again.eval().judge(data(4)), model.judge(data(4)))

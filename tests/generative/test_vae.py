@@ -86,7 +86,7 @@ def test_saved_model_is_rebuilt_without_its_networks(make, tmp_path):
     model.save(tmp_path / "run")
     loaded = credo.load(tmp_path / "run")
     assert equal(loaded, model)
-    assert (loaded.history, loaded.n_data, loaded.config()) == (model.history, 40, model.config())
+    assert (loaded.history, loaded.n_data, loaded.get_config()) == (model.history, 40, model.get_config())
     for twin in (loaded, copy.deepcopy(model)):
         for bound in ("elbo", "log_likelihood"):
             assert torch.equal(getattr(twin, bound)(x, samples=3, seed=1), getattr(model, bound)(x, samples=3, seed=1))

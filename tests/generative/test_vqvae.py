@@ -204,7 +204,7 @@ def test_saved_model_is_rebuilt_without_its_networks(make, tmp_path):
     x, model = bars(), make().fit(bars(), epochs=2, seed=0)
     model.save(tmp_path / "run")
     loaded = credo.load(tmp_path / "run")
-    assert (loaded.history, loaded.n_data, loaded.config()) == (model.history, 40, model.config())
+    assert (loaded.history, loaded.n_data, loaded.get_config()) == (model.history, 40, model.get_config())
     for twin in (loaded, copy.deepcopy(model)):
         assert equal(twin, model)
         assert torch.equal(twin.encode(x), model.encode(x))

@@ -248,24 +248,24 @@ def test_the_summary_tells_what_was_found():
     assert rows["date"].content == "2019-03-01 to 2021-11-28"
     assert rows["stamp"].treatment == "days scaled, time of day and week"
     assert rows["dirty"].missing == pytest.approx(2 / 60)
-    json.dumps([row.config() for row in rows.values()])
+    json.dumps([row.get_config() for row in rows.values()])
 
 
 def test_a_saved_description_encodes_identically():
     frame = mixed_frame()
     columns = Columns.learn(frame)
-    again = Columns.from_config(json.loads(json.dumps(columns.config(), allow_nan=False)))
+    again = Columns.from_config(json.loads(json.dumps(columns.get_config(), allow_nan=False)))
     np.testing.assert_array_equal(again.encode(frame), columns.encode(frame))
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(columns)).encode(frame), columns.encode(frame))
     assert again.feature_names == columns.feature_names
     assert again.notes == columns.notes
     assert again.summary() == columns.summary()
-    assert again.config() == columns.config()
+    assert again.get_config() == columns.get_config()
 
 
 @pytest.mark.parametrize("damage", [{"scaling": None}, {"summaries": [{"nonsense": 1}]}, {"names": 3}])
 def test_a_damaged_description_is_refused(damage):
-    config = Columns.learn(mixed_frame()).config()
+    config = Columns.learn(mixed_frame()).get_config()
     with pytest.raises(LoadError, match="damaged"):
         Columns.from_config(config | damage)
     with pytest.raises(LoadError, match="damaged"):

@@ -58,7 +58,7 @@ def test_a_row_is_encoded_alike_in_any_company(table, data):
 @given(table=tables(), data=st.data())
 def test_what_is_learnt_does_not_depend_on_the_order_of_rows(table, data):
     order = data.draw(st.permutations(range(len(table))))
-    first, second = learnt(table).config(), learnt(table.iloc[order]).config()
+    first, second = learnt(table).get_config(), learnt(table.iloc[order]).get_config()
     del first["notes"], second["notes"]  # their examples are the first that were met
     assert first == second
 
@@ -67,7 +67,7 @@ def test_what_is_learnt_does_not_depend_on_the_order_of_rows(table, data):
 @given(table=tables())
 def test_what_is_learnt_survives_json(table):
     columns = learnt(table)
-    again = Columns.from_config(json.loads(json.dumps(columns.config(), allow_nan=False)))
+    again = Columns.from_config(json.loads(json.dumps(columns.get_config(), allow_nan=False)))
     np.testing.assert_array_equal(again.encode(table), columns.encode(table))
 
 

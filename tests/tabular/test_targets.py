@@ -124,7 +124,7 @@ LABELS = {
 @pytest.mark.parametrize(("dtype", "y"), LABELS.items(), ids=LABELS)
 def test_labels_come_back_as_they_were_given(dtype, y):
     target = ClassTarget.learn(y)
-    again = ClassTarget.from_config(json.loads(json.dumps(target.config())))
+    again = ClassTarget.from_config(json.loads(json.dumps(target.get_config())))
     for t in (target, again):
         np.testing.assert_array_equal(t.classes, np.unique(y))
         assert t.classes.dtype == dtype
@@ -202,7 +202,7 @@ def test_a_class_with_one_row_is_noted():
 
 def test_descriptions_survive_json_and_damage_is_named():
     target = RegressionTarget.learn(pd.Series([1.0, 2.5, None, 1 / 3], name="y"))
-    assert RegressionTarget.from_config(json.loads(json.dumps(target.config()))) == target
+    assert RegressionTarget.from_config(json.loads(json.dumps(target.get_config()))) == target
     for kind in (RegressionTarget, ClassTarget):
         with pytest.raises(LoadError, match="target is damaged"):
             kind.from_config({"name": "y"})

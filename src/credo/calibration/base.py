@@ -26,7 +26,7 @@ class Calibrator(ABC):
     """What makes predictions say no more than they can keep.
 
     ``fit`` compares predictions with what came true, ``calibrator(predictive)`` corrects new ones. What ``fit`` learns
-    are the constructor's arguments: ``config()`` holds them in a form JSON can hold, ``from_config`` reads it.
+    are the constructor's arguments: ``get_config()`` holds them in a form JSON can hold, ``from_config`` reads it.
 
     A calibrator must be fitted to rows the model has *not* been trained on. The model has moved towards its training
     targets, so that its errors there are smaller than they will be, and a calibrator that sees these makes an
@@ -63,12 +63,12 @@ class Calibrator(ABC):
         return self._apply(predictive)
 
     @abstractmethod
-    def config(self) -> dict[str, object]:
+    def get_config(self) -> dict[str, object]:
         """The constructor's arguments and ``"name"``, JSON-able; an argument that is not learned yet is ``None``."""
 
     @staticmethod
     def from_config(config: Mapping[str, object]) -> Calibrator:
-        """The calibrator that ``config()`` describes, fitted if that one was."""
+        """The calibrator that ``get_config()`` describes, fitted if that one was."""
         if not isinstance(config, Mapping) or "name" not in config:
             raise LoadError(f"a calibrator's config is a mapping with a 'name', got {config!r:.200}.")
         name = str(config["name"])
@@ -106,7 +106,7 @@ class Calibrator(ABC):
         return type(self).__name__
 
     def __repr__(self) -> str:
-        shown = {name: value for name, value in self.config().items() if name != "name"}
+        shown = {name: value for name, value in self.get_config().items() if name != "name"}
         return f"{self._name}({', '.join(f'{name}={_short(value)}' for name, value in shown.items())})"
 
 

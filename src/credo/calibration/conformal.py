@@ -50,7 +50,7 @@ class SplitConformal(Calibrator):
     def __init__(self, scores: Sequence[float] | None = None) -> None:
         self.scores = None if scores is None else _checked(scores)
 
-    def config(self) -> dict[str, object]:
+    def get_config(self) -> dict[str, object]:
         """``{"name", "scores"}``."""
         return {"name": self._name, "scores": None if self.scores is None else list(self.scores)}
 

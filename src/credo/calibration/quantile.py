@@ -65,7 +65,7 @@ class QuantileRecalibration(Calibrator):
         known = predicted is not None or observed is not None
         self.levels = LevelMap(predicted or (), observed or ()) if known else None
 
-    def config(self) -> dict[str, object]:
+    def get_config(self) -> dict[str, object]:
         """``{"name", "factor", "predicted", "observed"}``."""
         return {
             "name": self._name,

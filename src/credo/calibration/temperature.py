@@ -50,7 +50,7 @@ class TemperatureScaling(Calibrator):
     def __init__(self, temperature: float | None = None) -> None:
         self.temperature = None if temperature is None else positive(temperature, "temperature")
 
-    def config(self) -> dict[str, object]:
+    def get_config(self) -> dict[str, object]:
         """``{"name", "temperature"}``."""
         return {"name": self._name, "temperature": self.temperature}
 

@@ -40,7 +40,7 @@ class VarianceScaling(Calibrator):
     def __init__(self, factor: float | None = None) -> None:
         self.factor = None if factor is None else positive(factor, "factor")
 
-    def config(self) -> dict[str, object]:
+    def get_config(self) -> dict[str, object]:
         """``{"name", "factor"}``."""
         return {"name": self._name, "factor": self.factor}
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from credo.seeding import seeded
+
 if TYPE_CHECKING:
     from credo.methods.base import Method
 
@@ -41,11 +43,9 @@ class Recipe:
             effort: multiplies the number of epochs.
             device: where to train; the trained method predicts there too. The CPU where ``None``.
         """
-        with torch.random.fork_rng():
-            torch.manual_seed(seed)
+        with seeded(seed, torch.device("cpu")):
             method = self.build()
-            epochs = max(1, round(effort * self.epochs))
-            method.fit(
-                (x, y), epochs=epochs, lr=self.lr, batch_size=self.batch_size, device=device, seed=seed, progress=False
-            )
-        return method
+        epochs = max(1, round(effort * self.epochs))
+        return method.fit(
+            (x, y), epochs=epochs, lr=self.lr, batch_size=self.batch_size, device=device, seed=seed, progress=False
+        )

@@ -272,7 +272,7 @@ class AdversarialModel(GenerativeModel):
         """Nothing: :meth:`fit` takes no held-out data."""
         raise InputError(f"{type(self).__name__} has no likelihood of held-out data")
 
-    def config(self) -> dict[str, object]:
+    def get_config(self) -> dict[str, object]:
         """The arguments that are not networks, but for the latent size."""
         return {
             "discriminator_steps": self.discriminator_steps,

@@ -162,6 +162,6 @@ class AutoEncoder(DataModel):
         """The error of a held-out datum."""
         return {"validation_error": float(self.error(held_out).mean())}
 
-    def config(self) -> dict[str, object]:
+    def get_config(self) -> dict[str, object]:
         """The arguments that are not networks."""
         return {"latent": self.latent, "loss": "bce" if self.is_bce else "l2"}

@@ -54,9 +54,9 @@ class GAN(AdversarialModel):
         """−E log D(G(z)), or E log(1 − D(G(z)))."""
         return Objective(generator_loss(self.judge(fake), self.objective))
 
-    def config(self) -> dict[str, object]:
+    def get_config(self) -> dict[str, object]:
         """The arguments that are not networks."""
-        return {"latent": self.latent, "objective": self.objective, **super().config()}
+        return {"latent": self.latent, "objective": self.objective, **super().get_config()}
 
 
 def minus_value(real: Tensor, fake: Tensor) -> Tensor:

@@ -222,7 +222,7 @@ class InfoGAN(AdversarialModel):
         weights = {"categorical_information": self.weight, "continuous_information": self.continuous_weight}
         return torch.stack([weights[name] * value for name, value in information.items()]).sum()
 
-    def config(self) -> dict[str, object]:
+    def get_config(self) -> dict[str, object]:
         """The arguments that are not networks."""
         return {
             "noise": self.sizes[0],
@@ -232,7 +232,7 @@ class InfoGAN(AdversarialModel):
             "continuous_weight": self.continuous_weight,
             "code_std": self.code_std,
             "objective": self.objective,
-            **super().config(),
+            **super().get_config(),
         }
 
 

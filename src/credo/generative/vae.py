@@ -310,13 +310,13 @@ class VAE(GenerativeModel):
             "validation_log_likelihood": float(self.log_likelihood(held_out, _VALIDATION_DRAWS, seed).mean()),
         }
 
-    def config(self) -> dict[str, object]:
+    def get_config(self) -> dict[str, object]:
         """The arguments that are not networks, and those of a Bayesian decoder."""
         bayesian = self.decoder if isinstance(self.decoder, BayesByBackprop) else None
         return {
             "latent": self.latent,
-            "likelihood": self.likelihood.config() if bayesian is None else None,
-            "bayesian_decoder": None if bayesian is None else bayesian.config(),
+            "likelihood": self.likelihood.get_config() if bayesian is None else None,
+            "bayesian_decoder": None if bayesian is None else bayesian.get_config(),
             "objective": self.objective,
             "kl": self.kl,
             "samples": self.samples,

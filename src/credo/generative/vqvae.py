@@ -311,12 +311,12 @@ class VQVAE(GenerativeModel):
         """The bound per held-out datum."""
         return {"validation_elbo": float(self.elbo(held_out, seed=seed).mean())}
 
-    def config(self) -> dict[str, object]:
+    def get_config(self) -> dict[str, object]:
         """The arguments that are not networks, and the shape of the grid of codes."""
         return {
             "latent": self.latent,
             "codes": self.codes,
-            "likelihood": self.likelihood.config(),
+            "likelihood": self.likelihood.get_config(),
             "commitment": self.commitment,
             "update": self.update,
             "decay": self.decay,

@@ -117,12 +117,12 @@ class WGAN(AdversarialModel):
         """The estimate of the distance, and the diversity of samples."""
         return f"Wasserstein distance {entry['wasserstein']:.4g}  diversity {entry['diversity']:.2f}"
 
-    def config(self) -> dict[str, object]:
+    def get_config(self) -> dict[str, object]:
         """The arguments that are not networks."""
         return {
             "latent": self.latent,
             "penalty": self.penalty,
             "penalty_weight": self.penalty_weight,
             "clip": self.clip,
-            **super().config(),
+            **super().get_config(),
         }

@@ -35,7 +35,7 @@ class Likelihood(nn.Module, ABC):
         """Refuse targets that do not fit, by shape, dtype *and* value. Once per data set, outside compiled code."""
 
     @abstractmethod
-    def config(self) -> dict[str, object]:
+    def get_config(self) -> dict[str, object]:
         """The constructor's arguments and ``"name"``, JSON-able. What is learned is in the ``state_dict``."""
 
 

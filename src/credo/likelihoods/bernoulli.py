@@ -28,6 +28,6 @@ class Bernoulli(Likelihood):
         """Refuse targets that do not fit by shape, dtype or value."""
         BernoulliComponents(one_draw(output)).check(y)
 
-    def config(self) -> dict[str, object]:
+    def get_config(self) -> dict[str, object]:
         """The constructor's arguments and ``"name"``."""
         return {"name": "Bernoulli"}

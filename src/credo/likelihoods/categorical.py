@@ -97,7 +97,7 @@ class Categorical(Likelihood):
         logits, _, dim = self._split(one_draw(output))
         self._components(logits, dim).check(y)
 
-    def config(self) -> dict[str, object]:
+    def get_config(self) -> dict[str, object]:
         """The constructor's arguments and ``"name"``."""
         return {
             "name": "Categorical",

@@ -28,6 +28,6 @@ class Poisson(Likelihood):
         """Refuse targets that do not fit by shape, dtype or value."""
         PoissonComponents(one_draw(output)).check(y)
 
-    def config(self) -> dict[str, object]:
+    def get_config(self) -> dict[str, object]:
         """The constructor's arguments and ``"name"``."""
         return {"name": "Poisson"}

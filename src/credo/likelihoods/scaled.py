@@ -82,7 +82,7 @@ class ScaledLikelihood(Likelihood):
             )
         return log_scale.view(-1, *[1] * (-dim - 1))
 
-    def config(self) -> dict[str, object]:
+    def get_config(self) -> dict[str, object]:
         """The constructor's arguments and ``"name"``."""
         noise = self.noise if self.fixed_scale is None else self.fixed_scale.tolist()
         return {
@@ -95,4 +95,4 @@ class ScaledLikelihood(Likelihood):
 
     def extra_repr(self) -> str:
         """What ``print`` shows."""
-        return ", ".join(f"{k}={v!r}" for k, v in self.config().items() if k in ("noise", "df"))
+        return ", ".join(f"{k}={v!r}" for k, v in self.get_config().items() if k in ("noise", "df"))

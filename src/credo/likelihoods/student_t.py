@@ -58,9 +58,9 @@ class StudentT(ScaledLikelihood):
         """Refuse targets that do not fit by shape, dtype or value."""
         self._components(one_draw(output)).check(y)
 
-    def config(self) -> dict[str, object]:
+    def get_config(self) -> dict[str, object]:
         """The constructor's arguments and ``"name"``."""
-        return {**super().config(), "df": self.df}
+        return {**super().get_config(), "df": self.df}
 
     def _components(self, outputs: Tensor) -> StudentTComponents:
         location, log_scale = self.split(outputs)

@@ -248,6 +248,16 @@ class BayesByBackprop(NetworkMethod):
         if self.kl_warmup is None and not self.steps and steps is not None:
             self.warmup_steps.fill_(steps // 2)
 
+    def undo_set_up(self) -> Callable[[], None]:
+        """As it was also in when the KL comes in."""
+        undo, before = super().undo_set_up(), int(self.warmup_steps)
+
+        def undo_all() -> None:
+            undo()
+            self.warmup_steps.fill_(before)
+
+        return undo_all
+
     def after_training(self, batch: Batch) -> None:
         """Say where the posterior has not arrived, and what to do about it."""
         for sentence in convergence_notes(self):

@@ -96,10 +96,10 @@ class DeepEnsemble(Method):
         """The number of members, and which parameters of the first are Bayesian."""
         return f"{len(self.members)} members, each:\n{self._models()[0].summary()}"
 
-    def config(self) -> dict[str, object]:
+    def get_config(self) -> dict[str, object]:
         """The base method, the number of members and how they were built."""
         first = self._models()[0]
-        return {"base": self.base.__name__, "members": len(self.members), "member": first.config()}
+        return {"base": self.base.__name__, "members": len(self.members), "member": first.get_config()}
 
     @classmethod
     def from_config(cls, config: dict[str, Any], net: Any, **overrides: Any) -> Self:

@@ -293,9 +293,9 @@ class NetworkMethod(Trainable, Method):
         """The network's class, and how to build it where it comes from ``credo.architectures``."""
         return {**describe_network(self.net), "custom_forward": self.call is not None}
 
-    def config(self) -> dict[str, object]:
+    def get_config(self) -> dict[str, object]:
         """The likelihood, and what the method adds."""
-        return {"likelihood": None if self.likelihood_is_open else self.likelihood.config(), **self.own_config()}
+        return {"likelihood": None if self.likelihood_is_open else self.likelihood.get_config(), **self.own_config()}
 
     @abstractmethod
     def own_config(self) -> dict[str, object]:

@@ -66,7 +66,8 @@ class CategoricalComponents(ClassComponents):
         if y.shape == self.log_p.shape[1:]:
             raise InputError(
                 f"y has shape {listed(y.shape)}, the shape of the network's output: class indices of shape "
-                f"{listed(self.target_shape)} are needed; if y is one-hot, call y.argmax({self.class_dim})."
+                f"{listed(self.target_shape)} are needed; if y is one-hot, call y.argmax({self.class_dim}); if "
+                "it holds probabilities, repeat each row once a class and pass them as sample_weight."
             )
         if y.is_floating_point() or y.is_complex() or y.dtype == torch.bool:
             raise InputError(f"y has dtype {y.dtype}, integer class indices are needed: call y.long().")

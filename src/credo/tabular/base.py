@@ -26,7 +26,7 @@ from credo.errors import InputError, UnsupportedError, unknown_name
 from credo.likelihoods import Likelihood
 from credo.methods.base import Method, Predictor
 from credo.predictive import Predictive
-from credo.seeding import derive
+from credo.seeding import derive, seeded
 from credo.tabular import recipes
 from credo.tabular.columns import Columns, TableRows
 from credo.tabular.extrapolation import Extrapolation, OutsideRange
@@ -120,8 +120,7 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         task = recipes.Task(
             features.shape[1], *self._outputs(plan), _widths(self.hidden, plan), activation=self.activation, plan=plan
         )
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(derive(self.seed_, _INITIAL))
+        with seeded(derive(self.seed_, _INITIAL), torch.device("cpu")):
             model = recipe.build(task, **(self.method_options or {}))
         self._train(model, features[training], targets[training], plan, recipe.stops_early)
         self.extrapolation_ = self._learn_extrapolation(rows.take(training))

@@ -88,13 +88,13 @@ class Category:
         known = {*self.kept, *self.rare, *([None] if self.has_gaps else [])}
         return ["missing" if word is None else word for word in words if word not in known]
 
-    def config(self) -> dict[str, object]:
+    def get_config(self) -> dict[str, object]:
         """The attributes as JSON holds them."""
         return {"name": self.name, "kept": list(self.kept), "rare": list(self.rare), "has_gaps": self.has_gaps}
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Category:
-        """The inverse of :meth:`config`."""
+        """The inverse of :meth:`get_config`."""
         return cls(config["name"], tuple(config["kept"]), tuple(config["rare"]), bool(config["has_gaps"]))
 
     @cached_property

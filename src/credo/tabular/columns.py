@@ -136,21 +136,21 @@ class Columns:
         """``rows`` with every number and date moved to the nearest end of its training range where it lies outside."""
         return rows._replace(values=self.scaling.nearest(rows.values))
 
-    def config(self) -> dict[str, object]:
+    def get_config(self) -> dict[str, object]:
         """All of it as JSON holds it."""
         return {
             "names": list(self.names),
-            "scaling": self.scaling.config(),
-            "cycles": self.cycles.config(),
+            "scaling": self.scaling.get_config(),
+            "cycles": self.cycles.get_config(),
             "unclean": list(self.unclean),
-            "categories": [category.config() for category in self.categories],
+            "categories": [category.get_config() for category in self.categories],
             "notes": list(self.notes),
-            "summaries": [summary.config() for summary in self.summaries],
+            "summaries": [summary.get_config() for summary in self.summaries],
         }
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Columns:
-        """The inverse of :meth:`config`: encodes identically."""
+        """The inverse of :meth:`get_config`: encodes identically."""
         try:
             return cls(
                 names=tuple(config["names"]),

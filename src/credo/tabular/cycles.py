@@ -62,13 +62,13 @@ class Cycles:
         waves = np.stack([np.sin(2.0 * np.pi * phase), np.cos(2.0 * np.pi * phase)], axis=2)
         return np.asarray(np.nan_to_num(waves.reshape(len(days), 2 * len(self.periods))), dtype=np.float32)
 
-    def config(self) -> dict[str, object]:
+    def get_config(self) -> dict[str, object]:
         """The attributes as JSON holds them."""
         return {"dates": list(self.dates), "columns": list(self.columns), "periods": list(self.periods)}
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Cycles:
-        """The inverse of :meth:`config`."""
+        """The inverse of :meth:`get_config`."""
         return cls(*(tuple(config[key]) for key in ("dates", "columns", "periods")))
 
 

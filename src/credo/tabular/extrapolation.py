@@ -87,13 +87,13 @@ class Extrapolation:
         rows = self.rows + other.rows
         return Extrapolation(rows, (self.rows * self.slopes + other.rows * other.slopes) / rows)
 
-    def config(self) -> dict[str, object]:
+    def get_config(self) -> dict[str, object]:
         """The attributes as JSON holds them."""
         return {"rows": self.rows, "slopes": self.slopes.tolist()}
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Extrapolation:
-        """The inverse of :meth:`config`."""
+        """The inverse of :meth:`get_config`."""
         return cls(config["rows"], np.array(config["slopes"], dtype=np.float64))
 
 

@@ -46,12 +46,12 @@ def describe(estimator: TableEstimator) -> dict[str, Any]:
     return {
         "class": type(estimator).__name__,
         "parameters": {name: value for name, value in parameters.items() if _is_plain(value)},
-        "columns": estimator.columns_.config(),
-        "target": estimator.target_.config(),
-        "calibrator": None if calibrator is None else calibrator.config(),
+        "columns": estimator.columns_.get_config(),
+        "target": estimator.target_.get_config(),
+        "calibrator": None if calibrator is None else calibrator.get_config(),
         "seed": estimator.seed_,
         "named": estimator.named_columns_,
-        **({} if extrapolation is None else {"extrapolation": extrapolation.config()}),
+        **({} if extrapolation is None else {"extrapolation": extrapolation.get_config()}),
     }
 
 

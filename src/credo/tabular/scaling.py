@@ -141,7 +141,7 @@ class Scaling:
         lowest = np.fmin(self.lowest, np.fmin.reduce(known, axis=0))
         return replace(self, lowest=lowest, highest=np.fmax(self.highest, np.fmax.reduce(known, axis=0)))
 
-    def config(self) -> dict[str, object]:
+    def get_config(self) -> dict[str, object]:
         """The attributes as JSON holds them."""
         return {
             key: value.tolist() if isinstance(value, np.ndarray) else list(value) for key, value in vars(self).items()
@@ -149,7 +149,7 @@ class Scaling:
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Scaling:
-        """The inverse of :meth:`config`."""
+        """The inverse of :meth:`get_config`."""
         flags = ("long_tailed", "varies", "has_gaps")
         arrays = {
             key: np.array(config[key], dtype=bool if key in flags else np.float64)

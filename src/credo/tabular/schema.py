@@ -1,6 +1,6 @@
 """What the card of an estimator and the record of a run hold: every entry, its type and its bounds.
 
-A new entry of a ``config()`` is one line here.
+A new entry of a ``get_config()`` is one line here.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ class ColumnSummary:
     content: str
     treatment: str
 
-    def config(self) -> dict[str, object]:
+    def get_config(self) -> dict[str, object]:
         """The attributes as JSON holds them."""
         return asdict(self)
 

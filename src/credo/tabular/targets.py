@@ -98,13 +98,13 @@ class RegressionTarget:
         """y of z, an array or a tensor of any shape."""
         return z * self.scale + self.mean
 
-    def config(self) -> dict[str, object]:
+    def get_config(self) -> dict[str, object]:
         """The attributes as JSON holds them."""
         return vars(self) | {"notes": list(self.notes)}
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> RegressionTarget:
-        """The inverse of :meth:`config`."""
+        """The inverse of :meth:`get_config`."""
         try:
             return cls(**{**config, "notes": tuple(config["notes"])})
         except (KeyError, TypeError, ValueError) as error:
@@ -164,14 +164,14 @@ class ClassTarget:
         """The labels of positions, of the dtype that the labels had in training."""
         return np.asarray(self.classes[np.asarray(positions)])
 
-    def config(self) -> dict[str, object]:
+    def get_config(self) -> dict[str, object]:
         """The attributes as JSON holds them."""
         labels = {"classes": self.classes.tolist(), "dtype": self.classes.dtype.str}
         return {"name": self.name, **labels, "notes": list(self.notes)}
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> ClassTarget:
-        """The inverse of :meth:`config`."""
+        """The inverse of :meth:`get_config`."""
         try:
             labels, dtype = np.array(config["classes"]), np.dtype(config["dtype"])
             if labels.dtype.kind not in "biufU" or dtype.kind not in "biufU":
