@@ -125,7 +125,7 @@ class Stack(Source):
         raise NotImplementedError
 
     def pieces(self, rows, as_text=()):
-        for k in range(self._pieces):
+        for _ in range(self._pieces):
             piece = pd.DataFrame({"x": [0.0, 0.5], "kind": ["a", "b"]})
             self._made.append(weakref.ref(piece))
             yield piece
