@@ -67,6 +67,7 @@ def main() -> int:
     parser.add_argument("--label", default="after", help="what the rows are called")
     parser.add_argument("--curves", nargs="+", default=list(CURVES), choices=list(CURVES))
     parser.add_argument("--rows", nargs="+", type=int, default=list(SEEDS))
+    parser.add_argument("--seeds", type=int, help="the most for any number of rows")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     known = json.loads(OUT.read_text("utf-8"))["rows"] if OUT.exists() else []
@@ -74,7 +75,8 @@ def main() -> int:
         for rows in arguments.rows:
             if curve == "line" and rows != 100:
                 continue
-            runs = [one(curve, rows, seed) for seed in range(SEEDS[rows])]
+            seeds = min(SEEDS[rows], arguments.seeds or SEEDS[rows])
+            runs = [one(curve, rows, seed) for seed in range(seeds)]
             key = {"curve": curve, "n": rows, "code": arguments.label}
             row = key | {"seeds": len(runs)}
             row |= {name: round(float(np.mean([run[name] for run in runs])), 4) for name in runs[0]}

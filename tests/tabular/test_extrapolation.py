@@ -31,7 +31,7 @@ def line() -> credo.Regressor:
     """y = 2x + N(0, 0.3²) on [−2, 2], 100 rows."""
     rng = np.random.default_rng(0)
     x = rng.uniform(-2.0, 2.0, (100, 1))
-    return credo.Regressor(epochs=800, random_state=0).fit(x, 2.0 * x[:, 0] + rng.normal(0.0, 0.3, 100))
+    return credo.Regressor(epochs=800, lr=0.03, random_state=0).fit(x, 2.0 * x[:, 0] + rng.normal(0.0, 0.3, 100))
 
 
 def test_a_straight_line_stays_one(line):

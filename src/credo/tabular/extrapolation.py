@@ -1,7 +1,7 @@
-r"""Rows outside the range of the training table: how uncertain they are, and how to tell of them.
+"""Rows outside the training range: the variance of their predictions, and sentences that report them.
 
-Beyond the range a network goes on as it was at the edge, in a straight line or nearly so, whether or not the world
-does. What the data say about the slope there is how much it changes between the rows they have.
+Outside the range a network continues with about the slope it has at the edge, whether or not the truth does. The only
+evidence about the slope there is how much it varies inside.
 """
 
 from __future__ import annotations
@@ -30,16 +30,19 @@ _MOST_ROWS, _MOST_PREDICTIONS = 1000, 100_000
 
 @dataclass(frozen=True, eq=False)
 class Extrapolation:
-    r"""The variance that a prediction gains beyond the training range, as a slope that may change at the edge.
+    """The variance that is added to a prediction outside the training range, because the slope may change at the edge.
 
-    Let f(x) be the mean and σ(x) the noise that a network predicts, and d_j(x) how far column j lies outside its
-    training range, in standard deviations. The slope beyond the edge and the slope at the edge are taken for two draws
-    from the slopes of the training rows, whose difference has twice their variance:
+    Let f(x) be the mean and σ(x) the noise that the mean weights predict, and d_j(x) the distance of column j from its
+    training range, in standard deviations. The slope beyond the edge and the slope at the edge are modeled as two
+    independent draws from the slopes at the training rows, whose difference has twice their variance:
 
         v(x) = 2 Σ_j s_j² d_j(x)²,    s_j² = Var_i ∂f/∂x_j (x_i) + mean_i (∂σ/∂x_j (x_i))².
 
-    It is 0 inside the range, grows with the square of the distance, and stays 0 for a straight line, whose slope is the
-    same everywhere.
+    The second term stands for a noise that varies inside the range and is held constant outside. v is 0 inside the
+    range, grows with the square of the distance, and is 0 everywhere for a straight line with constant noise; the
+    uncertainty about the slope of that line is the posterior's own. This is a heuristic of credo, not a theorem: it
+    knows nothing of a truth that changes only outside the range, and columns are taken one by one, so that a
+    combination of values that training did not have, each of them inside its range, adds nothing.
 
     Attributes:
         rows: of the training table.
@@ -59,6 +62,9 @@ class Extrapolation:
             columns: of the table.
             rows: of training.
             predict: from features ``[N, D]`` to what the mean weights predict, ``[N, 1]``.
+
+        Returns:
+            Slopes by central differences over a fifth of a standard deviation, one-sided at the ends of the range.
         """
         total, width = rows.values.shape
         most = min(_MOST_ROWS, max(_MOST_PREDICTIONS // max(2 * width, 1), 2))
@@ -79,11 +85,18 @@ class Extrapolation:
         return cls(total, slopes)
 
     def variance(self, distance: NDArray[np.float64]) -> Tensor:
-        """v ``[N]`` of rows that lie ``distance`` ``[N, C]`` outside."""
+        """v(x), in the network's units of the target.
+
+        Args:
+            distance: d ``[N, C]`` in standard deviations, 0 where a value lies inside.
+
+        Returns:
+            ``[N]``.
+        """
         return torch.from_numpy(2.0 * np.square(distance) @ self.slopes)
 
     def joined(self, other: Extrapolation) -> Extrapolation:
-        """What both say together, each by its number of rows."""
+        """The average of both, weighted by their numbers of rows."""
         rows = self.rows + other.rows
         return Extrapolation(rows, (self.rows * self.slopes + other.rows * other.slopes) / rows)
 
@@ -98,10 +111,19 @@ class Extrapolation:
 
 
 def split_noise(components: GaussianComponents, weights: Tensor | None, beyond: Tensor) -> ExactGaussianComponents:
-    """Components ``[S, N]`` whose noise is what the draws agree on; the rest of their variance is epistemic.
+    """Count as aleatoric only the noise that all draws agree on; the rest of the variance is epistemic.
 
-    The noise level of a row is the geometric mean over the draws; what a draw has above it is uncertainty about the
-    noise. The distribution itself is not changed, but for the variance ``beyond`` ``[N]`` that is added.
+    Draw s predicts the noise variance exp(l_s) for a row. With the level exp(mean_s l_s), the geometric mean over the
+    draws, its aleatoric part is min(exp(l_s), exp(mean_s l_s)), and what exceeds the level is uncertainty about the
+    noise. The predictive density does not change, except for the variance ``beyond`` that is added to every draw.
+
+    Args:
+        components: of S draws, ``[S, N]``.
+        weights: of the draws ``[S]``, or ``None`` where all are equal.
+        beyond: v(x) of :class:`Extrapolation`, ``[N]``.
+
+    Returns:
+        The same Gaussians with both parts of their variance, ``[S, N]``.
     """
     variance = components.variance
     level = average(components.log_variance, weights).exp()
