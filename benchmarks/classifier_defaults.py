@@ -6,8 +6,8 @@
 
 ``credo.Classifier`` is fitted with each setting. Simulated tables have a known truth: a linear one, with 5 columns of
 which 2 do nothing, and one in which only the product of two columns matters. Of scikit-learn's tables a quarter is the
-test fold; settings are compared on a quarter of what remains, so that no choice sees a test fold. The scores are proper:
-the log loss decides, accuracy and the expected calibration error are beside it. ``--steps`` shortens all fits alike. A
+test fold; settings are compared on a quarter of what remains, so that no choice sees a test fold. The log loss, which
+is proper, decides; accuracy and the expected calibration error are beside it. ``--steps`` shortens all fits alike. A
 fit takes half a minute to three minutes.
 """
 
