@@ -127,7 +127,7 @@ def linear(size: Size, data: Data, device: str) -> Iterator[Contest]:
         "logistic regression, with its posterior",
         lambda _: ours.BayesianLogisticRegression(device=device).fit(X, classes),
         lambda _: sklearn.linear_model.LogisticRegression(tol=1e-6).fit(X, classes),
-        lambda model: penalised_log_likelihood(X, classes, model),
+        lambda model: penalized_log_likelihood(X, classes, model),
         limit=None,
     )
 
@@ -270,17 +270,17 @@ def precisions(model: Any) -> tuple[float, float]:
 
 
 def log_evidence(X: Array, y: Array, alpha: float, beta: float) -> float:
-    """log p(y | α, β) of centred data (Bishop 2006, equation 3.86)."""
+    """log p(y | α, β) of centered data (Bishop 2006, equation 3.86)."""
     gram = np.cov(X.T, bias=True) * len(X)
     A = alpha * np.eye(X.shape[1]) + beta * gram
-    centred = y - y.mean()
-    projection = (X - X.mean(0)).T @ centred
-    fit = beta * centred @ centred - beta**2 * projection @ np.linalg.solve(A, projection)
+    centered = y - y.mean()
+    projection = (X - X.mean(0)).T @ centered
+    fit = beta * centered @ centered - beta**2 * projection @ np.linalg.solve(A, projection)
     sizes = X.shape[1] * np.log(alpha) + len(X) * np.log(beta / (2.0 * np.pi)) - np.linalg.slogdet(A)[1]
     return float(0.5 * (sizes - fit))
 
 
-def penalised_log_likelihood(X: Array, classes: NDArray[np.int64], model: Any) -> float:
+def penalized_log_likelihood(X: Array, classes: NDArray[np.int64], model: Any) -> float:
     """log p(y | w) − ‖w‖²/2 at the mode."""
     logits = X @ model.coef_[0] + model.intercept_[0]
     signs = 2.0 * classes - 1.0

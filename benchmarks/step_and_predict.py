@@ -85,12 +85,12 @@ def train_step(
     x = torch.randn(128, 784, device=device)
     y = torch.randint(0, 10, (128,), device=device)
     gpu = device.type == "cuda"
-    optimiser = torch.optim.Adam(parameters, lr=1e-3, fused=True, capturable=gpu)
+    optimizer = torch.optim.Adam(parameters, lr=1e-3, fused=True, capturable=gpu)
 
     def step() -> None:
-        optimiser.zero_grad(set_to_none=True)
+        optimizer.zero_grad(set_to_none=True)
         loss(x, y).backward()
-        optimiser.step()
+        optimizer.step()
 
     if not gpu:
         return step
@@ -102,7 +102,7 @@ def train_step(
             step()
     torch.cuda.current_stream().wait_stream(stream)
     graph = torch.cuda.CUDAGraph()
-    optimiser.zero_grad(set_to_none=True)
+    optimizer.zero_grad(set_to_none=True)
     with torch.cuda.graph(graph):
         step()
 

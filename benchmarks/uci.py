@@ -92,7 +92,7 @@ def run_split(name: str, split: int, method: str, inside: bool, options: dict[st
     )
 
 
-def summarise(name: str, scores: list[Score]) -> dict[str, Any]:
+def summarize(name: str, scores: list[Score]) -> dict[str, Any]:
     def mean(values: list[float]) -> float:
         return float(np.mean(values))
 
@@ -155,7 +155,7 @@ def report(arguments: argparse.Namespace, scores: list[Score]) -> dict[str, Any]
         "command": f"python benchmarks/uci.py {' '.join(sys.argv[1:])}".strip(),
         "date": datetime.date.today().isoformat(),
         "hardware": f"{platform.machine()}, {arguments.workers} processes, torch {torch.__version__}",
-        "rows": [summarise(name, part) for name, part in by_set.items() if part],
+        "rows": [summarize(name, part) for name, part in by_set.items() if part],
         "raw": [s._asdict() for s in sorted(scores)],
     }
 

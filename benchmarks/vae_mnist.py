@@ -233,8 +233,8 @@ def main() -> int:
     arguments = parse()
     device = torch.device(arguments.device)
     data = load_images(arguments.data)
-    train_images, grey = (data.x_train[:2000], data.x_test[:200]) if arguments.smoke else (data.x_train, data.x_test)
-    test = torch.bernoulli(grey, generator=torch.Generator().manual_seed(TEST_SEED)).to(device)
+    train_images, gray = (data.x_train[:2000], data.x_test[:200]) if arguments.smoke else (data.x_train, data.x_test)
+    test = torch.bernoulli(gray, generator=torch.Generator().manual_seed(TEST_SEED)).to(device)
     report = Report(
         arguments.out,
         {

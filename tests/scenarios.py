@@ -39,7 +39,7 @@ class LinearGaussian:
         return torch.linalg.inv(self.precision()).diagonal().sqrt()
 
     def mean_field_std(self, temperature: float = 1.0) -> Tensor:
-        """Standard deviations of the best factorised Gaussian: the precision's diagonal, inverted."""
+        """Standard deviations of the best factorized Gaussian: the precision's diagonal, inverted."""
         return self.precision(temperature).diagonal().rsqrt()
 
     def log_evidence(self) -> float:
@@ -59,7 +59,7 @@ class LinearGaussian:
         return float(expected - kl)
 
     def best_elbo(self) -> float:
-        """The largest bound that a factorised Gaussian reaches."""
+        """The largest bound that a factorized Gaussian reaches."""
         return self.elbo(self.mean(), self.mean_field_std())
 
     def network(self) -> nn.Linear:
@@ -68,7 +68,7 @@ class LinearGaussian:
 
 
 def linear_gaussian(n: int = 60, features: int = 3, noise: float = 0.5, seed: int = 0) -> LinearGaussian:
-    """Correlated inputs, so that the exact posterior does not factorise."""
+    """Correlated inputs, so that the exact posterior does not factorize."""
     generator = torch.Generator().manual_seed(seed)
     mixing = torch.eye(features) + 0.4 * torch.ones(features, features)
     x = torch.randn(n, features, generator=generator) @ mixing / math.sqrt(features)

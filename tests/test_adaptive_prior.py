@@ -15,7 +15,7 @@ from credo.priors import AdaptiveNormal, from_config, to_config
 
 
 def joint(mean: Tensor, scale: Tensor, variance: Tensor, prior: AdaptiveNormal) -> Tensor:
-    """KL(q ‖ N(0, s²)) − log p(s²), which the best scale minimises."""
+    """KL(q ‖ N(0, s²)) − log p(s²), which the best scale minimizes."""
     hyperprior = InverseGamma(torch.tensor(prior.shape).double(), torch.tensor(prior.rate).double())
     kl = kl_divergence(Normal(mean, scale), Normal(torch.zeros_like(mean), variance.sqrt())).sum()
     return kl - hyperprior.log_prob(variance)
@@ -28,7 +28,7 @@ def posterior() -> tuple[Tensor, Tensor]:
     return mean, 0.1 + torch.rand(7, 5, generator=stream, dtype=torch.float64)
 
 
-def test_the_scale_is_the_minimiser_of_the_joint_bound(posterior):
+def test_the_scale_is_the_minimizer_of_the_joint_bound(posterior):
     prior = AdaptiveNormal(shape=1.5, rate=3.0)
     best = prior.best_scale(*posterior).square()
     at_best = joint(*posterior, best, prior)

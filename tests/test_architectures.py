@@ -41,7 +41,7 @@ def test_is_rebuilt_from_its_description_after_json(net, in_shape, out_shape):
 
 @pytest.mark.parametrize(("net", "in_shape", "out_shape"), NETWORKS)
 def test_every_parameter_is_reset_by_its_own_layer(net, in_shape, out_shape):
-    """An ensemble re-initialises a copy layer by layer: no parameter may be left behind."""
+    """An ensemble re-initializes a copy layer by layer: no parameter may be left behind."""
     covered = set()
     for module in net.modules():
         if hasattr(module, "reset_parameters"):
@@ -101,7 +101,7 @@ def test_describe_knows_only_its_own():
         (lambda: architectures.build("lenett"), "did you mean 'lenet'"),
         (lambda: architectures.build("mlp", {"depth": 3}), "cannot be built from"),
         (lambda: MLP(1, activation="rellu"), "did you mean 'relu'"),
-        (lambda: MLP(0), "in_features must be a whole number of 1 or more, got 0"),
+        (lambda: MLP(0), "in_features must be an integer of at least 1, got 0"),
         (lambda: MLP(1, (50, -1)), r"hidden\[1\] must be"),
         (lambda: LeNet(size=3), "size must be 4 or more"),
         (lambda: ResNet(widths=()), "at least one stage"),

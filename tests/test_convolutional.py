@@ -15,9 +15,9 @@ from credo.architectures import ConvDecoder, ConvEncoder
 from credo.errors import InputError
 
 
-@given(height=st.integers(4, 33), width=st.integers(4, 33), colours=st.integers(1, 3), rounds=st.integers(1, 2))
-def test_decoder_undoes_the_encoders_sizes(height, width, colours, rounds):
-    shape, channels = (colours, height, width), (3, 5)[:rounds]
+@given(height=st.integers(4, 33), width=st.integers(4, 33), colors=st.integers(1, 3), rounds=st.integers(1, 2))
+def test_decoder_undoes_the_encoders_sizes(height, width, colors, rounds):
+    shape, channels = (colors, height, width), (3, 5)[:rounds]
     encoder, decoder = ConvEncoder(shape, 4, channels), ConvDecoder(2, shape, channels[::-1])
     assert encoder(torch.zeros(2, *shape)).shape == (2, 4)
     assert decoder(torch.zeros(2, 2)).shape == (2, *shape)
@@ -52,7 +52,7 @@ def test_every_output_pixel_inside_sees_as_many_inputs():
         (lambda: ConvEncoder((1, 3, 28), 4), "an image of 3×28 cannot be halved 2 times: give fewer channels"),
         (lambda: ConvDecoder(2, (1, 28, 2)), "at least 4×4"),
         (lambda: ConvEncoder((1, 8, 8), 4, ()), "channels must hold at least one width"),
-        (lambda: ConvEncoder((1, 8, 8), 4, (0,)), r"channels\[0\] must be a whole number"),
+        (lambda: ConvEncoder((1, 8, 8), 4, (0,)), r"channels\[0\] must be an integer"),
         (lambda: ConvEncoder((1, 8, 8), 0), "out_features must be"),
         (lambda: ConvDecoder(0, (1, 8, 8)), "in_features must be"),
         (lambda: ConvEncoder((1, 8, 8), 4, activation="rely"), "unknown activation 'rely'"),

@@ -28,7 +28,7 @@ def test_curve_is_reproducible_and_leaves_global_randomness_alone(make):
 
 @pytest.mark.parametrize("make", [datasets.sine_with_gap, datasets.heteroscedastic_sine])
 def test_curve_scatters_about_its_function_with_its_noise(make):
-    """Standardised residuals are N(0, 1): their mean and mean square within 5 standard errors."""
+    """Standardized residuals are N(0, 1): their mean and mean square within 5 standard errors."""
     n = 20_000
     curve = make(n=n, seed=1)
     z = (curve.y - curve.function(curve.x)) / curve.noise(curve.x)
@@ -64,7 +64,7 @@ def test_blundell_noise_is_the_slope_of_the_function():
 
 @pytest.mark.parametrize("make", CURVES)
 def test_curve_needs_a_point(make):
-    with pytest.raises(InputError, match="n must be 1 or more, got 0"):
+    with pytest.raises(InputError, match="n must be at least 1, got 0"):
         make(n=0)
 
 
@@ -117,7 +117,7 @@ def test_letters_look_like_digits_in_all_but_shape():
     assert letters.shape == (200, 1, 8, 8)
     assert letters.min() == 0.0
     assert letters.max() == 1.0
-    assert torch.equal(letters * 16, (letters * 16).round())  # the same 17 grey levels
+    assert torch.equal(letters * 16, (letters * 16).round())  # the same 17 gray levels
     assert abs(letters.mean() - digits.mean()) < 0.1
     assert torch.equal(letters, datasets.letters(200, seed=0))
     assert not torch.equal(letters, datasets.letters(200, seed=1))
@@ -148,7 +148,7 @@ def test_changed_file_is_refused(tmp_path, monkeypatch):
         datasets.load("uci/yacht")
 
 
-def test_unknown_set_suggests_its_neighbours():
+def test_unknown_set_suggests_its_neighbors():
     with pytest.raises(InputError, match="did you mean 'uci/yacht'"):
         datasets.load("uci/yatch")
 
@@ -168,7 +168,7 @@ def test_table_split_covers_every_row_once(tmp_path, monkeypatch):
         table.split(2)
 
 
-def test_catalogue_and_names_agree():
+def test_catalog_and_names_agree():
     assert set(datasets.available()) == {
         "mnist", "fashion-mnist", "notmnist", "ptb", "mushroom", "camvid",
         *(f"uci/{name}" for name in ("bostonHousing", "concrete", "energy", "kin8nm", "naval-propulsion-plant",

@@ -72,10 +72,10 @@ def test_command_shows_its_version():
 
 def test_error_on_purpose_is_one_sentence(monkeypatch, capsys):
     def fail():
-        raise InputError("samples must be 0 or more, got -1")
+        raise InputError("samples must be at least 0, got -1")
 
     monkeypatch.setattr(cli, "app", fail)
     with pytest.raises(SystemExit) as caught:
         cli.main()
     assert caught.value.code == 1
-    assert capsys.readouterr().err == "credo: samples must be 0 or more, got -1\n"
+    assert capsys.readouterr().err == "credo: samples must be at least 0, got -1\n"

@@ -158,11 +158,11 @@ def test_a_bound_that_is_no_number_is_an_error(value, when):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"rows": 0}, "rows must be a whole number, 1 or more, got 0"),
-        ({"max_iter": 0}, "max_iter must be a whole number, 1 or more, got 0"),
-        ({"restarts": -1}, "restarts must be a whole number, 1 or more, got -1"),
-        ({"tolerance": -0.1}, r"tolerance \(tol of an estimator\) must be a number, 0 or more, got -0.1"),
-        ({"tolerance": math.nan}, r"tolerance \(tol of an estimator\) must be a number, 0 or more, got nan"),
+        ({"rows": 0}, "rows must be an integer of at least 1, got 0"),
+        ({"max_iter": 0}, "max_iter must be an integer of at least 1, got 0"),
+        ({"restarts": -1}, "restarts must be an integer of at least 1, got -1"),
+        ({"tolerance": -0.1}, r"tolerance \(tol of an estimator\) must be a number of at least 0, got -0.1"),
+        ({"tolerance": math.nan}, r"tolerance \(tol of an estimator\) must be a number of at least 0, got nan"),
     ],
 )
 def test_bad_options_are_named_before_anything_is_computed(options, message):

@@ -181,12 +181,12 @@ def test_the_likelihood_that_bad_data_would_have_chosen_is_forgotten():
 
 
 BAD_OPTIONS: dict[str, tuple[dict[str, Any], str]] = {
-    "misspelt": ({"epoch": 3}, "unknown option of fit 'epoch': did you mean 'epochs'"),
+    "misspelled": ({"epoch": 3}, "unknown option of fit 'epoch': did you mean 'epochs'"),
     "unknown": ({"zzz": 3}, "unknown option of fit 'zzz': choose from epochs, batch_size"),
-    "epochs": ({"epochs": -1}, "epochs must be a whole number, 0 or more, got -1"),
-    "epochs real": ({"epochs": 2.5}, "epochs must be a whole number, 0 or more, got 2.5"),
-    "epochs bool": ({"epochs": True}, "epochs must be a whole number"),
-    "batch_size": ({"batch_size": 0}, "batch_size must be a whole number, 1 or more, got 0"),
+    "epochs": ({"epochs": -1}, "epochs must be an integer of at least 0, got -1"),
+    "epochs real": ({"epochs": 2.5}, "epochs must be an integer of at least 0, got 2.5"),
+    "epochs bool": ({"epochs": True}, "epochs must be an integer"),
+    "batch_size": ({"batch_size": 0}, "batch_size must be an integer of at least 1, got 0"),
     "lr": ({"lr": 0.0}, "lr must be positive and finite, got 0.0"),
     "lr nan": ({"lr": float("nan")}, "lr must be positive and finite, got nan"),
     "lr text": ({"lr": "fast"}, "lr must be positive and finite, got 'fast'"),
@@ -195,27 +195,27 @@ BAD_OPTIONS: dict[str, tuple[dict[str, Any], str]] = {
     "schedule": ({"schedule": "cosin"}, "unknown schedule 'cosin': did you mean 'cosine'"),
     "schedule of nothing": (
         {"schedule": lambda progress: None},
-        "schedule must give a number of 0 or more, but gave None",
+        "schedule must give a number of at least 0, but gave None",
     ),
     "schedule below 0": (
         {"schedule": lambda progress: -1.0},
-        "schedule must give a number of 0 or more, but gave -1.0",
+        "schedule must give a number of at least 0, but gave -1.0",
     ),
     "weight_decay": ({"weight_decay": -1.0}, "weight_decay must be 0 or more and finite, got -1.0"),
     "gradient_clip": ({"gradient_clip": 0}, "gradient_clip must be positive and finite, or None, got 0"),
     "monitor": ({"monitor": "loss"}, "unknown monitor 'loss'"),
     "patience alone": ({"patience": 3}, r"patience needs held-out data to watch: pass validation=\.\.\."),
-    "patience": ({"patience": 0, "validation": (X, Y)}, "patience must be a whole number, 1 or more, got 0"),
+    "patience": ({"patience": 0, "validation": (X, Y)}, "patience must be an integer of at least 1, got 0"),
     "precision": ({"precision": "8-bit"}, "device, devices, strategy or precision cannot be used here"),
     "converting": ({"precision": "64-true"}, "precision='64-true' would convert the network"),
     "device": ({"device": "gpuu"}, "device, devices, strategy or precision cannot be used here"),
     "strategy": ({"strategy": "dpp"}, "device, devices, strategy or precision cannot be used here"),
-    "devices": ({"devices": 0}, "devices must be a whole number, 1 or more, got 0"),
-    "n_data": ({"n_data": 0}, "n_data must be a whole number, 1 or more, got 0"),
-    "seed": ({"seed": -1}, "seed must be None or a whole number from 0"),
-    "seed real": ({"seed": 1.5}, "seed must be None or a whole number from 0"),
+    "devices": ({"devices": 0}, "devices must be an integer of at least 1, got 0"),
+    "n_data": ({"n_data": 0}, "n_data must be an integer of at least 1, got 0"),
+    "seed": ({"seed": -1}, "seed must be None or an integer from 0"),
+    "seed real": ({"seed": 1.5}, "seed must be None or an integer from 0"),
     "resume": ({"resume": True}, "resume=True needs to know from where: pass checkpoint='folder'"),
-    "checkpoint_every": ({"checkpoint_every": 0}, "checkpoint_every must be a whole number, 1 or more"),
+    "checkpoint_every": ({"checkpoint_every": 0}, "checkpoint_every must be an integer of at least 1"),
 }
 
 
@@ -250,7 +250,7 @@ def test_checkpoint_on_a_folder_of_other_things_is_refused_before_training(tmp_p
     assert (tmp_path / "thesis.tex").read_text() == "years of work"
 
 
-def test_checkpoint_that_cannot_be_written_keeps_what_was_learnt(tmp_path, monkeypatch):
+def test_checkpoint_that_cannot_be_written_keeps_what_was_learned(tmp_path, monkeypatch):
     def full_disk(*_: Any) -> None:
         raise OSError(28, "No space left on device")
 
@@ -267,7 +267,7 @@ def test_checkpoint_that_cannot_be_written_keeps_what_was_learnt(tmp_path, monke
 def test_predict_names_a_wrong_number_of_samples(make):
     model = make(net(), credo.Gaussian(0.3))
     for samples in (-1, 1.5, True, "many"):
-        with pytest.raises(InputError, match="samples must be 0 or more, got"):
+        with pytest.raises(InputError, match="samples must be at least 0, got"):
             model.predict(X, samples=samples)
 
 
@@ -278,10 +278,10 @@ def test_networks_without_parameters_are_refused(make):
 
 
 def test_nearest_names_are_offered():
-    error = unknown_name("colour", "gren", ["green", "grey", "blue"])
+    error = unknown_name("color", "gren", ["green", "gray", "blue"])
     assert isinstance(error, InputError)
-    assert str(error) == "unknown colour 'gren': did you mean 'green' or 'grey'?"
-    assert "choose from green, blue." in str(unknown_name("colour", "zzzzzz", ["green", "blue"]))
+    assert str(error) == "unknown color 'gren': did you mean 'green' or 'gray'?"
+    assert "choose from green, blue." in str(unknown_name("color", "zzzzzz", ["green", "blue"]))
     many = [f"name{i}" for i in range(50)]
     assert str(unknown_name("thing", "zzzzzz", many)).endswith("name11, ….")
 

@@ -64,7 +64,7 @@ def test_reaches_the_mean_field_optimum_on_the_gpu() -> None:
     torch.testing.assert_close(std, target.mean_field_std(), rtol=0.05, atol=0)
 
 
-@pytest.mark.filterwarnings("ignore::UserWarning")  # torch.compile tells which of its optimisations it leaves out
+@pytest.mark.filterwarnings("ignore::UserWarning")  # torch.compile tells which of its optimizations it leaves out
 @pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
 @pytest.mark.parametrize("build", [net, cnn])
 def test_compiled_training(build: object, precision: str) -> None:

@@ -15,7 +15,7 @@ from credo.sequence import GaussianHMM
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
 ROWS, COLUMNS = 600, 5
-CENTRES = np.array([[4.0, 0, 0, 0, 0], [0, 4.0, 0, 0, 0], [0, 0, 4.0, 0, 0]])
+CENTERS = np.array([[4.0, 0, 0, 0, 0], [0, 4.0, 0, 0, 0], [0, 0, 4.0, 0, 0]])
 
 MODELS = {
     "linear": (BayesianLinearRegression(), ("coef_", "sigma_", "log_evidence_")),
@@ -43,7 +43,7 @@ MODELS = {
 def table():
     random = np.random.default_rng(0)
     classes = random.integers(3, size=ROWS)
-    X = CENTRES[classes] + random.normal(size=(ROWS, COLUMNS))
+    X = CENTERS[classes] + random.normal(size=(ROWS, COLUMNS))
     return X, X @ np.arange(COLUMNS) + random.normal(size=ROWS), classes
 
 

@@ -431,7 +431,7 @@ HOSTILE_CARDS: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "foreign format": (_set("format", to="pytorch"), "not the card of a credo run"),
     "later version": (_set("format_version", to=2), "has format version 2; credo .* reads 1"),
     "odd version": (_set("format_version", to=[[1] * 1000]), "has format version"),
-    "misspelt method": (_set("method", to="BayesByBackprob"), "did you mean 'BayesByBackprop'"),
+    "misspelled method": (_set("method", to="BayesByBackprob"), "did you mean 'BayesByBackprop'"),
     "endless method": (_set("method", to="x" * 10**6), "unknown method in the card"),
     "method of a wrong type": (_set("method", to=["MAP"]), "unknown method in the card"),
     "no config": (lambda card: card.pop("config"), "does not describe how its method was built"),
@@ -441,8 +441,8 @@ HOSTILE_CARDS: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "unexpected key": (_set("config", "exec", to="import os"), "unexpected keyword argument 'exec'"),
     "key of the constructor": (_set("config", "net", to=3), "does not fit"),
     "forward in the card": (_set("config", "forward", to="os.system"), "does not describe"),
-    "samples as text": (_set("config", "samples", to="x"), "samples must be 1 or more, got 'x'"),
-    "negative samples": (_set("config", "samples", to=-3), "samples must be 1 or more, got -3"),
+    "samples as text": (_set("config", "samples", to="x"), "samples must be at least 1, got 'x'"),
+    "negative samples": (_set("config", "samples", to=-3), "samples must be at least 1, got -3"),
     "patterns as number": (_set("config", "bayesian", to=3), "does not fit"),
     "patterns of numbers": (_set("config", "bayesian", to=[3]), "does not fit"),
     "pattern of nothing": (_set("config", "bayesian", to="head"), "unknown parameter or module pattern 'head'"),
@@ -692,7 +692,7 @@ def test_hostile_training_state_is_refused(change, tmp_path):
         CASES["map"][1](mlp()).fit(table(), resume=True, **options)
 
 
-def test_optimiser_state_of_another_shape_is_refused(tmp_path):
+def test_optimizer_state_of_another_shape_is_refused(tmp_path):
     options = {"epochs": 2, "seed": 0, "checkpoint": tmp_path / "run"}
     CASES["map"][1](mlp()).fit(table(), **options)
     path = tmp_path / "run" / "optimizer.safetensors"

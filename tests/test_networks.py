@@ -70,7 +70,7 @@ def test_a_network_runs_unchanged(name: str, method: str, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_draw_is_the_network_with_drawn_weights(name: str) -> None:
-    """Whatever path prediction takes (vectorised, looped, fused kernels), draw s is the network holding sample s.
+    """Whatever path prediction takes (vectorized, looped, fused kernels), draw s is the network holding sample s.
 
     Tolerance: fused and batched kernels sum in another order; 1e-5 is 84 ulp of float32 at outputs of order 1.
     """

@@ -81,7 +81,7 @@ FIGURES = {
     "snr, density": lambda ax: plots.snr(model(), ax),
     "snr, cdf": lambda ax: plots.snr(model().posterior, ax, kind="cdf"),
 }
-UNLABELLED = ("predictive_bands", "draws")  # what their inputs and outputs are, only the caller knows
+UNLABELED = ("predictive_bands", "draws")  # what their inputs and outputs are, only the caller knows
 
 
 def test_every_figure_is_in_the_table():
@@ -101,7 +101,7 @@ def test_figures_are_drawn_on_the_given_axes_without_pyplot(name):
     ax.figure.draw_without_rendering()
     assert not plt.get_fignums()
     assert dict(mpl.rcParams) == settings
-    if name not in UNLABELLED:
+    if name not in UNLABELED:
         assert ax.get_xlabel()
         assert ax.get_ylabel()
 
@@ -196,8 +196,8 @@ def test_rotated_digit_shows_the_leading_classes():
 def test_thumbnails_stand_over_their_angles():
     ax = plots.rotated_digit(IMAGES, ANGLES, classes(), thumbnails=3)
     ax.figure.draw_without_rendering()
-    centres = [frame.get_window_extent().x0 + frame.get_window_extent().width / 2 for frame in ax.child_axes]
-    np.testing.assert_allclose(centres, ax.transData.transform([(a, 0.0) for a in ANGLES[::2]])[:, 0], rtol=1e-6)
+    centers = [frame.get_window_extent().x0 + frame.get_window_extent().width / 2 for frame in ax.child_axes]
+    np.testing.assert_allclose(centers, ax.transData.transform([(a, 0.0) for a in ANGLES[::2]])[:, 0], rtol=1e-6)
 
 
 def test_softmax_scatter_has_a_dot_for_each_draw_and_image():
@@ -247,6 +247,6 @@ def test_wrong_arguments_are_named(x, predictive):
         plots.softmax_scatter(ANGLES, classes(), classes=[3, 10])
     with pytest.raises(InputError, match="names must be one for each of 10 classes, got 2"):
         plots.softmax_scatter(ANGLES, classes(), names=["a", "b"])
-    with pytest.raises(InputError, match="thumbnails must be 1 or more, got 0"):
+    with pytest.raises(InputError, match="thumbnails must be at least 1, got 0"):
         plots.rotated_digit(IMAGES, ANGLES, classes(), thumbnails=0)
     assert not plt.get_fignums()

@@ -250,12 +250,12 @@ def test_wrong_arguments_are_named_and_leave_no_figure(classes, numbers):
     without_variance = StudentT(df=2.0).predictive(torch.zeros(2, 4))
     for call, sentence in (
         (lambda: plots.reliability(p, y), "reliability is for class-valued targets"),
-        (lambda: plots.reliability(c, label, bins=0), "bins must be a whole number, 1 or more, got 0"),
+        (lambda: plots.reliability(c, label, bins=0), "bins must be an integer of at least 1, got 0"),
         (lambda: plots.reliability(c, label, binning="with"), "did you mean 'width'"),
         (lambda: plots.reliability(c, label[1:]), "400 and 399"),
         (lambda: plots.interval_calibration(c, label), "calibration_curve is for real or count-valued targets"),
         (lambda: plots.interval_calibration({}, y), "at least one prediction"),
-        (lambda: plots.pit_histogram(p, y, bins=0), "bins must be 1 or more, got 0"),
+        (lambda: plots.pit_histogram(p, y, bins=0), "bins must be at least 1, got 0"),
         (lambda: plots.pit_histogram(p, y[:, 0]), "reshape y"),
         (lambda: plots.risk_coverage([0.0, 1.0], [1.0]), "got 2 and 1"),
         (lambda: plots.risk_coverage({"a": [1.0]}, {"b": [1.0]}), r"got \['a'\] and \['b'\]"),
@@ -272,7 +272,7 @@ def test_wrong_arguments_are_named_and_leave_no_figure(classes, numbers):
         (lambda: plots.confusion(c, label, names=["a"]), "names must be one for each of 3 classes, got 1"),
         (lambda: plots.uncertainty_histogram({}), "at least one group"),
         (lambda: plots.uncertainty_histogram({"a": []}), "finite values, got none or others in 'a'"),
-        (lambda: plots.uncertainty_histogram({"a": [1.0]}, bins=0), "bins must be 1 or more, got 0"),
+        (lambda: plots.uncertainty_histogram({"a": [1.0]}, bins=0), "bins must be at least 1, got 0"),
     ):
         with pytest.raises(InputError, match=sentence):
             call()

@@ -36,20 +36,20 @@ def test_what_is_no_image_is_refused():
         image_grid(torch.rand(2, 7))
     with pytest.raises(InputError, match="with 1 or 3 channels"):
         as_images(torch.rand(2, 4, 8, 8))
-    with pytest.raises(InputError, match="columns must be a whole number of 1 or more"):
+    with pytest.raises(InputError, match="columns must be an integer of at least 1"):
         tile(torch.rand(2, 1, 8, 8), -1)
 
 
 def test_whole_numbers_are_eight_bit_and_means_may_fall_a_little_below_0():
     bytes_ = image_grid((255 * torch.eye(4)[None]).to(torch.uint8)).axes[0].images[0].get_array()
     assert bytes_.mean() == pytest.approx(0.25)
-    grey = image_grid(torch.eye(4)[None] - 0.01).axes[0].images[0].get_array()
-    assert grey.min() == 0.0
+    gray = image_grid(torch.eye(4)[None] - 0.01).axes[0].images[0].get_array()
+    assert gray.min() == 0.0
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [({"columns": 2.5}, "columns must be a whole number"), ({"value_range": (1.0, 1.0)}, "black the lower")],
+    [({"columns": 2.5}, "columns must be an integer"), ({"value_range": (1.0, 1.0)}, "black the lower")],
 )
 def test_wrong_options_of_a_grid_are_named(options, message):
     with pytest.raises(InputError, match=message):

@@ -111,9 +111,9 @@ def test_histogram_holds_all_weights_and_draws_are_wider(bayesian):
     ax = plots.weight_histogram(bayesian, samples=3, bins=20, seed=1)
     draws, filled, means = (patch.get_data() for patch in ax.patches)
     weights = torch.cat([w.flatten() for w in bayesian.posterior.sample(3, seed=1).values()])
-    centres = torch.cat([w.flatten() for w in bayesian.posterior.mean().values()])
+    centers = torch.cat([w.flatten() for w in bayesian.posterior.mean().values()])
     np.testing.assert_allclose(draws.values, np.histogram(weights, draws.edges, density=True)[0])
-    np.testing.assert_allclose(means.values, np.histogram(centres, draws.edges, density=True)[0])
+    np.testing.assert_allclose(means.values, np.histogram(centers, draws.edges, density=True)[0])
     np.testing.assert_array_equal(filled.values, draws.values)
     assert ax.get_legend_handles_labels()[1] == ["posterior draws", "posterior means"]
 
@@ -171,8 +171,8 @@ def test_wrong_arguments_are_named_and_leave_no_figure(bayesian):
         (lambda: plots.training_curves([{"loss": 1.0}]), "that have an 'epoch'"),
         (lambda: plots.training_curves([{"epoch": 1, "seconds": 1.0}]), "no terms of a loss"),
         (lambda: plots.training_curves([{"epoch": 1, "nll": float("nan")}]), "no finite 'nll'"),
-        (lambda: plots.weight_histogram(bayesian, samples=-1), "samples must be 0 or more, got -1"),
-        (lambda: plots.weight_histogram(bayesian, bins=0), "bins must be 1 or more, got 0"),
+        (lambda: plots.weight_histogram(bayesian, samples=-1), "samples must be at least 0, got -1"),
+        (lambda: plots.weight_histogram(bayesian, bins=0), "bins must be at least 1, got 0"),
         (lambda: plots.weight_histogram({}), "at least one model"),
         (lambda: plots.weight_histogram(network()), "is needed, got Sequential"),
         (lambda: plots.weight_histogram(credo.DeepEnsemble(network(), members=2)), "pass one of its members"),

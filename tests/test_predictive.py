@@ -54,8 +54,8 @@ def test_trap_27_moments_are_those_of_the_mixture() -> None:
     assert bool(((y.var(0) - p.variance).abs() < 5 * ((fourth - p.variance.square()) / n).sqrt()).all())
 
 
-def test_trap_28_spread_is_centred() -> None:
-    # Uncentred second moments of means near 10⁴ cancel to nothing in float32: rounding alone is 10⁸ · 6e-8 = 6.
+def test_trap_28_spread_is_centered() -> None:
+    # Uncentered second moments of means near 10⁴ cancel to nothing in float32: rounding alone is 10⁸ · 6e-8 = 6.
     spread = torch.tensor([-1.0, 0.0, 1.0, 2.0])
     p = Gaussian(0.5).predictive((1e4 + spread)[:, None])
     torch.testing.assert_close(p.epistemic, torch.tensor([1.25]))

@@ -91,9 +91,9 @@ def test_quantiles_of_mixtures_have_their_level_in_both_tails(name: str, dtype: 
 @pytest.mark.parametrize("name", [*CONTINUOUS, *COUNTS])
 def test_distribution_functions_keep_their_digits_in_both_tails(name: str, dtype: torch.dtype) -> None:
     p, tails = case(name, dtype)
-    centre, spread = float(p.mean), float(p.std)
+    center, spread = float(p.mean), float(p.std)
     for z in (-9.0, -5.0, -2.0, 0.0, 2.0, 5.0, 9.0):
-        y = torch.tensor([centre + z * spread], dtype=dtype)
+        y = torch.tensor([center + z * spread], dtype=dtype)
         y = y.floor() if name in COUNTS else y
         lower, upper = tails(float(y))
         below = float(p.cdf(y))

@@ -378,7 +378,7 @@ def test_trap_24_step_counter_is_saved(tmp_path):
 
 @pytest.mark.parametrize("monitor", ["elbo", "log_likelihood"])
 def test_early_stopping_returns_to_the_best_weights(monitor):
-    """Held-out targets are a third of the others: the score rises until the net has learnt too much."""
+    """Held-out targets are a third of the others: the score rises until the net has learned too much."""
     x, y = table()
     options = {"validation": (x, 0.3 * y), "monitor": monitor, "epochs": 40, "schedule": "constant"}
     model = fit(METHODS["map"](), patience=3, **options)
@@ -456,7 +456,7 @@ def test_checkpoint_is_a_run_that_can_be_loaded(tmp_path):
     [
         ({"epochs": 9}, "from a run of 4 epochs, but epochs=9"),
         ({"seed": 8}, "made with seed 3, not 8"),
-        ({"optimizer": torch.optim.SGD}, "written with the optimiser 'Adam', not 'SGD'"),
+        ({"optimizer": torch.optim.SGD}, "written with the optimizer 'Adam', not 'SGD'"),
         ({"data": table(16)}, "made with 24 data, not 16"),
     ],
 )

@@ -39,12 +39,12 @@ class ClassicalEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         *,
         targets: Callable[[Any], NDArray[Any]] | None = None,
         allow_nan: bool = False,
-        least: int = 1,
+        minimum: int = 1,
         reset: bool = True,
     ) -> Rows:
         """The rows to learn from; ``reset=False`` for further ones, which must have the columns of the first."""
         device = check_device(self.device)
-        return rows_of(self, X, y, reset=reset, device=device, allow_nan=allow_nan, least=least, targets=targets)
+        return rows_of(self, X, y, reset=reset, device=device, allow_nan=allow_nan, minimum=minimum, targets=targets)
 
     def _new_rows(self, X: Any, *, allow_nan: bool = False) -> Rows:
         """Rows to predict, for a fitted model."""

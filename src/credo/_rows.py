@@ -125,7 +125,7 @@ class Rows:
         self._count = count
 
     def _check_count(self, count: int) -> None:
-        """Refuse chunks without rows, and a pass that meets more or fewer of them than the first."""
+        """Raise ``InputError`` for chunks without rows, and a pass that meets more or fewer of them than the first."""
         if not count and not self._count:
             raise InputError("the chunks hold no rows: there is nothing to learn from")
         if self._count is not None and count != self._count:
@@ -219,7 +219,7 @@ def rows_of(
     reset: bool,
     device: torch.device,
     allow_nan: bool = False,
-    least: int = 1,
+    minimum: int = 1,
     targets: Callable[[Any], NDArray[Any]] | None = None,
 ) -> Rows:
     """``X`` (and ``y``) as the rows of a scikit-learn estimator, checked as scikit-learn checks them.
@@ -231,13 +231,13 @@ def rows_of(
         reset: whether the estimator is being fitted; otherwise the columns must be those it knows.
         device: where the blocks go.
         allow_nan: whether values may be missing.
-        least: the least number of rows.
+        minimum: the minimum number of rows.
         targets: checks and encodes targets; ``None`` for a model without any.
     """
     finite: bool | str = "allow-nan" if allow_nan else True
 
-    def checked(X: Any, y: Any, reset: bool, least: int, learning: bool = False) -> tuple[NDArray[Any], ...]:
-        options = {"dtype": "numeric", "ensure_all_finite": finite, "ensure_min_samples": least, "reset": reset}
+    def checked(X: Any, y: Any, reset: bool, minimum: int, learning: bool = False) -> tuple[NDArray[Any], ...]:
+        options = {"dtype": "numeric", "ensure_all_finite": finite, "ensure_min_samples": minimum, "reset": reset}
         if targets is None:
             table = validate_data(estimator, X, **options)
             _check_sizes("X", table, learning)
@@ -251,7 +251,7 @@ def rows_of(
         return table, encoded
 
     if not is_chunked(X):
-        return Rows(checked(X, y, reset, least, learning=reset), device, lambda chunk: chunk)
+        return Rows(checked(X, y, reset, minimum, learning=reset), device, lambda chunk: chunk)
     if y is not None:
         raise InputError("y must be None where X comes in chunks: let each chunk be a pair (X, y)")
     fresh = reset

@@ -1,4 +1,4 @@
-"""The one loop of expectation–maximisation, for maximum likelihood and for variational models.
+"""The one loop of expectation–maximization, for maximum likelihood and for variational models.
 
 A model brings two functions. The E-step takes parameters θ, finds what they say of the hidden variables and returns the
 expected sufficient statistics together with the bound at θ; the M-step takes the statistics to better parameters:
@@ -6,7 +6,7 @@ expected sufficient statistics together with the bound at θ; the M-step takes t
     E:  q(z) = p(z | x, θ),    bound(θ) = E_q[log p(x, z | θ)] + H[q] + log p(θ)
     M:  θ ← argmax_θ E_q[log p(x, z | θ)] + log p(θ)
 
-For maximum likelihood the bound is the log likelihood itself; anything that regularises, such as a floor under a
+For maximum likelihood the bound is the log likelihood itself; anything that regularizes, such as a floor under a
 covariance, belongs in it as a log prior. In a variational model θ stands for the hyperparameters of q(θ) and the bound
 for the evidence lower bound. Either way no step can lower it, and a bound that falls means that the two steps do not
 belong to one objective: that is an error here, not a curiosity.
@@ -108,10 +108,10 @@ def fit_em(
     counts: dict[str, object] = {"rows": rows, "max_iter": max_iter, "restarts": restarts}
     for name, value in counts.items():
         if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
-            raise InputError(f"{name} must be a whole number, 1 or more, got {value!r}")
+            raise InputError(f"{name} must be an integer of at least 1, got {value!r}")
     least_gain: object = tolerance
     if not isinstance(least_gain, float | Integral) or not float(least_gain) >= 0.0:
-        raise InputError(f"tolerance (tol of an estimator) must be a number, 0 or more, got {tolerance!r}")
+        raise InputError(f"tolerance (tol of an estimator) must be a number of at least 0, got {tolerance!r}")
     best: EMFit[Parameters, Statistics] | None = None
     failure: DivergenceError | None = None
     for k in range(restarts):
@@ -167,11 +167,11 @@ def _checked(bound: float, before: list[float], rows: int) -> float:
     if not math.isfinite(bound):
         raise DivergenceError(
             f"the bound is {bound} after {len(before)} steps: look for values of very different size in the data, "
-            "or raise the regularisation"
+            "or raise the regularization"
         )
     if before and bound < before[-1] - ROUNDING * max(abs(bound), abs(before[-1]), rows):
         raise BoundError(
             f"the bound fell from {before[-1]:.10g} to {bound:.10g} in step {len(before)}: the E-step, the M-step and "
-            "the bound must belong to one objective, in which a regularisation counts as a log prior"
+            "the bound must belong to one objective, in which a regularization counts as a log prior"
         )
     return bound

@@ -19,7 +19,7 @@ class UnsupportedError(CredoError, NotImplementedError):
 
 
 class DivergenceError(CredoError, ArithmeticError):
-    """Training left the finite numbers; the model is back at its last good state."""
+    """Training became NaN or infinite; the model is back at its last good state."""
 
 
 class BoundError(CredoError, ArithmeticError):

@@ -1,4 +1,4 @@
-"""A network called with drawn weights: on a private replica, vectorised over draws or in a loop.
+"""A network called with drawn weights: on a private replica, vectorized over draws or in a loop.
 
 Nothing here touches the user's network. A :class:`Replica` has its own module tree, flags, hooks and (for
 prediction) buffers, and shares only the parameters, so that two threads can predict at once and an exception
@@ -143,7 +143,7 @@ class Replica:
 
 
 class Evaluator:
-    """Evaluates a network for many draws; vectorised where that works and pays, else in a loop.
+    """Evaluates a network for many draws; vectorized where that works and pays, else in a loop.
 
     Args:
         build: makes a private network, ready to predict.
@@ -151,7 +151,7 @@ class Evaluator:
         sampler: gives the draws of some numbers.
         samples: how many draws, S.
         seed: governs what the network itself draws, if it does.
-        vectorise: try to evaluate several draws at once.
+        vectorize: try to evaluate several draws at once.
     """
 
     def __init__(
@@ -161,7 +161,7 @@ class Evaluator:
         sampler: Sampler,
         samples: int,
         seed: int,
-        vectorise: bool = True,
+        vectorize: bool = True,
     ) -> None:
         self._build, self._call, self._sampler = build, call, sampler
         self.samples, self.seed = samples, seed
@@ -171,7 +171,7 @@ class Evaluator:
         self._bytes_per_draw = sum(t.numel() * t.element_size() for t in first)
         self._numbers_per_draw = sum(t.numel() for t in first)
         self._kept: list[Draw] = []
-        self._vectorise = vectorise and samples > 1
+        self._vectorize = vectorize and samples > 1
         self._convolves = any(isinstance(m, _CONVOLUTIONS) for m in self._replica.net.modules())
         self._draws_itself: bool | None = None
         self._independent_rows: bool | None = None
@@ -182,7 +182,7 @@ class Evaluator:
         parts = list(split_rows(x, batch_size or default_batch_size(x)))
         if batch_size is None and len(parts) > 1 and not self._has_independent_rows(parts[0]):
             parts = [x]
-        if not (self._vectorise and self._pays(parts[0])):
+        if not (self._vectorize and self._pays(parts[0])):
             return self._looped(parts)
         reason = "it keeps state from call to call"
         try:
@@ -193,10 +193,10 @@ class Evaluator:
             raise
         except Exception as error:  # a missing batching rule, an in-place buffer, a data-dependent branch
             reason = str(error).strip().split("\n")[0][:160]
-        self._vectorise = False
+        self._vectorize = False
         self._replica = self._build()
         outputs = self._looped(parts)
-        notify(f"prediction loops over draws, because the network cannot be vectorised: {reason}")
+        notify(f"prediction loops over draws, because the network cannot be vectorized: {reason}")
         return outputs
 
     def _has_independent_rows(self, x: Any) -> bool:

@@ -242,7 +242,7 @@ def _read_card(card: dict[str, Any], folder: Path) -> tuple[type[Model], dict[st
 
 
 def _check_sizes(method: type[Model], config: dict[str, Any], tensors: Mapping[str, Tensor], folder: Path) -> None:
-    """Refuse a card that asks for more than the tensors beside it can fill, before anything that large is built."""
+    """Raise ``LoadError`` for a card that asks for more than its tensors can fill, before that is built."""
     if issubclass(method, DeepEnsemble):
         found = len({name.split(".")[1] for name in tensors if name.startswith("members.")})
         if config.get("members") != found:
@@ -277,7 +277,7 @@ def _check_integers(description: Any, tensors: Mapping[str, Tensor], folder: Pat
 
 
 def _check_count(description: Any, most: int, folder: Path) -> None:
-    """Refuse a description of more than ``most`` settings, without a look at all of them."""
+    """Raise ``InputError`` for a description of more than ``most`` settings, without a look at all of them."""
     waiting, settings = [description], 0
     while waiting:
         entry = waiting.pop()

@@ -37,7 +37,7 @@ class Normal(_TorchNormal):
 
     def __init__(self, mean: float | Tensor = 0.0, scale: float | Tensor = 1.0) -> None:
         _check_positive("scale", scale)
-        self.is_centred = not isinstance(mean, Tensor) and mean == 0
+        self.is_centered = not isinstance(mean, Tensor) and mean == 0
         super().__init__(_double(mean), _double(scale), validate_args=False)
 
     def __repr__(self) -> str:
@@ -45,7 +45,7 @@ class Normal(_TorchNormal):
 
 
 class LaplacePrior(_TorchLaplace):
-    r"""A Laplace prior, exp(−|w − mean|/scale)/(2·scale), which favours sparse weights; its std is √2·scale."""
+    r"""A Laplace prior, exp(−|w − mean|/scale)/(2·scale), which favors sparse weights; its std is √2·scale."""
 
     def __init__(self, mean: float | Tensor = 0.0, scale: float | Tensor = 1.0) -> None:
         _check_positive("scale", scale)
@@ -130,7 +130,7 @@ class AdaptiveNormal(Distribution):
 
         w_k | s² ~ N(0, s²),    s² ~ InvGamma(a, b),    ŝ² = (2b + Σ_k (μ_k² + σ_k²)) / (K + 2a + 2),
 
-    where ŝ² is the minimiser of KL(q ‖ p(w | s²)) − log p(s²) for the posterior q = N(μ, σ²) as it stands. At that
+    where ŝ² is the minimizer of KL(q ‖ p(w | s²)) − log p(s²) for the posterior q = N(μ, σ²) as it stands. At that
     minimum the derivative by s² is 0, so the KL at ŝ², held constant, has the gradient of the joint bound. It spares
     the choice of a scale that fits every layer of every network: a layer that is not needed shrinks as a whole.
 

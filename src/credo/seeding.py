@@ -64,7 +64,7 @@ def check_seed(seed: int | None) -> int:
     if seed is None:
         return int(torch.randint(_LARGEST_SEED, (), dtype=torch.int64, generator=_LOAN.outer_generator()))
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or not 0 <= seed <= _LARGEST_SEED:
-        raise InputError(f"seed must be None or a whole number from 0 to 2**63 - 1, got {seed!r}")
+        raise InputError(f"seed must be None or an integer from 0 to 2**63 - 1, got {seed!r}")
     return int(seed)
 
 

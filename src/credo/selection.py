@@ -18,7 +18,7 @@ from credo.model import Model
 
 T = TypeVar("T")
 
-_NORMALISATIONS = (_NormBase, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm)
+_NORMALIZATIONS = (_NormBase, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm)
 
 
 def is_compiled(net: object) -> bool:
@@ -73,7 +73,7 @@ def select(net: nn.Module, patterns: str | Sequence[str] = "*") -> list[str]:
 def choose(net: nn.Module, patterns: str | Sequence[str] = "*") -> list[str]:
     """Names of the trainable parameters that ``patterns`` choose; a tied parameter under its first name only.
 
-    ``"*"`` chooses every trainable parameter except the scales and shifts of normalisation layers. Any other
+    ``"*"`` chooses every trainable parameter except the scales and shifts of normalization layers. Any other
     pattern chooses exactly what it fits: ``"head.*"``, ``"*.weight"``, ``"norm1"`` (a module name stands for
     all its parameters).
     """
@@ -88,11 +88,11 @@ def choose(net: nn.Module, patterns: str | Sequence[str] = "*") -> list[str]:
             "the network has no trainable parameters; unfreeze some with requires_grad_(True), or give one that has"
         )
     aliases = _aliases(net)
-    normalisations = _normalisation_parameters(net)
+    normalizations = _normalization_parameters(net)
     chosen: set[str] = set()
     for pattern in wanted:
         if pattern == "*":
-            chosen.update(name for name in trainable if name not in normalisations)
+            chosen.update(name for name in trainable if name not in normalizations)
             continue
         fitting = {
             name
@@ -114,7 +114,7 @@ def choose(net: nn.Module, patterns: str | Sequence[str] = "*") -> list[str]:
         chosen |= fitting
     if not chosen:
         raise InputError(
-            "bayesian='*' leaves nothing to be Bayesian: the only trainable parameters belong to normalisation "
+            "bayesian='*' leaves nothing to be Bayesian: the only trainable parameters belong to normalization "
             "layers; name them to include them"
         )
     return [name for name in trainable if name in chosen]
@@ -159,11 +159,11 @@ def _aliases(net: nn.Module) -> dict[str, list[str]]:
     return names
 
 
-def _normalisation_parameters(net: nn.Module) -> set[str]:
+def _normalization_parameters(net: nn.Module) -> set[str]:
     found: set[str] = set()
     for path, module in net.named_modules():
         own = dict(module.named_parameters(recurse=False))
         foreign_norm = type(module).__name__.endswith("Norm") and all(p.dim() <= 1 for p in own.values())
-        if isinstance(module, _NORMALISATIONS) or foreign_norm:
+        if isinstance(module, _NORMALIZATIONS) or foreign_norm:
             found.update(f"{path}.{name}" if path else name for name in own)
     return found

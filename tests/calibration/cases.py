@@ -39,7 +39,7 @@ def skewed(factor: float, rows: int, seed: int = 0) -> tuple[Predictive, Tensor]
     return VarianceScaling(1 / factor)(p), p.mean + p.std * noise
 
 
-def labelled(temperature: float, rows: int, draws: int = 5, seed: int = 0) -> tuple[Predictive, Tensor]:
+def labeled(temperature: float, rows: int, draws: int = 5, seed: int = 0) -> tuple[Predictive, Tensor]:
     """Class probabilities of four classes, and labels that have them at ``temperature``."""
     g = torch.Generator().manual_seed(seed)
     logits = 3 * torch.randn(rows, 4, generator=g, dtype=F64) + torch.randn(draws, rows, 4, generator=g, dtype=F64)

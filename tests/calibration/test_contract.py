@@ -23,14 +23,14 @@ from credo.errors import InputError, LoadError
 from credo.likelihoods import Bernoulli, Categorical, Gaussian, Poisson
 from credo.predictive import Predictive
 
-from .cases import F64, labelled, skewed, truth
+from .cases import F64, labeled, skewed, truth
 
 REAL: list[type[Calibrator]] = [VarianceScaling, QuantileRecalibration, SplitConformal]
 ALL: list[type[Calibrator]] = [TemperatureScaling, *REAL]
 
 
 def example(kind: type[Calibrator], rows: int = 80, seed: int = 0) -> tuple[Predictive, Tensor]:
-    return labelled(2.0, rows, seed=seed) if kind is TemperatureScaling else skewed(2.0, rows, seed=seed)
+    return labeled(2.0, rows, seed=seed) if kind is TemperatureScaling else skewed(2.0, rows, seed=seed)
 
 
 def summary(p: Predictive) -> list[Tensor]:

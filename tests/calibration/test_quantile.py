@@ -131,14 +131,14 @@ def partial_moment(z: mpmath.mpf, df: float, power: int) -> mpmath.mpf:
 
 def exact_moments(p: RecalibratedPredictive, df: float, scale: float) -> tuple[float, float]:
     """Mean and variance of one row, piece by piece of R, in 40 digits."""
-    centre, locations = float(p.base.mean), p.draws[:, 0].tolist()
+    center, locations = float(p.base.mean), p.draws[:, 0].tolist()
     raw: list[mpmath.mpf] = []
     for power in (1, 2) if df > 2 else (1,):
         parts = [mpmath.mpf(0)]
         for knot in [*p.base.quantile(p.levels.predicted[1:-1])[:, 0].tolist(), mpmath.inf]:
             up_to = mpmath.mpf(0)
             for location in locations:
-                offset = mpmath.mpf(location) - centre
+                offset = mpmath.mpf(location) - center
                 z = (knot - mpmath.mpf(location)) / scale
                 t = [partial_moment(z, df, k) for k in range(power + 1)]
                 terms = [offset * t[0] + scale * t[1]] if power == 1 else [offset**2 * t[0] + 2 * offset * scale * t[1]]
@@ -146,7 +146,7 @@ def exact_moments(p: RecalibratedPredictive, df: float, scale: float) -> tuple[f
             parts.append(up_to)
         raw.append(sum(c * (b - a) for c, (a, b) in zip(p.levels.slopes, pairwise(parts), strict=True)))
     shift = raw[0]
-    return float(centre + shift), float(raw[1] - shift**2) if df > 2 else math.inf
+    return float(center + shift), float(raw[1] - shift**2) if df > 2 else math.inf
 
 
 @pytest.mark.parametrize("df", [1.05, 1.5, 2.001, 2.05, 2.5, 5.0, 1e6])

@@ -13,7 +13,7 @@ from credo.errors import InputError
 from credo.likelihoods import Bernoulli, Categorical
 from credo.predictive import Predictive
 
-from .cases import F64, curvature, labelled
+from .cases import F64, curvature, labeled
 
 
 def fitted(p: Predictive, y: torch.Tensor) -> float:
@@ -25,7 +25,7 @@ def fitted(p: Predictive, y: torch.Tensor) -> float:
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 3.0])
 @pytest.mark.parametrize("draws", [1, 5])
 def test_a_known_temperature_is_found(temperature: float, draws: int) -> None:
-    p, y = labelled(temperature, rows=3000, draws=draws)
+    p, y = labeled(temperature, rows=3000, draws=draws)
     found = fitted(p, y)
     information = curvature(lambda t: negative_log_likelihood(TemperatureScaling(t)(p), y), found)
     # the prior pulls log T towards 0 by log T/information
@@ -34,7 +34,7 @@ def test_a_known_temperature_is_found(temperature: float, draws: int) -> None:
 
 
 def test_the_temperature_is_a_minimum_and_helps_on_new_rows() -> None:
-    p, y = labelled(3.0, rows=1000)
+    p, y = labeled(3.0, rows=1000)
     calibrator = TemperatureScaling().fit(p, y)
     best = calibrator.temperature
     assert best is not None
@@ -43,13 +43,13 @@ def test_the_temperature_is_a_minimum_and_helps_on_new_rows() -> None:
         for f in (0.999, 1.0, 1.001)
     ]
     assert objective[1] < min(objective[0], objective[2])
-    new, labels = labelled(3.0, rows=1000, seed=10)
+    new, labels = labeled(3.0, rows=1000, seed=10)
     gain = calibrator(new).log_prob(labels) - new.log_prob(labels)
     assert float(gain.mean()) > 5 * float(gain.std()) / math.sqrt(1000)
 
 
 def test_every_draw_is_tempered_and_the_split_stays_valid() -> None:
-    p, _ = labelled(1.0, rows=20)
+    p, _ = labeled(1.0, rows=20)
     hot = TemperatureScaling(2.0)(p)
     torch.testing.assert_close(hot.draws, (p.draws.log() / 2).softmax(-1))
     torch.testing.assert_close(hot.entropy, hot.aleatoric + hot.epistemic)
@@ -68,7 +68,7 @@ def test_images_are_tempered_along_their_classes_and_a_target_counts_on_its_own(
 
 
 def test_ignored_targets_do_not_count() -> None:
-    p, y = labelled(2.0, rows=60)
+    p, y = labeled(2.0, rows=60)
     ignoring = Categorical(ignore_index=-100).predictive(p.components.log_p)  # type: ignore[attr-defined]
     masked = torch.where(torch.arange(60) < 40, y, -100)
     assert fitted(ignoring, masked) == pytest.approx(fitted(p[:40], y[:40]), rel=1e-6)
@@ -87,15 +87,15 @@ def test_a_coin_is_two_classes() -> None:
 
 
 def test_weights_of_the_draws_count() -> None:
-    p, y = labelled(2.0, rows=100, draws=1)
-    q, _ = labelled(2.0, rows=100, draws=3, seed=3)
+    p, y = labeled(2.0, rows=100, draws=1)
+    q, _ = labeled(2.0, rows=100, draws=3, seed=3)
     assert fitted(Predictive.mixture([p, q]), y) == pytest.approx(
         fitted(Predictive.mixture([Predictive.mixture([p, p, p]), q]), y), rel=1e-6
     )
 
 
 def test_the_temperature_stays_moderate_where_the_likelihood_has_no_optimum() -> None:
-    p, _ = labelled(1.0, rows=100)
+    p, _ = labeled(1.0, rows=100)
     right = fitted(p, p.mode)  # without the prior, 0
     assert 0.1 < right < 1
     worst = p.mean.argmin(-1)  # without the prior, infinite

@@ -71,7 +71,7 @@ def test_a_report_on_these_rows_may_be_had(call, runs, quick_report):
     assert (runs / "pages" / "test.html").read_text() == PAGE
     ((model, x, y), options) = quick_report[0]
     assert isinstance(model, credo.Regressor)
-    assert (len(x), list(x.columns), y.name) == (30, ["x", "z", "colour"], TARGET)
+    assert (len(x), list(x.columns), y.name) == (30, ["x", "z", "color"], TARGET)
     assert options == {"source": "test.csv", "seed": 5}
 
 

@@ -89,7 +89,7 @@ def test_the_seed_decides_everything(call, data, tmp_path, quick_report):
 
 
 def test_columns_can_be_dropped(call, data, tmp_path, quick_report):
-    result = call("fit", data, "--target", TARGET, "--drop", "x", "--drop", "colour", "--epochs", 2)
+    result = call("fit", data, "--target", TARGET, "--drop", "x", "--drop", "color", "--epochs", 2)
     assert result.exit_code == 0, result.output
     assert credo.load(tmp_path / "run").columns_.names == ("z",)
     assert list(pd.read_csv(tmp_path / "run" / "holdout.csv").columns) == ["z", TARGET]
@@ -146,7 +146,7 @@ def test_a_wrong_option_is_a_usage_error(call, data, tmp_path, options, words):
     [
         (["nowhere.csv", "--target", "y"], "nowhere.csv does not exist"),
         (["data.csv", "--target", "Y "], "did you mean 'y'?"),
-        (["data.csv", "--target", "y", "--drop", "X"], "choose from x, z, colour, y"),
+        (["data.csv", "--target", "y", "--drop", "X"], "choose from x, z, color, y"),
         (["data.csv", "--target", "y", "--drop", "y"], "not dropped"),
         (["data.csv", "--target", "y", "--holdout", "0.95"], "leaves 3 to learn from"),
         (["data.csv", "--target", "y", "--calibrate", "temperature"], "unknown calibrate 'temperature'"),
@@ -207,7 +207,7 @@ def test_as_a_process(data, tmp_path):
     assert json.loads(done.stdout)["run"] == "run"
     refused = credo_("fit", "data.csv", "--target", "price", "--out", "other")
     assert (refused.returncode, refused.stdout) == (1, "")
-    assert refused.stderr == "credo: data.csv has no column 'price': choose from 'x', 'z', 'colour', 'y'.\n"
+    assert refused.stderr == "credo: data.csv has no column 'price': choose from 'x', 'z', 'color', 'y'.\n"
 
 
 @pytest.mark.parametrize("command", ["fit", "compare"])
@@ -220,7 +220,7 @@ def test_as_a_process(data, tmp_path):
         ("/proc/run", "cannot be written"),
     ],
 )
-def test_where_nothing_can_be_written_nothing_is_learnt(call, data, tmp_path, monkeypatch, command, out, words):
+def test_where_nothing_can_be_written_nothing_is_learned(call, data, tmp_path, monkeypatch, command, out, words):
     def never(*args, **options):
         raise AssertionError("it must not train")
 

@@ -70,7 +70,7 @@ def test_columns_may_be_carried_along(call, new, tmp_path):
     assert call("predict", "regression", "new.csv", "--out", "b.csv", "--keep-all").exit_code == 0
     a, b = pd.read_csv(tmp_path / "a.csv"), pd.read_csv(tmp_path / "b.csv")
     assert list(a.columns) == ["id", "x", *OF_NUMBERS]
-    assert list(b.columns) == ["x", "z", "colour", "id", *OF_NUMBERS]
+    assert list(b.columns) == ["x", "z", "color", "id", *OF_NUMBERS]
     pd.testing.assert_frame_equal(a[["id", "x"]], new[["id", "x"]], check_exact=True)
     pd.testing.assert_frame_equal(a, b[list(a.columns)])
 
@@ -144,7 +144,7 @@ def test_formats_go_in_and_out(call, new, tmp_path, suffix):
 
 
 def test_pieces_change_nothing(call, new, tmp_path, monkeypatch):
-    new.assign(colour="mauve").to_csv("new.csv", index=False)
+    new.assign(color="mauve").to_csv("new.csv", index=False)
     whole = call("predict", "regression", "new.csv", "--keep", "id")
     monkeypatch.setattr(predictions, "_MOST_ROWS", 7)
     pieces = call("predict", "regression", "new.csv", "--keep", "id")
@@ -154,8 +154,8 @@ def test_pieces_change_nothing(call, new, tmp_path, monkeypatch):
     assert (
         ignored == "note: Ignored, because training had no such column: 'id'. The same in 3 later pieces of the table."
     )
-    assert "'colour' (7 rows, such as 'mauve'). The same in 3 later pieces" in unseen
-    assert "'colour' (25 rows, such as 'mauve')" in whole.stderr
+    assert "'color' (7 rows, such as 'mauve'). The same in 3 later pieces" in unseen
+    assert "'color' (25 rows, such as 'mauve')" in whole.stderr
 
 
 def test_json_describes_the_file(call, new, tmp_path):
@@ -189,7 +189,7 @@ def test_rows_outside_the_training_range_are_counted_over_all_pieces(call, runs,
 def test_order_of_columns_and_the_target_do_not_matter(call, runs, tmp_path):
     frame = inside(25)
     frame.to_csv("new.csv", index=False)
-    frame[[TARGET, "colour", "z", "x"]].assign(**{TARGET: "?"}).to_csv("turned.csv", index=False)
+    frame[[TARGET, "color", "z", "x"]].assign(**{TARGET: "?"}).to_csv("turned.csv", index=False)
     straight, turned = call("predict", "regression", "new.csv"), call("predict", "regression", "turned.csv")
     assert straight.exit_code == turned.exit_code == 0
     assert straight.stdout == turned.stdout
@@ -200,7 +200,7 @@ def test_order_of_columns_and_the_target_do_not_matter(call, runs, tmp_path):
     ("change", "words"),
     [
         (lambda frame: frame.drop(columns="z"), "the column 'z' is missing, which training had"),
-        (lambda frame: frame.rename(columns={"colour": "Color"}), "did you mean 'Color'?"),
+        (lambda frame: frame.rename(columns={"color": "Color"}), "did you mean 'Color'?"),
         (lambda frame: frame.assign(x="red"), "held numbers in training"),
         (lambda frame: frame[:0], "holds a header but no rows"),
     ],

@@ -31,7 +31,7 @@ EYE = torch.eye(2)
         (lambda: BetaBernoulli(1.0, float("nan")), "b must be finite"),
         (lambda: BetaBernoulli("one", 1.0), "a must be numbers"),
         (lambda: BetaBernoulli([1.0, 2.0], [1.0, 2.0, 3.0]), r"go together, got a \[2\], b \[3\]"),
-        (lambda: BetaBinomial(1.0, 1.0, trials=0), "trials must be a whole number of at least 1, got 0"),
+        (lambda: BetaBinomial(1.0, 1.0, trials=0), "trials must be a integer of at least 1, got 0"),
         (lambda: BetaBinomial(1.0, 1.0, trials=2.5), "got 2.5"),
         (lambda: BetaBinomial(1.0, 1.0, trials=True), "got True"),
         (lambda: DirichletCategorical(1.0), "one number a class"),
@@ -60,7 +60,7 @@ def test_bad_hyperparameters_are_refused(call, words):
     ("name", "data", "words"),
     [
         ("beta-bernoulli", 1, "got 1: put it in a list"),
-        ("beta-bernoulli", [2], "whole numbers from 0 to 1, got 2"),
+        ("beta-bernoulli", [2], "integers from 0 to 1, got 2"),
         ("beta-bernoulli", [0.5], "got 0.5"),
         ("beta-bernoulli", [[1, 0]], r"shape \[N\], got \[1, 2\]"),
         ("beta-bernoulli", ["heads"], "data must be numbers"),

@@ -91,7 +91,7 @@ def test_table_from_data_counts_rows():
         (lambda: table().marginal("a", "a"), "different variables"),
         (lambda: table().conditional("a", "a"), "different variables"),
         (lambda: table().conditional((), "a"), "of must name"),
-        (lambda: table().given(b=3), "b must be a whole number from 0 to 2, got 3"),
+        (lambda: table().given(b=3), "b must be an integer from 0 to 2, got 3"),
         (lambda: table().given(b=1.0), "got 1.0"),
         (lambda: table().given(d=0), "unknown variable 'd'"),
         (lambda: table().given(a=0, b=0, c=0), "leave at least one"),

@@ -105,7 +105,7 @@ def test_prior_that_weighs_nothing_has_its_mean_at_the_estimate():
         (lambda: NormalKnownCovariance.maximum_likelihood([[1.0]], [[1.0, 2.0]]), "noise_covariance"),
         (lambda: DirichletCategorical.maximum_likelihood([0, 4], 4), "from 0 to 3"),
         (lambda: DirichletMultinomial.maximum_likelihood([[1, 2]], 4), "sum to the 4 trials"),
-        (lambda: BetaBinomial.maximum_likelihood([1], 0), "trials must be a whole number"),
+        (lambda: BetaBinomial.maximum_likelihood([1], 0), "trials must be an integer"),
     ],
 )
 def test_data_without_an_estimate_are_refused(call, words):

@@ -99,9 +99,9 @@ def test_draws_of_the_prediction_have_its_moments(pair):
     predictive = pair.update(simulated(pair, ROWS)[1]).predictive
     if predictive.mean.isnan().any():  # labels have no mean
         return
-    centre = predictive.mean
-    moments = expectation(lambda x: torch.stack([x - centre, (x - centre) ** 2], 1), predictive, samples=50_000, seed=0)
-    expected = torch.stack([torch.zeros_like(centre), predictive.variance])
+    center = predictive.mean
+    moments = expectation(lambda x: torch.stack([x - center, (x - center) ** 2], 1), predictive, samples=50_000, seed=0)
+    expected = torch.stack([torch.zeros_like(center), predictive.variance])
     assert ((moments.value - expected).abs() <= STANDARD_ERRORS * moments.standard_error).all()
 
 

@@ -254,8 +254,8 @@ def test_joint_beliefs_have_their_variances(name):
     belief = PAIRS[name].update(simulated(PAIRS[name], 20)[1]).posterior
     with seeded(0, torch.device("cpu")):
         draws = belief.sample((100_000,))
-    for drawn, centre, variance in zip(draws, belief.mean, belief.variance, strict=True):
-        squares = (drawn - centre).square()
+    for drawn, center, variance in zip(draws, belief.mean, belief.variance, strict=True):
+        squares = (drawn - center).square()
         error = squares.std(0) / math.sqrt(len(squares))
         assert ((squares.mean(0) - variance).abs() <= 5.0 * error).all()
 

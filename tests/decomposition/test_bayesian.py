@@ -65,28 +65,28 @@ def log_normal(x: torch.Tensor, mean: torch.Tensor, variance: torch.Tensor) -> t
 
 def log_ratios(table: torch.Tensor, axes: torch.Tensor, belief: Belief, priors: Priors, draws: int) -> torch.Tensor:
     """log p(X, Z, W, α, μ, τ) − log q(Z, W, α, μ, τ) of draws from q, ``[draws]``, written out from the model."""
-    components, centre = belief.components, table.mean(0)
+    components, center = belief.components, table.mean(0)
     (rows, size), k = table.shape, len(components.length)
     w_mean = axes[:k].mT * components.length
-    z_mean = (table - centre) @ axes[:k].mT * components.gain
+    z_mean = (table - center) @ axes[:k].mT * components.gain
     normal = torch.randn
     w = w_mean + components.variance.sqrt() * normal(draws, size, k).double()
     z = z_mean + components.latent_variance.sqrt() * normal(draws, rows, k).double()
-    mu = centre + belief.mean_variance.sqrt() * normal(draws, size).double()
+    mu = center + belief.mean_variance.sqrt() * normal(draws, size).double()
     alpha, tau = components.alpha.sample((draws,)), belief.tau.sample((draws,))
     x_mean = z @ w.mT + mu[:, None]
     log_p = (
         log_normal(table, x_mean, (1.0 / tau)[:, None, None]).sum((1, 2))
         + log_normal(z, torch.zeros(()), torch.ones(())).sum((1, 2))
         + log_normal(w, torch.zeros(()), 1.0 / alpha[:, None]).sum((1, 2))
-        + log_normal(mu, centre, torch.tensor(1.0 / priors.mean_precision)).sum(1)
+        + log_normal(mu, center, torch.tensor(1.0 / priors.mean_precision)).sum(1)
         + Gamma(*map(torch.tensor, (priors.precision_shape, priors.precision_rate))).log_prob(alpha).sum(1)
         + Gamma(*map(torch.tensor, (priors.noise_shape, priors.noise_rate))).log_prob(tau)
     )
     log_q = (
         log_normal(z, z_mean, components.latent_variance).sum((1, 2))
         + log_normal(w, w_mean, components.variance).sum((1, 2))
-        + log_normal(mu, centre, belief.mean_variance).sum(1)
+        + log_normal(mu, center, belief.mean_variance).sum(1)
         + components.alpha.log_prob(alpha).sum(1)
         + belief.tau.log_prob(tau)
     )
@@ -98,8 +98,8 @@ def test_bound_is_the_mean_of_log_p_less_log_q(steps):
     """By Monte Carlo, on the way and at the end, with components that are on and off."""
     table = torch.from_numpy(planted_table(25, 4, 1))
     priors = Priors(2.0, 0.5, 1.5, 0.3, 0.1)
-    centred = table - table.mean(0)
-    scatter, vectors = torch.linalg.eigh(centred.mT @ centred)
+    centered = table - table.mean(0)
+    scatter, vectors = torch.linalg.eigh(centered.mT @ centered)
     model = VariationalPCA(25, scatter.flip(0), 3, priors)
     fit = fit_em(lambda _: model.start(), model.e_step, model.m_step, max_iter=steps, tolerance=0.0)
     belief = fit.expectation.statistics

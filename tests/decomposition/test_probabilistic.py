@@ -43,8 +43,8 @@ def test_likelihood_is_scikit_learns_but_for_its_variances(rows):
     table, columns = spread_table(rows, 5), 5
     found, reference = ProbabilisticPCA(2).fit(table), Reference(2, svd_solver="full").fit(table)
     c = rows / (rows - 1)
-    centred = table - table.mean(0)
-    distance = np.einsum("nd,de,ne->n", centred, found.get_precision(), centred)
+    centered = table - table.mean(0)
+    distance = np.einsum("nd,de,ne->n", centered, found.get_precision(), centered)
     assert distance.mean() == pytest.approx(columns, rel=1e-10)
     expected = found.score_samples(table) - 0.5 * (columns * math.log(c) + distance / c - distance)
     np.testing.assert_allclose(reference.score_samples(table), expected, rtol=1e-10)

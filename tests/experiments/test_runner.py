@@ -101,9 +101,9 @@ def test_what_cannot_be_written_is_said_before_any_work(tmp_path):
     ("wrong", "message"),
     [
         ({"effort": "smok"}, "unknown effort 'smok': did you mean 'smoke'"),
-        ({"seeds": 0}, "seeds must be a whole number from 1 to .*, got 0"),
-        ({"seed": -1}, "seed must be a whole number from 0 to .*, got -1"),
-        ({"seed": 2**32 - 2, "seeds": 3}, "seed must be a whole number from 0 to 4294967293, got"),
+        ({"seeds": 0}, "seeds must be an integer from 1 to .*, got 0"),
+        ({"seed": -1}, "seed must be an integer from 0 to .*, got -1"),
+        ({"seed": 2**32 - 2, "seeds": 3}, "seed must be an integer from 0 to 4294967293, got"),
         ({"device": "nowhere"}, "device must be one that torch can use here"),
     ],
 )

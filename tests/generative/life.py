@@ -16,7 +16,7 @@ from credo.seeding import seeded
 
 
 def bars(n: int = 40, seed: int = 0) -> Tensor:
-    """Grey images ``[n, 1, 8, 8]`` of a bright bar somewhere."""
+    """Gray images ``[n, 1, 8, 8]`` of a bright bar somewhere."""
     with seeded(seed, torch.device("cpu")):
         place = torch.randint(8, (n,))
         return 0.1 + 0.8 * F.one_hot(place, 8).float()[:, None, :, None].expand(-1, 1, 8, 8)

@@ -205,7 +205,7 @@ def test_float64_and_half_precision():
         ({"encoder": "residual"}, "unknown preset 'residual': choose from dense, convolutional"),
         ({"encoder": "dense", "shape": None}, "needs to know the shape of a datum"),
         ({"encoder": nn.Linear(3, 3), "shape": None, "hidden": None}, "needs a decoder beside it"),
-        ({"latent": 0}, "latent must be a whole number of 1 or more, got 0"),
+        ({"latent": 0}, "latent must be an integer of at least 1, got 0"),
         ({"loss": "mse"}, "unknown loss 'mse'"),
         ({"loss": "l1"}, "did you mean 'l2'"),
     ],
@@ -232,9 +232,9 @@ def test_wrong_data_are_named():
 
 def test_networks_that_do_not_fit_each_other_are_named():
     x = bars()
-    with pytest.raises(InputError, match=r"encoder must put out codes of shape \[2, 3\], got \[2, 4\]"):
+    with pytest.raises(InputError, match=r"encoder must output codes of shape \[2, 3\], got \[2, 4\]"):
         AutoEncoder(DenseEncoder(SHAPE, 4), DenseDecoder(3, SHAPE), latent=3).fit(x)
-    with pytest.raises(InputError, match=r"decoder must put out data of shape \[2, 1, 8, 8\], got \[2, 64\]"):
+    with pytest.raises(InputError, match=r"decoder must output data of shape \[2, 1, 8, 8\], got \[2, 64\]"):
         AutoEncoder(DenseEncoder(SHAPE, 3), nn.Linear(3, 64), latent=3).fit(x)
     with pytest.raises(InputError, match="the decoder cannot be called on a batch of shape"):
         AutoEncoder(DenseEncoder(SHAPE, 3), nn.Linear(2, 64), latent=3).fit(x)
@@ -247,10 +247,10 @@ def test_a_last_batch_of_one_is_too_small_for_batch_norm():
 
 def test_own_training_loop():
     x, model = bars(), build()
-    optimiser = torch.optim.Adam(model.parameter_groups(), lr=1e-2)
+    optimizer = torch.optim.Adam(model.parameter_groups(), lr=1e-2)
     before = float(model.loss(x).detach())
     for _ in range(20):
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         model.loss(x).backward()
-        optimiser.step()
+        optimizer.step()
     assert float(model.loss(x).detach()) < before

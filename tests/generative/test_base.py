@@ -72,7 +72,7 @@ def test_data_in_memory_are_the_same_in_every_form(make):
         lambda: DataLoader(Rows(), batch_size=5, shuffle=True),
         lambda: DataLoader(Stream(), batch_size=5),
     ],
-    ids=["labelled set", "8-bit set", "rows", "loader", "stream"],
+    ids=["labeled set", "8-bit set", "rows", "loader", "stream"],
 )
 def test_data_sets_and_loaders_are_learned_from_and_looked_at(make):
     model = build().fit(make(), epochs=1, n_data=24, seed=0)
@@ -117,7 +117,7 @@ def test_grids_are_drawn_as_training_goes(tmp_path):
 def test_what_cannot_be_drawn_is_said_before_training(tmp_path):
     with pytest.raises(InputError, match="rows of 3 numbers are not square images"):
         build(shape=(3,)).fit(torch.rand(24, 3), grids=tmp_path / "grids")
-    with pytest.raises(InputError, match="grid_every must be a whole number of 1 or more, got 0"):
+    with pytest.raises(InputError, match="grid_every must be an integer of at least 1, got 0"):
         build().fit(images(), grids=tmp_path / "grids", grid_every=0)
     assert not list(tmp_path.iterdir())
 

@@ -113,11 +113,11 @@ def test_running_statistics_of_both_networks_follow_training():
         (lambda: DCGAN((1, 8, 8), generator=DCGANGenerator()), "give either shape="),
         (lambda: DCGAN((28, 28)), r"\(channels, height, width\), got \(28, 28\)"),
         (lambda: DCGAN((1, 27, 28)), "multiples of 4 .* got 27×28: pad or resize the images to 28×28"),
-        (lambda: DCGAN((1, 8, 8), width=0), "width must be a whole number of 1 or more, got 0"),
-        (lambda: DCGAN((1, 8, 8), latent=0), "latent must be a whole number of 1 or more, got 0"),
+        (lambda: DCGAN((1, 8, 8), width=0), "width must be an integer of at least 1, got 0"),
+        (lambda: DCGAN((1, 8, 8), latent=0), "latent must be an integer of at least 1, got 0"),
         (lambda: DCGAN((1, 8, 8), width=2).fit(torch.zeros(4, 1, 12, 12)), r"but the data have shape \[1, 12, 12\]"),
         (lambda: DCGANDiscriminator((1, 8, 8))(torch.zeros(2, 1, 12, 12)), r"images must have shape \[N, 1, 8, 8\]"),
-        (lambda: DCGAN((1, 8, 8), width=2).fit(255 * torch.rand(4, 1, 8, 8)), "puts out values from -1 to 1, but"),
+        (lambda: DCGAN((1, 8, 8), width=2).fit(255 * torch.rand(4, 1, 8, 8)), "outputs values from -1 to 1, but"),
     ],
 )
 def test_wrong_arguments_are_named(make, message):

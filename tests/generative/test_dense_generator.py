@@ -27,7 +27,7 @@ def test_output_fills_its_range_and_does_not_leave_it(output, low):
 
 def test_data_outside_of_its_range_are_refused():
     model = GAN(DenseGenerator(3, (2,), (8,)), MLP(2, (8,), 1), latent=3)
-    with pytest.raises(InputError, match="the generator puts out values from 0 to 1"):
+    with pytest.raises(InputError, match="the generator outputs values from 0 to 1"):
         model.fit(torch.randn(12, 2), epochs=1)
 
 
@@ -42,8 +42,8 @@ def test_saved_game_needs_no_networks(tmp_path):
     ("arguments", "message"),
     [
         ({"output": "tan"}, "unknown output 'tan': did you mean 'tanh'"),
-        ({"latent": 0}, "latent must be a whole number of 1 or more"),
-        ({"hidden": (8, 0)}, r"hidden\[1\] must be a whole number"),
+        ({"latent": 0}, "latent must be an integer of at least 1"),
+        ({"hidden": (8, 0)}, r"hidden\[1\] must be an integer"),
         ({"shape": 4}, "shape must be that of one datum"),
     ],
 )

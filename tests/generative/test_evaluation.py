@@ -168,7 +168,7 @@ def test_validation_data_among_the_samples_choose_no_width():
         parzen_log_likelihood(samples, samples, validation=samples[:40])
 
 
-def test_width_in_one_dimension_is_far_above_the_distance_of_neighbours():
+def test_width_in_one_dimension_is_far_above_the_distance_of_neighbors():
     samples, validation, test = draws(2000, 1), draws(500, 1, seed=1), draws(4000, 1, seed=2)
     found = parzen_log_likelihood(samples, test, validation=validation)
     assert 0.05 < found.sigma < 1.0  # Silverman's rule says 0.23
@@ -193,7 +193,7 @@ def test_width_in_one_dimension_is_far_above_the_distance_of_neighbours():
         (lambda: frechet_distance(draws(1, 2), draws(3, 2)), "two rows or more, got 1 and 3"),
         (lambda: lenet_features(torch.zeros(1, 1, 8, 8), MLP(2)), "lenet must be a LeNet"),
         (lambda: fit_lenet(torch.zeros(4, 1, 8, 9), torch.zeros(4).long()), "square images"),
-        (lambda: mode_coverage(draws(4, 2), lambda x: x), "one whole number for each of 4 samples"),
+        (lambda: mode_coverage(draws(4, 2), lambda x: x), "one integer for each of 4 samples"),
         (lambda: mode_coverage(draws(4, 2), lambda x: torch.full((4,), 11)), "classes from 0 to 9, got 11 to 11"),
         (lambda: ring_coverage(draws(4, 2), draws(8, 3), 0.1), r"got \[4, 2\] and \[8, 3\]"),
         (lambda: ring_coverage(draws(4, 2), draws(8, 2), -0.1), "scale must be a positive number"),
@@ -212,7 +212,7 @@ def test_wrong_arguments_are_named(call, message):
 def test_ring_is_covered_by_its_own_points():
     """Within 3σ in the plane lies 1 − exp(−9/2) = 98.9 % of a Gaussian."""
     ring = ring_of_gaussians(n=8000, seed=1)
-    found = ring_coverage(ring.x, ring.centres, ring.std)
+    found = ring_coverage(ring.x, ring.centers, ring.std)
     share = 1.0 - math.exp(-4.5)
     assert found.quality == pytest.approx(share, abs=4.0 * math.sqrt(share * (1 - share) / 8000))
     assert found.present == 8
@@ -222,16 +222,16 @@ def test_ring_is_covered_by_its_own_points():
 
 def test_ring_that_lost_modes_says_which():
     ring = ring_of_gaussians(n=800)
-    found = ring_coverage(ring.x[(ring.mode != 2) & (ring.mode != 7)], ring.centres, ring.std)
+    found = ring_coverage(ring.x[(ring.mode != 2) & (ring.mode != 7)], ring.centers, ring.std)
     assert found.present == 6
     assert found.missing == [2, 7]
-    assert ring_coverage(torch.zeros(10, 2), ring.centres, ring.std).quality == 0.0
+    assert ring_coverage(torch.zeros(10, 2), ring.centers, ring.std).quality == 0.0
 
 
 def test_ring_has_the_density_it_says():
     ring = ring_of_gaussians(n=5, modes=4, radius=1.5, std=0.3)
-    torch.testing.assert_close(ring.centres.norm(dim=1), torch.full((4,), 1.5))
-    expected = Normal(ring.centres[None], 0.3).log_prob(ring.x[:, None]).sum(2).exp().mean(1).log()
+    torch.testing.assert_close(ring.centers.norm(dim=1), torch.full((4,), 1.5))
+    expected = Normal(ring.centers[None], 0.3).log_prob(ring.x[:, None]).sum(2).exp().mean(1).log()
     torch.testing.assert_close(ring.distribution.log_prob(ring.x), expected)
 
 
@@ -250,12 +250,12 @@ def test_twins_have_distance_zero_and_rows_far_from_the_origin_their_own():
 
 def test_coverage_and_windows_do_not_depend_on_where_the_origin_is():
     """2²⁰ costs 20 of 53 bits of every coordinate: 1e-10 of 1, or 1e-7 of a scale of 1e-3."""
-    centres, offset = draws(30, 2), 2.0**20
-    samples = centres.repeat(4, 1) + 1e-3 * draws(120, 2, seed=1)
-    here, there = ring_coverage(samples, centres, 1e-3), ring_coverage(samples + offset, centres + offset, 1e-3)
+    centers, offset = draws(30, 2), 2.0**20
+    samples = centers.repeat(4, 1) + 1e-3 * draws(120, 2, seed=1)
+    here, there = ring_coverage(samples, centers, 1e-3), ring_coverage(samples + offset, centers + offset, 1e-3)
     assert torch.equal(here.counts, there.counts)
-    expected = parzen_log_likelihood(centres, samples, sigma=1e-3).mean
-    found = parzen_log_likelihood(centres + offset, samples + offset, sigma=1e-3).mean
+    expected = parzen_log_likelihood(centers, samples, sigma=1e-3).mean
+    found = parzen_log_likelihood(centers + offset, samples + offset, sigma=1e-3).mean
     # each of log p moves by d·δ/σ², with d about 2σ and δ = 2e-10
     assert found == pytest.approx(expected, abs=4e-7)
 

@@ -64,9 +64,9 @@ MODELS = {
     "gan": (small, points),
     "minimax": (lambda: small(objective="minimax", discriminator_steps=3), points),
     "rates": (lambda: small(generator_lr=1e-2, discriminator_lr=1e-3), points),
-    "spectral": (lambda: small(spectral_normalisation=True), points),
+    "spectral": (lambda: small(spectral_normalization=True), points),
     "dcgan": (dcgan, images),
-    "dcgan-spectral": (lambda: dcgan(spectral_normalisation=True), images),
+    "dcgan-spectral": (lambda: dcgan(spectral_normalization=True), images),
     "wgan": (lambda: small(WGAN, discriminator_steps=2), points),
     "wgan-clip": (lambda: small(WGAN, penalty="clip", clip=0.1), points),
     "infogan": (infogan, points),
@@ -273,7 +273,7 @@ def test_each_player_has_its_learning_rate():
     assert moved(generator_lr=1e-4)["generator"] == pytest.approx(0.1 * plain["generator"], rel=1e-3)
 
 
-def test_betas_reach_both_optimisers():
+def test_betas_reach_both_optimizers():
     groups = small(betas=(0.3, 0.9)).players(0.1)
     assert list(groups) == ["discriminator", "generator"]
     assert all(group[0]["betas"] == (0.3, 0.9) and group[0]["weight_decay"] == 0.1 for group in groups.values())
@@ -336,7 +336,7 @@ def test_saved_and_copied_models_are_the_same(make, data, tmp_path):
 
 def test_own_networks_are_passed_to_load(tmp_path):
     with seeded(0, CPU):
-        model = GAN(nn.Linear(2, 2), nn.Linear(2, 1), latent=2, spectral_normalisation=True)
+        model = GAN(nn.Linear(2, 2), nn.Linear(2, 1), latent=2, spectral_normalization=True)
     model.save(tmp_path / "run")
     again = credo.load(tmp_path / "run", net={"generator": nn.Linear(2, 2), "discriminator": nn.Linear(2, 1)})
     assert same(state(again), state(model))
@@ -364,9 +364,9 @@ def test_trains_and_draws_on_a_gpu(make, data, tmp_path):
     )
 
 
-def test_spectral_normalisation_bounds_the_discriminator():
+def test_spectral_normalization_bounds_the_discriminator():
     """After training in which the power iteration follows the weights, no layer stretches by more than about 1."""
-    model = small(spectral_normalisation=True).fit(points(), epochs=30, batch_size=10, lr=1e-2, seed=0)
+    model = small(spectral_normalization=True).fit(points(), epochs=30, batch_size=10, lr=1e-2, seed=0)
     model.train()
     for _ in range(100):
         model.judge(points())  # power iterations to convergence
@@ -376,10 +376,10 @@ def test_spectral_normalisation_bounds_the_discriminator():
     assert not hasattr(model.generator.layers[0], "parametrizations")
 
 
-def test_discriminator_that_is_normalised_already_is_left_as_it_is():
+def test_discriminator_that_is_normalized_already_is_left_as_it_is():
     net = MLP(2, (8,), 1)
     torch.nn.utils.parametrizations.spectral_norm(net.layers[0])
-    model = GAN(MLP(3, (8,), 2), net, latent=3, spectral_normalisation=True)
+    model = GAN(MLP(3, (8,), 2), net, latent=3, spectral_normalization=True)
     assert len(model.discriminator.layers[0].parametrizations.weight) == 1
     assert len(model.discriminator.layers[2].parametrizations.weight) == 1
 
@@ -507,7 +507,7 @@ def test_data_in_one_half_of_the_range_are_warned_of():
 
 
 def test_data_far_from_the_start_of_an_unbounded_generator_are_warned_of():
-    with pytest.warns(UserWarning, match=r"far from what networks put out at first: rescale them, x = -1 \+ 2"):
+    with pytest.warns(UserWarning, match=r"far from what networks output at first: rescale them, x = -1 \+ 2"):
         small().fit(255.0 * torch.rand(12, 2), epochs=1, batch_size=6)
 
 
@@ -525,14 +525,14 @@ def test_last_minibatch_of_one_row_is_named_where_batch_norm_cannot_take_it():
     [
         (lambda: small(objective="wasserstein"), "unknown objective 'wasserstein'"),
         (lambda: small(objective="minmax"), "did you mean 'minimax'"),
-        (lambda: small(discriminator_steps=0), "discriminator_steps must be a whole number of 1 or more, got 0"),
+        (lambda: small(discriminator_steps=0), "discriminator_steps must be an integer of at least 1, got 0"),
         (lambda: small(generator_lr=-1.0), "generator_lr must be a positive number"),
         (lambda: small(betas=(0.5, 1.0)), "betas must be two numbers from 0 to below 1"),
         (lambda: small(betas=0.5), "betas must be two numbers"),
-        (lambda: GAN(MLP(3, (8,), 2), MLP(2, (8,), 1), latent=0), "latent must be a whole number of 1 or more"),
+        (lambda: GAN(MLP(3, (8,), 2), MLP(2, (8,), 1), latent=0), "latent must be an integer of at least 1"),
         (lambda: GAN(nn.Identity(), MLP(2, (8,), 1), latent=2), "generator must be an nn.Module with weights"),
         (lambda: GAN(MLP(3, (8,), 2), lambda x: x, latent=3), "discriminator must be an nn.Module"),
-        (lambda: small().sample(0), "n must be a whole number of 1 or more, got 0"),
+        (lambda: small().sample(0), "n must be an integer of at least 1, got 0"),
         (lambda: small().decode(torch.zeros(4, 2)), r"z must have shape \[N, 3\] with N of 1 or more, got \[4, 2\]"),
         (lambda: small()(points(), player="critic"), "unknown player 'critic'"),
     ],
@@ -545,10 +545,10 @@ def test_wrong_arguments_are_named(build, message):
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        (lambda: GAN(MLP(3, (), 3), MLP(2, (), 1), latent=3), r"generator puts out \[3\] a datum, but .* shape \[2\]"),
+        (lambda: GAN(MLP(3, (), 3), MLP(2, (), 1), latent=3), r"generator outputs \[3\] a datum, but .* shape \[2\]"),
         (lambda: GAN(MLP(4, (), 2), MLP(2, (), 1), latent=3), r"generator cannot be called on a batch .* \[2, 3\]"),
         (lambda: GAN(MLP(3, (), 2), MLP(3, (), 1), latent=3), r"discriminator cannot be called on a batch"),
-        (lambda: GAN(MLP(3, (), 2), MLP(2, (), 2), latent=3), r"put out 1 number a datum, \[2, 1\], got \[2, 2\]"),
+        (lambda: GAN(MLP(3, (), 2), MLP(2, (), 2), latent=3), r"output 1 number a datum, \[2, 1\], got \[2, 2\]"),
     ],
 )
 def test_networks_that_do_not_fit_are_named_before_training(model, message):

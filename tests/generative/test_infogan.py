@@ -20,7 +20,7 @@ OUTPUTS = 1 + sum(CLASSES) + CONTINUOUS
 ENTROPY = sum(math.log(k) for k in CLASSES)
 
 
-class Recogniser(nn.Module):
+class Recognizer(nn.Module):
     """Reads the codes off data that are (noise, codes) themselves, as sure of them as it is told.
 
     Args:
@@ -68,7 +68,7 @@ def information(model: InfoGAN, n: int = 2000, seed: int = 0) -> dict[str, float
 
 
 def test_bound_is_the_entropy_of_the_codes_where_they_are_read_without_error():
-    assert information(build(discriminator=Recogniser(100.0)))["categorical_information"] == pytest.approx(
+    assert information(build(discriminator=Recognizer(100.0)))["categorical_information"] == pytest.approx(
         ENTROPY, abs=1e-5
     )
 
@@ -76,13 +76,13 @@ def test_bound_is_the_entropy_of_the_codes_where_they_are_read_without_error():
 @pytest.mark.parametrize("sharpness", [-2.0, 0.0, 0.5, 3.0])
 def test_bound_is_below_the_entropy_and_is_what_the_softmax_gives(sharpness):
     """Logits s at the right class and 0 elsewhere: log Q = s − log(e^s + K − 1), the same for every datum."""
-    found = information(build(discriminator=Recogniser(sharpness)))["categorical_information"]
+    found = information(build(discriminator=Recognizer(sharpness)))["categorical_information"]
     expected = sum(math.log(k) + sharpness - math.log(math.exp(sharpness) + k - 1) for k in CLASSES)
     assert found == pytest.approx(expected, abs=1e-5)
     assert found < ENTROPY
 
 
-def test_bound_of_a_recogniser_that_sees_nothing_is_not_above_zero():
+def test_bound_of_a_recognizer_that_sees_nothing_is_not_above_zero():
     """Data that tell nothing about the codes have I = 0, and no Q can claim more, up to four standard errors."""
     with seeded(0, CPU):
         blind = nn.Sequential(nn.Linear(LATENT, OUTPUTS))
@@ -104,8 +104,8 @@ def test_bound_of_a_recogniser_that_sees_nothing_is_not_above_zero():
 @pytest.mark.parametrize("learned", [True, False])
 def test_bound_of_continuous_codes_is_entropy_less_that_of_the_gaussian(std, learned):
     """Read without error: log Q(c | x) = −½ log 2πσ² for each, and H(c) = log 2 for U(−1, 1)."""
-    recogniser = Recogniser(1.0, 2.0 * math.log(std) if learned else None)
-    found = information(build(discriminator=recogniser, code_std=None if learned else std))["continuous_information"]
+    recognizer = Recognizer(1.0, 2.0 * math.log(std) if learned else None)
+    found = information(build(discriminator=recognizer, code_std=None if learned else std))["continuous_information"]
     expected = CONTINUOUS * (math.log(2.0) - 0.5 * math.log(2 * math.pi) - math.log(std))
     assert found == pytest.approx(expected, abs=1e-5)
 
@@ -114,7 +114,7 @@ def test_both_players_are_paid_by_the_weights_for_the_information():
     x = torch.zeros(50, LATENT)
     by_weight = {}
     for weight in (1.0, 3.0):
-        model = build(discriminator=Recogniser(0.5), weight=weight, continuous_weight=weight)
+        model = build(discriminator=Recognizer(0.5), weight=weight, continuous_weight=weight)
         for player in ("discriminator", "generator"):
             with seeded(1, CPU):
                 by_weight[player, weight] = model(x, player=player).item()
@@ -142,7 +142,7 @@ def test_noise_has_the_distribution_of_its_parts():
 
 
 def test_samples_carry_the_codes_that_are_given_and_recognition_reads_them():
-    model = build(discriminator=Recogniser(50.0, -4.0), code_std=None)
+    model = build(discriminator=Recognizer(50.0, -4.0), code_std=None)
     categories = torch.tensor([[0, 1], [2, 0], [1, 1]])
     numbers = torch.tensor([[0.5, -1.5], [0.0, 0.25], [-1.0, 1.0]])
     x = model.sample(3, seed=0, codes=Codes(categories, numbers))
@@ -168,8 +168,8 @@ def test_learns_codes_of_clusters():
     """Three clusters far apart in the plane: the code, which never saw a label, comes to tell them."""
     with seeded(1, CPU):
         label = torch.arange(300) % 3
-        centres = torch.tensor([[3.0, 0.0], [-2.0, 2.0], [-1.0, -3.0]])
-        x = centres[label] + 0.1 * torch.randn(300, 2)
+        centers = torch.tensor([[3.0, 0.0], [-2.0, 2.0], [-1.0, -3.0]])
+        x = centers[label] + 0.1 * torch.randn(300, 2)
         model = InfoGAN(
             MLP(5, (32, 32), 2),
             MLP(2, (32, 32), 4),
@@ -216,11 +216,11 @@ def test_discriminator_and_recognition_share_a_trunk():
     ("make", "message"),
     [
         (lambda: build(categorical=10), r"categorical must list the classes of each code, such as \(10,\), got 10"),
-        (lambda: build(categorical=(1,)), r"categorical\[0\] must be a whole number of 2 or more, got 1"),
+        (lambda: build(categorical=(1,)), r"categorical\[0\] must be an integer of at least 2, got 1"),
         (lambda: build(categorical=(), continuous=0), "at least one code"),
         (lambda: build(weight=0.0), "weight must be a positive number"),
         (lambda: build(code_std=0.0), "code_std must be a positive number"),
-        (lambda: build(noise=-1), "noise must be a whole number of 0 or more"),
+        (lambda: build(noise=-1), "noise must be an integer of at least 0"),
         (lambda: build(objective="minmax"), "did you mean 'minimax'"),
         (lambda: InfoGAN(), "give either shape=.* or both a generator and a discriminator"),
         (lambda: InfoGAN(Identity(), shape=(1, 8, 8)), "give either shape"),
@@ -229,13 +229,13 @@ def test_discriminator_and_recognition_share_a_trunk():
             lambda: build().sample(4, codes=Codes(torch.zeros(3, 2).long())),
             r"categorical codes .* \[4, 2\], got \[3, 2\]",
         ),
-        (lambda: build().sample(1, codes=Codes(torch.tensor([[3, 0]]))), r"whole numbers from 0 to below \(3, 2\)"),
-        (lambda: build().sample(1, codes=Codes(torch.tensor([[0.5, 0.0]]))), r"whole numbers from 0 to below"),
+        (lambda: build().sample(1, codes=Codes(torch.tensor([[3, 0]]))), r"integers from 0 to below \(3, 2\)"),
+        (lambda: build().sample(1, codes=Codes(torch.tensor([[0.5, 0.0]]))), r"integers from 0 to below"),
         (lambda: build().sample(2, codes=4), r"codes must be Codes\(categorical=..., continuous=...\), got int"),
         (lambda: build().sample(2, codes=Codes(continuous=torch.zeros(2, 3))), r"continuous codes .* \[2, 2\]"),
         (
             lambda: build(discriminator=MLP(LATENT, (), 4)).fit(torch.zeros(8, LATENT), epochs=1),
-            r"discriminator must put out 8 numbers a datum, \[2, 8\], got \[2, 4\]",
+            r"discriminator must output 8 numbers a datum, \[2, 8\], got \[2, 4\]",
         ),
     ],
 )

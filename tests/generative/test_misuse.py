@@ -66,7 +66,7 @@ def test_sigmoid_is_welcome_where_means_are_put_out():
 def test_reconstruction_of_another_shape_is_never_broadcast():
     model = AutoEncoder(nn.Linear(3, 2), nn.Linear(2, 1), latent=2)
     for call in (model.loss, model.error):
-        with pytest.raises(InputError, match=r"must put out data of shape \[24, 3\], got \[24, 1\]"):
+        with pytest.raises(InputError, match=r"must output data of shape \[24, 3\], got \[24, 1\]"):
             call(rows())
 
 
@@ -120,17 +120,17 @@ def test_methods_in_the_place_of_networks_are_refused():
 def test_refused_arguments_leave_the_discriminator_as_it_was():
     with_norm = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 1))
     with pytest.raises(InputError, match="no batch norm"):
-        WGAN(MLP(2, (4,), 3), with_norm, latent=2, spectral_normalisation=True)
+        WGAN(MLP(2, (4,), 3), with_norm, latent=2, spectral_normalization=True)
     plain = MLP(3, (4,), 4)
     with pytest.raises(InputError, match="weight must be a positive number"):
-        InfoGAN(MLP(4, (4,), 3), plain, noise=0, categorical=(2,), weight=-1, spectral_normalisation=True)
+        InfoGAN(MLP(4, (4,), 3), plain, noise=0, categorical=(2,), weight=-1, spectral_normalization=True)
     for network in (with_norm, plain):
         assert not any("parametrizations" in name for name, _ in network.named_parameters())
 
 
 def test_two_bounds_on_one_critic_are_refused():
     with pytest.raises(InputError, match="undo each other"):
-        WGAN(MLP(2, (4,), 3), MLP(3, (4,), 1), latent=2, penalty="clip", spectral_normalisation=True)
+        WGAN(MLP(2, (4,), 3), MLP(3, (4,), 1), latent=2, penalty="clip", spectral_normalization=True)
 
 
 @pytest.mark.parametrize("option", [{"patience": 2}, {"monitor": "elbo"}, {"validation": rows()}])
@@ -201,7 +201,7 @@ def test_counting_codes_leaves_the_loader_s_generator_alone():
         (lambda: parzen_log_likelihood(rows() / 0.0, rows(), sigma=1.0), "samples hold NaN or infinite"),
         (lambda: mode_coverage(rows(0), lambda x: x), "no samples to classify"),
         (lambda: lenet_features(torch.rand(2, 1, 8, 8), LeNet()), r"\[1, 28, 28\], got \[1, 8, 8\]"),
-        (lambda: fit_lenet(torch.rand(4, 1, 8, 8), torch.rand(4)), "y must be labels, whole numbers"),
+        (lambda: fit_lenet(torch.rand(4, 1, 8, 8), torch.rand(4)), "y must be labels, integers"),
         (lambda: small("vae").decode("abc"), "z must hold numbers"),
         (lambda: small("gan", betas=("a", "b")), "betas must be two numbers"),
     ],
@@ -282,7 +282,7 @@ def test_weights_reach_the_count_of_codes_and_come_from_loaders_too():
     assert weighted.history[0]["nll"] == 0.0
 
 
-def test_misspelt_part_of_a_saved_model_is_named(tmp_path):
+def test_misspelled_part_of_a_saved_model_is_named(tmp_path):
     small("gan").save(tmp_path / "run")
     with pytest.raises(LoadError, match="did you mean 'generator'"):
         credo.load(tmp_path / "run", net={"generatr": MLP(2, (4,), 3)})

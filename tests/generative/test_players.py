@@ -1,4 +1,4 @@
-"""Each player of a game may have its own optimiser and schedule."""
+"""Each player of a game may have its own optimizer and schedule."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_player_left_out_keeps_the_default_schedule():
     assert all(torch.equal(a, b) for a, b in zip(named.parameters(), default.parameters(), strict=True))
 
 
-def test_optimisers_are_each_player_s_own():
+def test_optimizers_are_each_player_s_own():
     built = {}
 
     def build(name: str, groups: list[dict[str, object]], lr: float) -> torch.optim.Optimizer:
@@ -59,7 +59,7 @@ def test_optimisers_are_each_player_s_own():
     [
         ({"schedule": {"critic": "constant"}}, "unknown player of schedule 'critic'"),
         ({"schedule": {"generator": "cosin"}}, "unknown schedule 'cosin': did you mean 'cosine'"),
-        ({"schedule": {"generator": lambda progress: None}}, "schedule must give a number of 0 or more"),
+        ({"schedule": {"generator": lambda progress: None}}, "schedule must give a number of at least 0"),
         ({"optimizer": {"generatr": torch.optim.SGD}}, "did you mean 'generator'"),
         ({"optimizer": {"generator": "SGD"}}, "optimizer must be a callable"),
     ],

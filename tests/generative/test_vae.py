@@ -25,7 +25,7 @@ SIGMAS = 4.0
 
 
 def images(n: int = 40, seed: int = 0) -> Tensor:
-    """Grey images ``[n, 1, 6, 6]`` of a bright half, left or right."""
+    """Gray images ``[n, 1, 6, 6]`` of a bright half, left or right."""
     with seeded(seed, CPU):
         left = (torch.rand(n, 1, 1, 1) < 0.5).float()
         half = torch.cat([left.expand(-1, 1, 6, 3), (1 - left).expand(-1, 1, 6, 3)], -1)
@@ -58,7 +58,7 @@ MODELS = {
 every_model = pytest.mark.parametrize("make", MODELS.values(), ids=MODELS)
 
 
-def normalised() -> VAE:
+def normalized() -> VAE:
     """With running statistics, which only training may move."""
     with seeded(0, CPU):
         encoder = nn.Sequential(nn.Flatten(), nn.Linear(36, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 4))
@@ -98,7 +98,7 @@ def test_resumed_training_ends_in_the_same_weights(make, tmp_path):
     check_resumed_run(make, images(), tmp_path / "run")
 
 
-@pytest.mark.parametrize("make", [*MODELS.values(), normalised], ids=[*MODELS, "normalised"])
+@pytest.mark.parametrize("make", [*MODELS.values(), normalized], ids=[*MODELS, "normalized"])
 def test_looking_at_a_model_changes_nothing(make):
     x, model = images(), make().fit(images(), epochs=1, seed=0)
     model.train()
@@ -190,12 +190,12 @@ def test_compiled_training_is_that_of_eager():
     torch.testing.assert_close(*codes, rtol=1e-4, atol=1e-5)
 
 
-def test_grey_values_are_drawn_anew_and_binary_ones_stay():
-    grey, binary = images(), images().round()
+def test_gray_values_are_drawn_anew_and_binary_ones_stay():
+    gray, binary = images(), images().round()
     model = build()
-    assert not torch.equal(observe(grey, model.likelihood), observe(grey, model.likelihood))
+    assert not torch.equal(observe(gray, model.likelihood), observe(gray, model.likelihood))
     assert torch.equal(observe(binary, model.likelihood), binary)
-    assert torch.equal(observe(grey, credo.Gaussian()), grey)
+    assert torch.equal(observe(gray, credo.Gaussian()), gray)
 
 
 def test_bounds_decode_no_more_at_once_than_memory_allows(monkeypatch):
@@ -391,18 +391,18 @@ def test_wrong_values_in_any_batch_are_said():
         ({"encoder": 3}, "encoder must be a network or the name of a preset, got int"),
         ({"decoder": "dense"}, "decoder must be a network, got str"),
         ({"shape": None}, "needs to know the shape of a datum"),
-        ({"shape": (0, 3)}, r"shape\[0\] must be a whole number of 1 or more"),
+        ({"shape": (0, 3)}, r"shape\[0\] must be an integer of at least 1"),
         ({"encoder": nn.Linear(3, 4), "shape": None}, "needs a decoder beside it"),
         ({"encoder": nn.Linear(3, 4), "decoder": nn.Linear(2, 3)}, "shape and hidden are for presets"),
-        ({"latent": 0}, "latent must be a whole number of 1 or more, got 0"),
+        ({"latent": 0}, "latent must be an integer of at least 1, got 0"),
         ({"hidden": 200}, "hidden must be a list of the widths"),
-        ({"hidden": (0,)}, r"hidden\[0\] must be a whole number"),
+        ({"hidden": (0,)}, r"hidden\[0\] must be an integer"),
         ({"kl": "analytical"}, "unknown kl 'analytical': did you mean 'analytic'"),
         ({"objective": "elbow"}, "unknown objective 'elbow': did you mean 'elbo'"),
-        ({"samples": 0}, "samples must be a whole number of 1 or more"),
-        ({"beta": -1.0}, "beta must be a number of 0 or more, got -1.0"),
-        ({"beta": "1"}, "beta must be a number of 0 or more, got '1'"),
-        ({"warmup": -1}, "warmup must be a whole number of 0 or more"),
+        ({"samples": 0}, "samples must be an integer of at least 1"),
+        ({"beta": -1.0}, "beta must be a number of at least 0, got -1.0"),
+        ({"beta": "1"}, "beta must be a number of at least 0, got '1'"),
+        ({"warmup": -1}, "warmup must be an integer of at least 0"),
         ({"objective": "iwae", "beta": 0.5}, "an importance-weighted bound has no KL"),
         ({"objective": "iwae", "warmup": 5}, "an importance-weighted bound has no KL"),
         ({"likelihood": credo.Bernoulli}, "an object and not a class, got Bernoulli"),
@@ -455,14 +455,14 @@ def test_wrong_calls_are_said():
     model = build()
     for call, message in (
         (lambda: model.decode(torch.zeros(3)), r"z must have shape \[N, 2\] with N of 1 or more, got \[3\]"),
-        (lambda: model.sample(0), "n must be a whole number of 1 or more"),
+        (lambda: model.sample(0), "n must be an integer of at least 1"),
         (lambda: model.interpolate(images(2), images(3)), "start and end must be equally many, got 2 and 3"),
-        (lambda: model.interpolate(images(2), images(2), steps=1), "steps must be a whole number of 2 or more"),
-        (lambda: model.manifold(1), "side must be a whole number of 2 or more"),
+        (lambda: model.interpolate(images(2), images(2), steps=1), "steps must be an integer of at least 2"),
+        (lambda: model.manifold(1), "side must be an integer of at least 2"),
         (lambda: build(latent=3).manifold(), "a manifold is drawn of 2 latent dimensions, this model has 3"),
-        (lambda: model.elbo(images(), samples=0), "samples must be a whole number of 1 or more"),
+        (lambda: model.elbo(images(), samples=0), "samples must be an integer of at least 1"),
         (lambda: model.elbo(images()[:, :, :5]), r"data must have shape \[N, 1, 6, 6\]"),
-        (lambda: model.elbo(images(), seed=-1), "seed must be None or a whole number"),
+        (lambda: model.elbo(images(), seed=-1), "seed must be None or an integer"),
         (lambda: model.elbo(DataLoader(TensorDataset(images(0))), seed=1), "the loader yielded no batches"),
     ):
         with pytest.raises(InputError, match=message):

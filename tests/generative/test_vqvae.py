@@ -1,4 +1,4 @@
-"""The vector-quantised auto-encoder: its gradients, its codebook against closed forms, and its life to loading."""
+"""The vector-quantized auto-encoder: its gradients, its codebook against closed forms, and its life to loading."""
 
 from __future__ import annotations
 
@@ -325,9 +325,9 @@ def test_digits_are_rebuilt_better_than_by_their_mean_with_most_codes_in_use():
         ({"shape": None}, "needs to know the shape of a datum"),
         ({"shape": (1, 7, 8)}, "must be multiples of 4"),
         ({"shape": (64,)}, "shape must be that of an image"),
-        ({"latent": 0}, "latent must be a whole number of 1 or more, got 0"),
-        ({"codes": 1}, "codes must be a whole number of 2 or more, got 1"),
-        ({"commitment": -1.0}, "commitment must be a number of 0 or more, got -1.0"),
+        ({"latent": 0}, "latent must be an integer of at least 1, got 0"),
+        ({"codes": 1}, "codes must be an integer of at least 2, got 1"),
+        ({"commitment": -1.0}, "commitment must be a number of at least 0, got -1.0"),
         ({"decay": 1.0}, "decay must be a number from 0 to below 1, got 1.0"),
         ({"revive_after": 0}, "revive_after must be a positive number, got 0"),
         ({"update": "emma"}, "unknown update 'emma': did you mean 'ema'"),
@@ -353,15 +353,15 @@ def test_wrong_data_are_named():
         build().encode(bars() / torch.zeros(1))
     with pytest.raises(InputError, match="there is no prior over codes to sample from yet"):
         build().sample(3)
-    with pytest.raises(InputError, match="n must be a whole number of 1 or more"):
+    with pytest.raises(InputError, match="n must be an integer of at least 1"):
         build().fit(bars(), epochs=1).sample(0)
 
 
 @pytest.mark.parametrize(
     ("codes", "message"),
     [
-        (torch.zeros(3, 2, 2), "codes must be whole numbers as encode gives them, got torch.float32"),
-        (torch.zeros(3, 2, 2, dtype=torch.bool), "codes must be whole numbers"),
+        (torch.zeros(3, 2, 2), "codes must be integers as encode gives them, got torch.float32"),
+        (torch.zeros(3, 2, 2, dtype=torch.bool), "codes must be integers"),
         (torch.full((3, 2, 2), 8), "codes must lie from 0 to 7, got 8 to 8"),
         (torch.full((3, 2, 2), -1), "codes must lie from 0 to 7"),
         (torch.zeros(3, 4, dtype=torch.long), r"codes must have shape \[N, 2, 2\] with N of 1 or more, got \[3, 4\]"),
@@ -375,7 +375,7 @@ def test_wrong_codes_are_named(codes, message):
 
 def test_networks_that_do_not_fit_each_other_are_named():
     decoder = ResidualDecoder(3, SHAPE)
-    with pytest.raises(InputError, match=r"encoder must put out a vector of size 3, or a grid of them, shape \[1, 3, "):
+    with pytest.raises(InputError, match=r"encoder must output a vector of size 3, or a grid of them, shape \[1, 3, "):
         VQVAE(ResidualEncoder(SHAPE, 4), decoder, latent=3, codes=8).fit(bars())
     with pytest.raises(InputError, match="the decoder's output does not fit data of shape"):
         VQVAE(ResidualEncoder(SHAPE, 3), ResidualDecoder(3, (3, 8, 8)), latent=3, codes=8).fit(bars())

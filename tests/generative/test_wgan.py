@@ -139,9 +139,9 @@ def test_finds_all_eight_modes_of_the_ring():
         model = WGAN(MLP(2, (64, 64), 2), MLP(2, (64, 64), 1), latent=2, penalty_weight=1.0)
     model.fit(ring.x, epochs=150, batch_size=256, lr=2e-3, seed=0)
     samples = model.sample(2000, seed=1)
-    assert ring_coverage(samples, ring.centres, ring.std).present == 8
-    # Each centre is the nearest of an eighth of all; a mode lost, or taken for two, would be at 0 or at a quarter.
-    shares = ring_coverage(samples, ring.centres, scale=2.0).counts / 2000
+    assert ring_coverage(samples, ring.centers, ring.std).present == 8
+    # Each center is the nearest of an eighth of all; a mode lost, or taken for two, would be at 0 or at a quarter.
+    shares = ring_coverage(samples, ring.centers, scale=2.0).counts / 2000
     assert shares.min() > 1 / 16
     assert shares.max() < 1 / 4
 

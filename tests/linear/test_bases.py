@@ -24,10 +24,10 @@ def test_values_equal_the_formulas():
     x, z = X[:, :1], X[:, 1:]
     np.testing.assert_array_equal(Identity()(X), X)
     np.testing.assert_allclose(Polynomial(3)(X), np.hstack([x, x**2, x**3, z, z**2, z**3]), rtol=1e-15)
-    bumps = GaussianBasis(centres=[0.0, 1.0], scale=0.5)(X)
+    bumps = GaussianBasis(centers=[0.0, 1.0], scale=0.5)(X)
     np.testing.assert_allclose(bumps[:, 1], np.exp(-((X[:, 0] - 1.0) ** 2) / (2 * 0.25)), rtol=1e-15)
     np.testing.assert_allclose(bumps[:, 2], np.exp(-(X[:, 1] ** 2) / (2 * 0.25)), rtol=1e-14)
-    steps = Sigmoidal(centres=[0.0, 1.0], scale=0.5)(X)
+    steps = Sigmoidal(centers=[0.0, 1.0], scale=0.5)(X)
     np.testing.assert_allclose(steps[:, 3], 1 / (1 + np.exp(-(X[:, 1] - 1.0) / 0.5)), rtol=1e-15)
     waves = Fourier(frequencies=2, period=(1.0, 8.0))(X)
     angles = 2 * np.pi * X[:, 1] / 8.0
@@ -43,20 +43,20 @@ def test_bias_is_a_column_of_ones_before_the_others(basis):
     np.testing.assert_array_equal(with_bias(X), np.hstack([np.ones((3, 1)), basis(X)]))
 
 
-def test_centres_that_are_points_measure_the_distance_in_the_whole_space():
+def test_centers_that_are_points_measure_the_distance_in_the_whole_space():
     points = X[:2]
     expected = np.exp(-((X[:, None] - points) ** 2).sum(-1) / (2 * 3.0**2))
     np.testing.assert_allclose(GaussianBasis(points, scale=3.0)(X), expected, rtol=1e-14)
 
 
-def test_a_number_of_centres_is_spread_over_the_range_of_every_column():
+def test_a_number_of_centers_is_spread_over_the_range_of_every_column():
     basis = placed(GaussianBasis(3))
-    np.testing.assert_allclose(basis.centres, [[0.0, 0.5, 1.0], [2.0, 6.0, 10.0]], rtol=1e-15)
+    np.testing.assert_allclose(basis.centers, [[0.0, 0.5, 1.0], [2.0, 6.0, 10.0]], rtol=1e-15)
     np.testing.assert_allclose(basis.scales, [0.5, 4.0], rtol=1e-15)
-    each = [GaussianBasis(centres)(column[:, None]) for centres, column in zip(basis.centres, X.T, strict=True)]
+    each = [GaussianBasis(centers)(column[:, None]) for centers, column in zip(basis.centers, X.T, strict=True)]
     np.testing.assert_allclose(basis(X), np.hstack(each), rtol=1e-15)
     assert placed(Sigmoidal(3, scale=0.1)).scales == (0.1, 0.1)
-    assert placed(GaussianBasis(1)).centres == ((0.5,), (6.0,))
+    assert placed(GaussianBasis(1)).centers == ((0.5,), (6.0,))
     assert placed(Fourier()).period == (1.0, 8.0)
 
 
@@ -98,14 +98,14 @@ def test_features_stay_in_double_precision_on_the_device_of_the_input():
         (lambda: as_basis("polynomail"), "polynomial"),
         (lambda: as_basis(3), "basis must be"),
         (lambda: as_basis(Polynomial), "basis must be"),
-        (lambda: Polynomial(-1), "degree must be a whole number of 0 or more, got -1"),
+        (lambda: Polynomial(-1), "degree must be an integer of at least 0, got -1"),
         (lambda: Polynomial(2.5), "degree"),
         (lambda: Fourier(0), "frequencies"),
         (lambda: Fourier(2, period=0.0), "period must be greater than 0"),
-        (lambda: GaussianBasis(0), "centres"),
-        (lambda: GaussianBasis([]), "centres"),
+        (lambda: GaussianBasis(0), "centers"),
+        (lambda: GaussianBasis([]), "centers"),
         (lambda: GaussianBasis([0.0, np.nan]), "finite"),
-        (lambda: GaussianBasis(["a"]), "centres must hold numbers"),
+        (lambda: GaussianBasis(["a"]), "centers must hold numbers"),
         (lambda: GaussianBasis([1.0]), "scale must be given"),
         (lambda: GaussianBasis(3, scale=-1.0), "scale must be greater than 0"),
         (lambda: Sigmoidal([[0.0, 1.0]], scale=1.0), "shape"),

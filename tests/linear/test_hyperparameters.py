@@ -21,7 +21,7 @@ from credo.linear import BayesianLinearRegression, GaussianBasis, Polynomial
 from credo.linear._moments import ReducedTable
 from credo.linear._precisions import GammaPrecision, GivenPrecision
 from credo.linear._spectrum import Spectrum, decompose
-from credo.linear.evidence import Precisions, maximise_evidence
+from credo.linear.evidence import Precisions, maximize_evidence
 from credo.linear.relevance import RelevancePosterior
 
 PRECISE = {"tol": 1e-12, "max_iter": 100_000}
@@ -95,7 +95,7 @@ def test_effective_parameters_count_what_the_data_determine():
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_iteration_finds_the_maximum_that_a_general_optimiser_finds(seed):
+def test_iteration_finds_the_maximum_that_a_general_optimizer_finds(seed):
     x, y = table(rows=8 + 4 * seed, columns=6, noise=2.0, seed=seed)
     model = BayesianLinearRegression(noise_prior=(1.0, 1.0), weight_prior=(1.0, 1.0)).fit(x, y)
     lower = np.diff(model.lower_bounds_)
@@ -121,7 +121,7 @@ def test_no_step_of_the_iteration_lowers_the_evidence():
         spectrum = Spectrum(int(rows), scales, targets, residual)
         priors = [GammaPrecision(*np.exp(rng.uniform(-15.0, 1.0, size=2))) for _ in range(2)]
         start = Precisions(*np.exp(rng.uniform(-8.0, 8.0, size=2)))
-        fit = maximise_evidence(spectrum, *priors, [start], tolerance=1e-12, max_iter=1000)
+        fit = maximize_evidence(spectrum, *priors, [start], tolerance=1e-12, max_iter=1000)
         assert np.diff(fit.bounds).min() > -1e-12 * max(abs(b) for b in fit.bounds)
 
 

@@ -61,8 +61,8 @@ def test_the_covariance_is_the_inverse_hessian_of_the_log_posterior(classes):
     x, y = tiny(classes=classes)
     model = BayesianLogisticRegression(weight_precision=2.0, intercept_precision=0.5).fit(x, y)
     # the prior of the intercept is about the logit at the mean of x
-    to_centred = torch.eye(3, dtype=torch.float64)
-    to_centred[-1, :-1] = torch.tensor(x.mean(0))
+    to_centered = torch.eye(3, dtype=torch.float64)
+    to_centered[-1, :-1] = torch.tensor(x.mean(0))
     phi, labels = torch.tensor(np.column_stack((x, np.ones(len(x))))), torch.tensor(y)
     precision = torch.tensor([2.0, 2.0, 0.5])
 
@@ -71,14 +71,14 @@ def test_the_covariance_is_the_inverse_hessian_of_the_log_posterior(classes):
         logits = phi @ w.mT
         if classes == 2:
             logits = torch.cat((torch.zeros_like(logits), logits), 1)
-        squares = precision * (w @ to_centred.mT).square()
+        squares = precision * (w @ to_centered.mT).square()
         return logits.log_softmax(1).gather(1, labels[:, None]).sum() - 0.5 * squares.sum()
 
     mean = torch.tensor(np.column_stack((model.coef_, model.intercept_)).ravel())
     covariance = torch.linalg.inv(-torch.autograd.functional.hessian(log_joint, mean))
     if classes == 3:
         # the shift that all classes share keeps its prior, and is left out
-        back = torch.linalg.inv(to_centred)
+        back = torch.linalg.inv(to_centered)
         shift = back @ torch.diag(1.0 / precision).double() @ back.mT
         covariance -= torch.kron(torch.full((3, 3), 1.0 / 3.0, dtype=torch.float64), shift)
     np.testing.assert_allclose(model.covariance_, covariance, rtol=1e-9, atol=1e-9)
@@ -415,7 +415,7 @@ def test_bad_tables():
     assert len(model.classes_) == 2
     with pytest.raises(ValueError, match="features"):
         model.predict(x[:, :1])
-    with pytest.raises(InputError, match="number of draws must be 1 or more, got 0"):
+    with pytest.raises(InputError, match="number of draws must be at least 1, got 0"):
         model.sample(0)
 
 

@@ -65,9 +65,9 @@ def test_any_gaussian_prior_gives_the_linear_gaussian_posterior_and_evidence():
 def test_log_evidence_is_the_marginal_log_density_of_the_targets(intercept):
     x, y = table()
     features = x - x.mean(0) if intercept else x
-    centre = y.mean() if intercept else 0.0
+    center = y.mean() if intercept else 0.0
     covariance = np.eye(60) / BETA + features @ features.T / ALPHA
-    marginal = MultivariateNormal(torch.full((60,), centre, dtype=torch.float64), torch.from_numpy(covariance))
+    marginal = MultivariateNormal(torch.full((60,), center, dtype=torch.float64), torch.from_numpy(covariance))
     model = known(fit_intercept=intercept).fit(x, y)
     np.testing.assert_allclose(model.log_evidence_, marginal.log_prob(torch.from_numpy(y)), rtol=1e-10)
     np.testing.assert_allclose(model.lower_bound_, model.log_evidence_, rtol=1e-14)  # nothing was to be learned
@@ -149,7 +149,7 @@ def test_offsets_of_a_hundred_million_cost_no_digits():
     x, y = np.round(x * 2**20) / 2**20, np.round(y * 2**20) / 2**20  # so that the shifts below are exact
     plain = BayesianLinearRegression().fit(x, y)
     shifted = BayesianLinearRegression().fit(x + 1e8, y + 1e8)
-    # the mean of numbers of size 1e8 is rounded by about 1e-8, and so are the centred values, whose size is 1
+    # the mean of numbers of size 1e8 is rounded by about 1e-8, and so are the centered values, whose size is 1
     np.testing.assert_allclose(shifted.coef_, plain.coef_, rtol=1e-6)
     np.testing.assert_allclose(shifted.noise_precision_, plain.noise_precision_, rtol=1e-6)
     np.testing.assert_allclose(shifted.predict(x + 1e8) - 1e8, plain.predict(x), rtol=0, atol=1e-6)

@@ -100,14 +100,14 @@ def test_options() -> None:
         with pytest.raises(InputError, match="levels must be a list of numbers between 0 and 1"):
             metrics.quantile_calibration_error(NUMBERS, Y, levels)
     for bins in (0, 1.5, True):
-        with pytest.raises(InputError, match="bins must be a whole number"):
+        with pytest.raises(InputError, match="bins must be an integer"):
             metrics.ece(CLASSES, LABELS, bins)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="unknown binning 'masss': did you mean 'mass'"):
         metrics.reliability(CLASSES, LABELS, binning="masss")
     with pytest.raises(InputError, match="unknown score 'entropie': did you mean 'entropy'"):
         metrics.misclassification(CLASSES, LABELS, "entropie")
     for resamples in (0, 2.5):
-        with pytest.raises(InputError, match="resamples must be a whole number"):
+        with pytest.raises(InputError, match="resamples must be an integer"):
             metrics.scores(NUMBERS, Y, resamples=resamples)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="seed must be"):
         metrics.scores(NUMBERS, Y, seed=-1)

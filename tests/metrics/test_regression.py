@@ -106,7 +106,7 @@ def test_a_true_prediction_is_calibrated(likelihood: Likelihood) -> None:
     p = prediction(likelihood, 5, rows, seed=2)
     y = own_targets(p, seed=3)
     curve = metrics.calibration_curve(p, y)
-    # The randomised transform has this standard error; its mean over the jumps, for counts, a smaller one.
+    # The randomized transform has this standard error; its mean over the jumps, for counts, a smaller one.
     error = (curve.nominal * (1 - curve.nominal) / rows).sqrt()
     assert bool(((curve.observed - curve.nominal).abs() < 4 * error).all())
     assert metrics.quantile_calibration_error(p, y) < 4 * float(error.mean())

@@ -249,15 +249,15 @@ def test_partly_given_starts_are_used():
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"n_components": 0}, "n_components must be a whole number, 1 or more, got 0"),
-        ({"n_components": 2.5}, "n_components must be a whole number"),
+        ({"n_components": 0}, "n_components must be an integer of at least 1, got 0"),
+        ({"n_components": 2.5}, "n_components must be an integer"),
         ({"n_components": 401}, "as many rows as there are components.*n_samples=400 and n_components=401"),
         ({"covariance_type": "ful"}, "unknown covariance_type 'ful': did you mean 'full'"),
         ({"init_params": "kmean"}, "unknown init_params 'kmean': did you mean 'kmeans'"),
-        ({"max_iter": 0}, "max_iter must be a whole number"),
-        ({"n_init": 0}, "n_init must be a whole number"),
-        ({"tol": -1.0}, "tol must be a number, 0 or more"),
-        ({"reg_covar": -1.0}, "reg_covar must be a number, 0 or more"),
+        ({"max_iter": 0}, "max_iter must be an integer"),
+        ({"n_init": 0}, "n_init must be an integer"),
+        ({"tol": -1.0}, "tol must be a number of at least 0"),
+        ({"reg_covar": -1.0}, "reg_covar must be a number of at least 0"),
         ({"n_components": 2, "weights_init": [0.5, 0.6]}, "weights_init must be 0 or more and sum to 1"),
         ({"n_components": 2, "means_init": [[1.0, 2.0]]}, r"means_init .* shape \(2, 3\), got shape \(1, 2\)"),
         ({"precisions_init": -np.eye(3)[None]}, "precisions_init must be symmetric and positive definite"),
@@ -290,7 +290,7 @@ def test_new_rows_are_checked():
         model.predict(X[:, :2])
     with pytest.raises(ValueError, match="NaN"):
         model.score_samples(np.full((2, 3), np.nan))
-    with pytest.raises(InputError, match="n_samples must be a whole number of 1 or more"):
+    with pytest.raises(InputError, match="n_samples must be an integer of at least 1"):
         model.sample(0)
     with pytest.raises(InputError, match="read only once"):
         GaussianMixture(2).fit(iter([X]))

@@ -31,7 +31,7 @@ def test_scikit_learn_contract(estimator, check):
 
 
 def blobs(n: int = 600, clusters: int = 4, columns: int = 3, spread: float = 0.5, seed: int = 0) -> np.ndarray:
-    """Overlapping Gaussians around centres from N(0, I)."""
+    """Overlapping Gaussians around centers from N(0, I)."""
     rng = np.random.default_rng(seed)
     return rng.normal(size=(clusters, columns))[rng.integers(clusters, size=n)] + spread * rng.normal(size=(n, columns))
 
@@ -116,7 +116,7 @@ def test_units_do_not_matter(scale):
 )
 @settings(max_examples=60)
 def test_inertia_never_rises_even_with_ties_and_empty_clusters(X, n_clusters, seed):
-    """Few distinct whole numbers bring ties, duplicates and clusters that lose their rows; EM checks every step."""
+    """Few distinct integers bring ties, duplicates and clusters that lose their rows; EM checks every step."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         model = KMeans(n_clusters, init="random", n_init=1, tol=0.0, random_state=seed).fit(X)
@@ -291,7 +291,7 @@ def test_partial_fit_ends_near_fit():
     online = KMeans(4, random_state=0)
     for chunk in np.array_split(X, 12):
         online.partial_fit(chunk)
-    # rows change their cluster only near a border, where it makes little difference which centre they count for
+    # rows change their cluster only near a border, where it makes little difference which center they count for
     assert -online.score(X) == pytest.approx(whole.inertia_, rel=1e-2)
     assert -online.score(X) >= whole.inertia_ * (1 - 1e-12)
 
@@ -307,11 +307,11 @@ def test_partial_fit_keeps_running_means():
 
 def test_partial_fit_refuses_another_number_of_clusters():
     model = KMeans(2).fit([[0.0], [2.0], [10.0]]).set_params(n_clusters=3)
-    with pytest.raises(InputError, match="n_clusters is 3, but 2 centres have been learned"):
+    with pytest.raises(InputError, match="n_clusters is 3, but 2 centers have been learned"):
         model.partial_fit([[1.0]])
 
 
-def test_partial_fit_leaves_centres_without_rows_where_they_are():
+def test_partial_fit_leaves_centers_without_rows_where_they_are():
     model = KMeans(2, init=[[0.0], [10.0]]).fit([[0.0], [2.0], [10.0]])
     model.partial_fit([[1.0]])
     np.testing.assert_allclose(model.cluster_centers_, [[1.0], [10.0]], atol=1e-14)
@@ -330,15 +330,15 @@ def test_frames_go_in_and_come_out():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"n_clusters": 0}, "n_clusters must be a whole number, 1 or more, got 0"),
-        ({"n_clusters": 2.5}, "n_clusters must be a whole number"),
-        ({"n_clusters": True}, "n_clusters must be a whole number"),
+        ({"n_clusters": 0}, "n_clusters must be an integer of at least 1, got 0"),
+        ({"n_clusters": 2.5}, "n_clusters must be an integer"),
+        ({"n_clusters": True}, "n_clusters must be an integer"),
         ({"n_clusters": 601}, "n_clusters=601 and n_samples=600"),
-        ({"n_init": 0}, "n_init must be a whole number, 1 or more or 'auto', got 0"),
-        ({"max_iter": 0}, "max_iter must be a whole number"),
-        ({"tol": -1.0}, "tol must be 0 or more, got -1.0"),
+        ({"n_init": 0}, "n_init must be an integer of at least 1 or 'auto', got 0"),
+        ({"max_iter": 0}, "max_iter must be an integer"),
+        ({"tol": -1.0}, "tol must be at least 0, got -1.0"),
         ({"tol": float("nan")}, "tol must be 0 or more"),
-        ({"tol": "strict"}, "tol must be 0 or more, got 'strict'"),
+        ({"tol": "strict"}, "tol must be at least 0, got 'strict'"),
         ({"init": "kmeans++"}, "unknown init 'kmeans\\+\\+': did you mean 'k-means\\+\\+'"),
         ({"init": np.zeros((2, 3))}, r"shape \(8, 3\), a row a cluster, got \(2, 3\)"),
         ({"init": np.full((8, 3), np.nan)}, "init must be finite"),

@@ -35,8 +35,8 @@ def nearest(x: np.ndarray, centers: np.ndarray) -> np.ndarray:
     scale=st.sampled_from([1e-100, 1.0, 1e100]),
 )
 @settings(max_examples=100)
-def test_no_row_with_another_nearest_centre_is_missed(seed, columns, clusters, gap, scale):
-    """Rows lie half-way between centres, but for a little, where rounding decides if anywhere."""
+def test_no_row_with_another_nearest_center_is_missed(seed, columns, clusters, gap, scale):
+    """Rows lie half-way between centers, but for a little, where rounding decides if anywhere."""
     random = np.random.default_rng(seed)
     centers = random.normal(size=(clusters, columns))
     pairs = random.integers(clusters, size=(200, 2))
@@ -56,7 +56,7 @@ def test_rows_that_are_clear_are_left_out():
 
 
 @pytest.mark.parametrize("far", [1e15, 1e30, 1e200])
-def test_a_centre_too_far_for_single_precision_leaves_everything_in_doubt(far):
+def test_a_center_too_far_for_single_precision_leaves_everything_in_doubt(far):
     x = np.random.default_rng(0).normal(size=(50, 3))
     centers = np.array([[0.0, 0.0, 0.0], [9.0, 9.0, 9.0], [far, -far, far]])
     for label in range(3):

@@ -28,8 +28,8 @@ def test_scikit_learn_contract(estimator, check):
 
 def two_clusters(rows: int = 200, seed: int = 0) -> np.ndarray:
     rng = np.random.default_rng(seed)
-    centres = np.where(rng.random((rows, 1)) < 0.4, [[-2.0, -1.5]], [[2.0, 1.5]])
-    return centres + rng.normal(size=(rows, 2)) @ np.array([[0.8, 0.3], [0.0, 0.5]])
+    centers = np.where(rng.random((rows, 1)) < 0.4, [[-2.0, -1.5]], [[2.0, 1.5]])
+    return centers + rng.normal(size=(rows, 2)) @ np.array([[0.8, 0.3], [0.0, 0.5]])
 
 
 class FromLabels(BayesianGaussianMixture):
@@ -49,9 +49,9 @@ class FromLabels(BayesianGaussianMixture):
 def test_increments_and_posterior_are_those_of_scikit_learn(data, components, concentration, monkeypatch):
     X = data().data[:, :4]
     options = {"weight_concentration_prior": concentration, "tol": 1e-9, "reg_covar": 0.0, "max_iter": 30}
-    centres = X[np.random.default_rng(0).choice(len(X), components, replace=False)]
-    monkeypatch.setattr(VariationalGaussianMixture, "_centres", lambda self, rows, seed: torch.from_numpy(centres))
-    labels = ((X[:, None] - centres) ** 2).sum(-1).argmin(1)
+    centers = X[np.random.default_rng(0).choice(len(X), components, replace=False)]
+    monkeypatch.setattr(VariationalGaussianMixture, "_centers", lambda self, rows, seed: torch.from_numpy(centers))
+    labels = ((X[:, None] - centers) ** 2).sum(-1).argmin(1)
     theirs = FromLabels(
         n_components=components, weight_concentration_prior_type="dirichlet_distribution", **options
     ).begin_with(labels)

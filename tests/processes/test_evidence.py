@@ -11,7 +11,7 @@ from torch.distributions import MultivariateNormal
 
 from credo.errors import DivergenceError
 from credo.processes import evidence
-from credo.processes.evidence import gradient, maximise, solve
+from credo.processes.evidence import gradient, maximize, solve
 from credo.processes.kernels import RBF, Constant, Linear, White
 
 from .pairs import NOISE, PAIRS, WHITE, by_name, points
@@ -79,7 +79,7 @@ def test_gradient_where_inputs_repeat():
             assert slope[k].item() == pytest.approx((up - down) / (2.0 * step), rel=1e-6, abs=1e-6)
 
 
-def test_jitter_only_where_the_factorisation_fails():
+def test_jitter_only_where_the_factorization_fails():
     x = torch.zeros(5, 1, dtype=torch.float64)
     y = torch.ones(5, dtype=torch.float64)
     assert solve(RBF() + White(0.1), torch.log(torch.tensor([1.0, 0.1], dtype=torch.float64)), x, y).jitter == 0.0
@@ -99,7 +99,7 @@ def test_search_finds_the_maximum_of_one_variance():
     # y ~ N(0, vI): the evidence is highest at the mean square
     x, y = torch.zeros(50, 1, dtype=torch.float64), torch.from_numpy(np.random.default_rng(0).normal(size=50))
     kernel = White(3.0)
-    theta = maximise(kernel, x, y, [kernel.theta])
+    theta = maximize(kernel, x, y, [kernel.theta])
     assert np.exp(theta[0]) ** 2 == pytest.approx(y.square().mean().item(), rel=1e-5)
 
 
@@ -112,4 +112,4 @@ def test_search_that_stops_early_is_said(monkeypatch):
     x = torch.from_numpy(np.random.default_rng(0).normal(size=(30, 1)))
     kernel = Constant() * RBF(1.0) + White(0.1)
     with pytest.warns(ConvergenceWarning, match="may not be at its maximum after 1 step"):
-        maximise(kernel, x, torch.from_numpy(targets(x.numpy())), [kernel.theta])
+        maximize(kernel, x, torch.from_numpy(targets(x.numpy())), [kernel.theta])

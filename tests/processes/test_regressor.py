@@ -171,7 +171,7 @@ def test_units_move_predictions_and_evidence_alone():
     assert scaled.log_evidence_ == pytest.approx(plain.log_evidence_ - len(y) * np.log(100.0))
 
 
-def test_default_kernel_follows_the_units_without_normalisation_too():
+def test_default_kernel_follows_the_units_without_normalization_too():
     X, y = curve()
     y = y - y.mean()
     expected = GaussianProcessRegressor().fit(X, y).log_evidence_
@@ -363,11 +363,11 @@ def test_failure_leaves_the_estimator_as_it_was():
         ({"kernel": theirs.RBF()}, "kernel must be None or one of credo.processes.kernels"),
         ({"kernel": RBF() + White(0.1)}, "must not hold White beside a learned noise"),
         ({"kernel": (RBF() + White(0.1)) * 2.0}, "must not hold White beside a learned noise"),
-        ({"noise": -0.1}, "noise must be 'learned', a number of 0 or more"),
-        ({"noise": None}, "noise must be 'learned', a number of 0 or more"),
-        ({"noise": "learnt"}, "did you mean 'learned'"),
+        ({"noise": -0.1}, "noise must be 'learned', a number of at least 0"),
+        ({"noise": None}, "noise must be 'learned', a number of at least 0"),
+        ({"noise": "learned"}, "did you mean 'learned'"),
         ({"optimizer": "adam"}, "unknown optimizer 'adam'"),
-        ({"n_restarts_optimizer": -1}, "n_restarts_optimizer must be a whole number, 0 or more"),
+        ({"n_restarts_optimizer": -1}, "n_restarts_optimizer must be an integer of at least 0"),
         ({"kernel": RBF(1e6)}, "length_scale must start within its bounds 1e-05 to 1e\\+05, got 1e\\+06"),
         ({"kernel": RBF((1.0, 2.0))}, "one for each of the 1 features"),
         ({"device": "abacus"}, "device must be one that torch can use"),
@@ -395,7 +395,7 @@ def test_refused_data():
     with pytest.raises(ValueError, match="1 features as input"):
         gp.predict(np.c_[X, X])
     for n in (0, 2.5):
-        with pytest.raises(InputError, match="n_samples must be a whole number, 1 or more"):
+        with pytest.raises(InputError, match="n_samples must be an integer of at least 1"):
             gp.sample_y(X, n)
 
 

@@ -111,12 +111,12 @@ def test_nothing_comes_from_elsewhere(page: str) -> None:
 def test_text_stands_out_from_its_background(pages: dict[str, str]) -> None:
     """In light and in dark, at least the 4.5 to 1 that WCAG 2 asks of text."""
     for scheme in re.findall(r":root \{[^}]*--page[^}]*\}", pages["numbers"]):
-        colour = dict(re.findall(r"--([\w-]+): (#\w{6})", scheme))
+        color = dict(re.findall(r"--([\w-]+): (#\w{6})", scheme))
         for ink, sheet in (
             *((ink, sheet) for ink in ("ink", "quiet") for sheet in ("sheet", "tile", "warning-sheet", "good-sheet")),
             *(("accent", "sheet"), ("warning", "warning-sheet"), ("good", "good-sheet"), ("quiet", "page")),
         ):
-            light, dark = sorted((_luminance(colour[ink]), _luminance(colour[sheet])), reverse=True)
+            light, dark = sorted((_luminance(color[ink]), _luminance(color[sheet])), reverse=True)
             assert (light + 0.05) / (dark + 0.05) >= 4.5, f"{ink} on {sheet}"
 
 
@@ -346,9 +346,9 @@ def test_every_part_of_a_page_is_escaped() -> None:
     assert "\x07" not in outline.text
 
 
-def _luminance(colour: str) -> float:
+def _luminance(color: str) -> float:
     """Relative luminance of #rrggbb, as WCAG 2 defines it."""
-    channels = (int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))
+    channels = (int(color[i : i + 2], 16) / 255 for i in (1, 3, 5))
     linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 

@@ -1,4 +1,4 @@
-"""The hidden Markov model against hmmlearn, the mixture it generalises, and hostile tables."""
+"""The hidden Markov model against hmmlearn, the mixture it generalizes, and hostile tables."""
 
 from __future__ import annotations
 
@@ -211,15 +211,15 @@ def test_the_global_random_state_is_neither_used_nor_changed():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"n_components": 0}, "n_components must be a whole number of 1 or more, got 0"),
-        ({"n_components": 2.5}, "n_components must be a whole number of 1 or more, got 2.5"),
+        ({"n_components": 0}, "n_components must be an integer of at least 1, got 0"),
+        ({"n_components": 2.5}, "n_components must be an integer of at least 1, got 2.5"),
         ({"n_components": 301}, "n_samples=300 and n_components=301"),
         ({"covariance_type": "diagonal"}, "did you mean 'diag'"),
-        ({"reg_covar": -1.0}, "reg_covar must be a number of 0 or more"),
-        ({"reg_covar": None}, "reg_covar must be a number of 0 or more, got None"),
-        ({"transmat_prior": 0.5}, "transmat_prior must be a number of 1 or more, got 0.5"),
-        ({"startprob_prior": float("nan")}, "startprob_prior must be a number of 1 or more"),
-        ({"n_init": 0}, "n_init must be a whole number of 1 or more"),
+        ({"reg_covar": -1.0}, "reg_covar must be a number of at least 0"),
+        ({"reg_covar": None}, "reg_covar must be a number of at least 0, got None"),
+        ({"transmat_prior": 0.5}, "transmat_prior must be a number of at least 1, got 0.5"),
+        ({"startprob_prior": float("nan")}, "startprob_prior must be a number of at least 1"),
+        ({"n_init": 0}, "n_init must be an integer of at least 1"),
     ],
 )
 def test_settings_without_meaning(settings, message):
@@ -237,9 +237,9 @@ def test_bad_tables_and_lengths():
         model.sample()
     with pytest.raises(InputError, match="add up to the number of rows, 300, but add up to 299"):
         model.fit(x, lengths=[299])
-    with pytest.raises(InputError, match="lengths must be whole numbers of 1 or more"):
+    with pytest.raises(InputError, match="lengths must be integers of at least 1"):
         model.fit(x, lengths=[300, 0])
-    with pytest.raises(InputError, match="lengths must be whole numbers"):
+    with pytest.raises(InputError, match="lengths must be integers"):
         model.fit(x, lengths=[150.5, 149.5])
     with pytest.raises(InputError, match="lengths=…"):
         model.fit(x, [100, 200])
@@ -249,7 +249,7 @@ def test_bad_tables_and_lengths():
     model.fit(x)
     with pytest.raises(ValueError, match="features"):
         model.predict(x[:, :1])
-    with pytest.raises(InputError, match="n_samples must be a whole number of 1 or more, got 0"):
+    with pytest.raises(InputError, match="n_samples must be an integer of at least 1, got 0"):
         model.sample(0)
     with pytest.raises(InputError, match="raise reg_covar"):
         GaussianHMM(2, reg_covar=0.0, random_state=0).fit(np.ones((5, 2)))

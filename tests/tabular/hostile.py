@@ -50,9 +50,9 @@ def good_columns(rows: int = ROWS) -> dict[str, list[object]]:
     """A table with nothing wrong: two numbers, a category and a target that depends on all of them."""
     rng = np.random.default_rng(0)
     x, z = rng.normal(size=rows), rng.uniform(0.0, 10.0, size=rows)
-    colour = [("red", "green", "blue")[i % 3] for i in range(rows)]
+    color = [("red", "green", "blue")[i % 3] for i in range(rows)]
     y = x + 0.3 * z + np.array([0.0, 1.0, 2.0])[np.arange(rows) % 3]
-    return {"x": x.tolist(), "z": z.tolist(), "colour": colour, TARGET: y.tolist()}
+    return {"x": x.tolist(), "z": z.tolist(), "color": color, TARGET: y.tolist()}
 
 
 def mixed_frame() -> pd.DataFrame:
@@ -112,11 +112,11 @@ def _open_quote() -> bytes:
 
 def _duplicate_names() -> bytes:
     lines = _good_lines()
-    return b"".join([b"x,x,colour,y\n", *lines[1:]])
+    return b"".join([b"x,x,color,y\n", *lines[1:]])
 
 
 def _latin_1() -> bytes:
-    return with_columns(colour=["gr\u00fcn", "rot"] * (ROWS // 2)).decode().encode("latin-1")
+    return with_columns(color=["gr\u00fcn", "rot"] * (ROWS // 2)).decode().encode("latin-1")
 
 
 def _utf_16() -> bytes:

@@ -30,7 +30,7 @@ def features(columns: Columns, frame: Any) -> dict[str, list[float]]:
     return dict(zip(columns.feature_names, columns.encode(frame).T.tolist(), strict=True))
 
 
-def test_numbers_are_standardised():
+def test_numbers_are_standardized():
     x = np.array([1.0, 2.0, 3.0, 4.0, 10.0])
     columns = Columns.learn(pd.DataFrame({"x": x}))
     assert columns.feature_names == ("x",)

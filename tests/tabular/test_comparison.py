@@ -161,7 +161,7 @@ def test_predictions_come_in_the_order_of_the_table():
     told = []
     compared = compare(frame(), TARGET, task="regression", methods=["map"], folds=4, epochs=1, progress=told.append)
     (result,) = compared.results
-    # What the targets went through, a standardisation in float32, moves them by 2⁻²⁴ of their spread.
+    # What the targets went through, a standardization in float32, moves them by 2⁻²⁴ of their spread.
     np.testing.assert_allclose(compared.y, frame()[TARGET], rtol=1e-6, atol=1e-6)
     assert (compared.n_rows, compared.folds, len(result.predictive), len(result.fold_nll)) == (40, 4, 40, 4)
     pooled = credo.metrics.nll(result.predictive, compared.y)
@@ -192,7 +192,7 @@ def test_classes_of_one_row_and_rows_without_target_are_left_out():
 
 
 def test_notes_are_given_once_for_all_folds_and_methods():
-    given = frame().assign(c=7, g=[None, *range(39)], colour=["once", *["red", "blue", "green"] * 13])
+    given = frame().assign(c=7, g=[None, *range(39)], color=["once", *["red", "blue", "green"] * 13])
     with pytest.warns(UserWarning, match=".") as caught:
         compare(given, TARGET, task="regression", methods=["map", "bbb"], folds=3, epochs=1)
     said = [str(warning.message) for warning in caught]

@@ -95,7 +95,7 @@ def test_predictions_are_in_the_targets_own_units(fitted):
         warnings.simplefilter("ignore", UserWarning)
         scaled = credo.Regressor(epochs=200, random_state=0).fit(frame, kelvin)
     plain, other = fitted.predict_dist(frame), scaled.predict_dist(frame)
-    # targets are standardised to float32, which differs in the seventh digit of their own size
+    # targets are standardized to float32, which differs in the seventh digit of their own size
     np.testing.assert_allclose(other.mean, 1e6 + 1e3 * plain.mean, rtol=0.0, atol=5.0)
     np.testing.assert_allclose(other.std, 1e3 * plain.std, rtol=0.02)
     np.testing.assert_allclose(other.variance, other.epistemic + other.aleatoric, rtol=1e-12)

@@ -30,7 +30,7 @@ def tables(draw: st.DrawFn) -> pd.DataFrame:
     return pd.DataFrame({name: pd.Series(column, dtype=object) for name, column in cells.items()})
 
 
-def learnt(table: pd.DataFrame) -> Columns:
+def learned(table: pd.DataFrame) -> Columns:
     try:
         return Columns.learn(table)
     except InputError:
@@ -41,7 +41,7 @@ def learnt(table: pd.DataFrame) -> Columns:
 @settings(max_examples=100)
 @given(table=tables(), data=st.data())
 def test_a_row_is_encoded_alike_in_any_company(table, data):
-    columns = learnt(table)
+    columns = learned(table)
     together = columns.encode(table)  # a warning would be an error: nothing here is new
     assert np.isfinite(together).all()
     assert together.dtype == np.float32
@@ -56,17 +56,17 @@ def test_a_row_is_encoded_alike_in_any_company(table, data):
 
 @settings(max_examples=60)
 @given(table=tables(), data=st.data())
-def test_what_is_learnt_does_not_depend_on_the_order_of_rows(table, data):
+def test_what_is_learned_does_not_depend_on_the_order_of_rows(table, data):
     order = data.draw(st.permutations(range(len(table))))
-    first, second = learnt(table).get_config(), learnt(table.iloc[order]).get_config()
+    first, second = learned(table).get_config(), learned(table.iloc[order]).get_config()
     del first["notes"], second["notes"]  # their examples are the first that were met
     assert first == second
 
 
 @settings(max_examples=60)
 @given(table=tables())
-def test_what_is_learnt_survives_json(table):
-    columns = learnt(table)
+def test_what_is_learned_survives_json(table):
+    columns = learned(table)
     again = Columns.from_config(json.loads(json.dumps(columns.get_config(), allow_nan=False)))
     np.testing.assert_array_equal(again.encode(table), columns.encode(table))
 

@@ -61,7 +61,7 @@ def test_accepted_in_silence(case, tmp_path):
     table, good = read_table(path), good_columns()
     assert len(table) == len(good["x"])
     assert table["x"].tolist() == good["x"]
-    assert table["colour"].tolist() == good["colour"]
+    assert table["color"].tolist() == good["color"]
 
 
 def test_every_case_has_a_name_of_its_own():
@@ -195,7 +195,7 @@ def test_one_row_is_enough_to_predict(tmp_path):
     path = tmp_path / "t.csv"
     path.write_text("a,b\n1,2\n")
     assert read_table(path).shape == (1, 2)
-    with pytest.raises(InputError, match="rows must be 1 or more, got 0"):
+    with pytest.raises(InputError, match="rows must be at least 1, got 0"):
         read_chunks(path, 0)
 
 

@@ -18,7 +18,7 @@ from credo.tabular.runs import (
     choose_task,
     evaluate,
     fit_run,
-    labelled,
+    labeled,
     load_model,
     open_run,
     without,
@@ -40,7 +40,7 @@ def run():
     return fit_run(frame(), TARGET, method="map", epochs=2, seed=3, source="data.csv")
 
 
-def test_the_held_out_rows_were_not_learnt_from(monkeypatch):
+def test_the_held_out_rows_were_not_learned_from(monkeypatch):
     seen = []
     fit = credo.Regressor.fit
 
@@ -56,7 +56,7 @@ def test_the_held_out_rows_were_not_learnt_from(monkeypatch):
 
 
 def test_scores_are_those_of_the_held_out_rows(run):
-    rows = labelled(run.holdout, TARGET)
+    rows = labeled(run.holdout, TARGET)
     scores = credo.metrics.scores(run.model.predict_dist(rows.X), torch.tensor(rows.y.to_numpy()), seed=3)
     assert [score.name for score in run.scores] == [score.name for score in scores]
     for ours, wanted in zip(run.scores, scores, strict=True):
@@ -87,11 +87,11 @@ def test_cells_of_every_kind_mean_the_same_after_the_folder(tmp_path):
     with pytest.warns(UserWarning, match="."):
         run = fit_run(given, TARGET, method="map", epochs=1)
     run.save(tmp_path / "run")
-    x, back = (labelled(f, TARGET).X for f in (run.holdout, open_run(tmp_path / "run").holdout))
+    x, back = (labeled(f, TARGET).X for f in (run.holdout, open_run(tmp_path / "run").holdout))
     np.testing.assert_array_equal(run.model.columns_.encode(back), run.model.columns_.encode(x))
 
 
-def test_rows_without_a_target_are_neither_learnt_nor_held_out():
+def test_rows_without_a_target_are_neither_learned_nor_held_out():
     given = frame()
     given.loc[:9, TARGET] = None
     with pytest.warns(UserWarning, match="because the target is missing: 10 of 50 rows"):
@@ -114,7 +114,7 @@ def test_errors_speak_of_the_rows_of_the_table():
         fit_run(given, TARGET)
 
 
-def test_a_class_of_one_row_is_learnt_from():
+def test_a_class_of_one_row_is_learned_from():
     given = frame().assign(**{TARGET: ["rare", *"ab" * 29, "a"]})
     with pytest.warns(UserWarning, match="classes with a single row: 'rare'"):
         run = fit_run(given, TARGET, method="map", epochs=1, holdout=0.5)
@@ -153,7 +153,7 @@ def test_where_rows_repeat_an_index_each_is_used_once():
         ([1.5, 2.5, 3.5], "regression", "because 'y' holds numbers, 3 different values in 3 rows"),
         (["1.5", "2.5"], "regression", "because 'y' holds numbers, 2 different values in 2 rows"),
         (["a", "b", None], "classification", "because 'y' holds text, 2 different values in 2 rows"),
-        ([0, 1] * 10, "classification", "because 'y' holds whole numbers, 2 different values in 20 rows"),
+        ([0, 1] * 10, "classification", "because 'y' holds integers, 2 different values in 20 rows"),
         ([True, False, None], "classification", "because 'y' holds truth values, 2 different values in 2 rows"),
     ],
 )
@@ -166,9 +166,9 @@ def test_the_task_is_guessed_for_a_reason(y, task, reason):
 
 
 def test_columns_that_are_not_there_cannot_be_dropped():
-    assert list(without(frame(), ["x"], TARGET).columns) == ["z", "colour", TARGET]
-    with pytest.raises(InputError, match="unknown column to drop 'colours': did you mean 'colour'"):
-        without(frame(), ["colours"], TARGET)
+    assert list(without(frame(), ["x"], TARGET).columns) == ["z", "color", TARGET]
+    with pytest.raises(InputError, match="unknown column to drop 'colors': did you mean 'color'"):
+        without(frame(), ["colors"], TARGET)
     with pytest.raises(InputError, match="not dropped"):
         without(frame(), [TARGET], TARGET)
     with pytest.raises(InputError, match="must be a column of the table"):
@@ -179,13 +179,13 @@ def test_rows_are_judged_where_their_target_is_known(run):
     given = frame(20)
     given.loc[:3, TARGET] = None
     with pytest.warns(UserWarning, match="4 of 20 rows"):
-        rows = labelled(given, TARGET)
+        rows = labeled(given, TARGET)
     assert len(rows.X) == len(rows.y) == 16
     assert {score.name for score in evaluate(run.model, rows, level=0.5)} >= {"nll", "coverage"}
     with pytest.raises(InputError, match="no column 'y'"):
-        labelled(given.drop(columns=TARGET), TARGET)
+        labeled(given.drop(columns=TARGET), TARGET)
     with pytest.raises(InputError, match="missing in every row"):
-        labelled(given.assign(y=None), TARGET)
+        labeled(given.assign(y=None), TARGET)
 
 
 def test_only_models_of_tables_are_opened(run, tmp_path):

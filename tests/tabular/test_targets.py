@@ -1,4 +1,4 @@
-"""Targets: checked, standardised or numbered, and back as they were given."""
+"""Targets: checked, standardized or numbered, and back as they were given."""
 
 from __future__ import annotations
 
@@ -44,21 +44,21 @@ def test_the_task_is_guessed(y, task):
     assert guess_task(y) == task
 
 
-def test_quantities_are_standardised_and_back():
+def test_quantities_are_standardized_and_back():
     y = pd.Series([3.0, 5.0, 10.0], name="price")
     target = RegressionTarget.learn(y)
     assert (target.name, target.mean, target.notes) == ("price", 6.0, ())
     assert target.scale == pytest.approx(np.std([3.0, 5.0, 10.0]))
-    z = target.standardise(y)
+    z = target.standardize(y)
     assert z.dtype == np.float32
-    np.testing.assert_allclose(target.unstandardise(z), y, rtol=1e-6)
-    assert torch.equal(target.unstandardise(torch.zeros(2, 3)), torch.full((2, 3), 6.0))
+    np.testing.assert_allclose(target.unstandardize(z), y, rtol=1e-6)
+    assert torch.equal(target.unstandardize(torch.zeros(2, 3)), torch.full((2, 3), 6.0))
 
 
 @given(st.lists(st.floats(-1e100, 1e100), min_size=2, max_size=20))
 def test_any_quantities_have_mean_zero_and_scale_one(y):
     target = RegressionTarget.learn(y)
-    z = target.standardise(y).astype(np.float64)
+    z = target.standardize(y).astype(np.float64)
     assert np.isfinite(z).all()
     assert target.scale > 0.0
     if max(y) - min(y) > 1e-3 * max(map(abs, y)):  # else y itself has few digits of its differences
@@ -79,16 +79,16 @@ def test_rows_without_a_target_are_left_out_with_a_note():
     assert (target.mean, target.scale) == (2.0, 1.0)
     assert target.notes == ("Left out, because the target is missing: 2 of 4 rows.",)
     assert known_rows(y).tolist() == [True, False, True, False]
-    assert target.standardise(y[known_rows(y)]).tolist() == [-1.0, 1.0]
+    assert target.standardize(y[known_rows(y)]).tolist() == [-1.0, 1.0]
     with pytest.raises(InputError, match="such as 'nan'"):
-        target.standardise(y)
+        target.standardize(y)
 
 
-def test_a_constant_target_is_learnt():
+def test_a_constant_target_is_learned():
     target = RegressionTarget.learn([0.1] * 7)
     assert (target.mean, target.scale) == (0.1, 1.0)
     assert target.notes == ("The target is 0.1 in every row: so will every prediction be.",)
-    assert target.standardise([0.1, 1.1]).tolist() == [0.0, 1.0]
+    assert target.standardize([0.1, 1.1]).tolist() == [0.0, 1.0]
 
 
 @pytest.mark.parametrize(
@@ -166,8 +166,8 @@ def test_a_label_is_known_however_it_is_written():
 
 
 def test_unknown_labels_are_refused():
-    target = ClassTarget.learn(pd.Series(["red", "green"] * 3, name="colour"))
-    with pytest.raises(InputError, match=r"target 'colour' holds 'pink' in row 1.*none of the 2.*'green', 'red'"):
+    target = ClassTarget.learn(pd.Series(["red", "green"] * 3, name="color"))
+    with pytest.raises(InputError, match=r"target 'color' holds 'pink' in row 1.*none of the 2.*'green', 'red'"):
         target.encode(["red", "pink"])
     with pytest.raises(InputError, match="row 0"):
         target.encode([None, "red"])
@@ -244,7 +244,7 @@ def test_a_constant_target_can_be_calibrated(calibrate):
         np.testing.assert_allclose(bound, 3.5, rtol=1e-10)
 
 
-def test_after_a_constant_target_others_cannot_be_learnt_by_and_by():
+def test_after_a_constant_target_others_cannot_be_learned_by_and_by():
     model = Regressor("bbb", epochs=1, random_state=0)
     with pytest.warns(UserWarning, match="in every row"):
         model.partial_fit(TABLE, [3.5] * len(TABLE))

@@ -47,7 +47,7 @@ def test_trap_16_the_mean_prediction_is_the_networks_own_output(name: str, metho
     assert torch.equal(model.predict(case.x, samples=0).mean, expected.mean)
 
 
-def test_trap_16_normalisation_layers_stay_deterministic_unless_selected() -> None:
+def test_trap_16_normalization_layers_stay_deterministic_unless_selected() -> None:
     def net() -> nn.Module:
         return nn.Sequential(
             nn.Conv1d(2, 4, 2), nn.BatchNorm1d(4), nn.GroupNorm(2, 4), nn.InstanceNorm1d(4, affine=True), nn.Flatten(),

@@ -148,9 +148,9 @@ def build(name: str) -> tuple[credo.MCDropout, tuple[int, ...]]:
 def _moments(values: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Mean, its squared standard error, variance, its squared standard error, over dim 0."""
     n = len(values)
-    centred = values.double() - values.double().mean(0)
-    variance = centred.square().mean(0)
-    return values.double().mean(0), variance / n, variance, (centred.pow(4).mean(0) - variance.square()) / n
+    centered = values.double() - values.double().mean(0)
+    variance = centered.square().mean(0)
+    return values.double().mean(0), variance / n, variance, (centered.pow(4).mean(0) - variance.square()) / n
 
 
 @pytest.mark.parametrize("name", NETWORKS)

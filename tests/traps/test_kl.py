@@ -182,9 +182,9 @@ def test_trap_07_a_scale_is_a_standard_deviation(draws: Any, std: float) -> None
     """Var of the sample variance is (m₄ − m₂²)/n; five of its standard errors."""
     torch.manual_seed(0)
     values = draws().double()
-    centred = values - values.mean()
-    variance = centred.square().mean()
-    error = ((centred.pow(4).mean() - variance.square()) / len(values)).sqrt()
+    centered = values - values.mean()
+    variance = centered.square().mean()
+    error = ((centered.pow(4).mean() - variance.square()) / len(values)).sqrt()
     assert abs(float(variance) - std**2) < 5 * float(error)
 
 

@@ -374,16 +374,16 @@ def test_trap_14_prediction_falls_back_to_a_loop_and_says_so(kind: str, caplog: 
         assert torch.equal(value, before[name]), name
 
 
-def test_trap_14_vectorised_prediction_says_nothing_and_equals_the_loop(caplog: pytest.LogCaptureFixture) -> None:
+def test_trap_14_vectorized_prediction_says_nothing_and_equals_the_loop(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "credo")
     torch.manual_seed(0)
     model = model_of(credo.architectures.MLP(3, (8,), 2), "auto")
     x = torch.randn(5, 3)
-    vectorised = model.predict(x, samples=4, seed=0)
+    vectorized = model.predict(x, samples=4, seed=0)
     assert caplog.messages == []
     predictor = model.predictor(4, 0)
-    predictor._evaluate._vectorise = False
-    torch.testing.assert_close(vectorised.draws, predictor(x).draws, rtol=1e-6, atol=1e-6)
+    predictor._evaluate._vectorize = False
+    torch.testing.assert_close(vectorized.draws, predictor(x).draws, rtol=1e-6, atol=1e-6)
 
 
 class Stateful(nn.Module):
@@ -411,9 +411,9 @@ class Stateful(nn.Module):
         return h * self.cache
 
 
-@pytest.mark.parametrize("vectorise", [True, False])
+@pytest.mark.parametrize("vectorize", [True, False])
 @pytest.mark.parametrize("kind", ["assigned buffer", "in-place buffer", "cached attribute"])
-def test_trap_14_state_does_not_leak_from_draw_to_draw(kind: str, vectorise: bool) -> None:
+def test_trap_14_state_does_not_leak_from_draw_to_draw(kind: str, vectorize: bool) -> None:
     """A draw is a function: the network as it was found, holding that draw, whatever was evaluated before."""
     torch.manual_seed(0)
     net = Stateful(kind)
@@ -427,7 +427,7 @@ def test_trap_14_state_does_not_leak_from_draw_to_draw(kind: str, vectorise: boo
             twin.get_parameter(name).data.copy_(value[s])
         expected.append(twin(x).detach())
     predictor = model.predictor(4, 0)
-    predictor._evaluate._vectorise = vectorise
+    predictor._evaluate._vectorize = vectorize
     for _ in range(2):
         torch.testing.assert_close(predictor(x).draws, torch.stack(expected), rtol=1e-5, atol=1e-5)
     assert net.cache is None

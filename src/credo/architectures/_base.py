@@ -24,7 +24,7 @@ ACTIVATIONS: dict[str, type[nn.Module]] = {
 class Architecture(nn.Module):
     """A network that knows its own constructor arguments.
 
-    Subclasses leave their layers' initialisation to torch, so that ``reset_parameters`` of each layer is a fresh
+    Subclasses leave their layers' initialization to torch, so that ``reset_parameters`` of each layer is a fresh
     start: that is how an ensemble makes its members differ.
 
     Attributes:
@@ -48,10 +48,10 @@ def activation_layer(name: str) -> nn.Module:
 
 
 def require_positive(**sizes: int) -> None:
-    """Raise for the first named size that is not a whole number of at least 1."""
+    """Raise for the first named size that is not a integer of at least 1."""
     for name, size in sizes.items():
         if not isinstance(size, int) or size < 1:
-            raise InputError(f"{name} must be a whole number of 1 or more, got {size!r}")
+            raise InputError(f"{name} must be an integer of at least 1, got {size!r}")
 
 
 def require_shape(x: Tensor, shape: Sequence[int], what: str = "images") -> None:

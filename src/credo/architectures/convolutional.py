@@ -14,7 +14,7 @@ from credo.errors import InputError
 
 HALVING = (4, 2, 1)
 """Kernel, stride and padding of a convolution that halves height and width, or doubles them when transposed."""
-"""A kernel that the stride divides lets every output pixel see as many inputs as its neighbours: no chequerboard."""
+"""A kernel that the stride divides lets every output pixel see as many inputs as its neighbors: no chequerboard."""
 
 
 class ConvEncoder(Architecture):

@@ -109,7 +109,7 @@ class DenseGenerator(Architecture):
 
 
 def datum_shape(shape: Sequence[int]) -> tuple[int, ...]:
-    """``shape`` as a tuple of whole numbers of at least 1."""
+    """``shape`` as a tuple of integer of at least 1."""
     if not isinstance(shape, list | tuple) or not shape:
         raise InputError(f"shape must be that of one datum, such as (1, 28, 28), got {shape!r}")
     require_positive(**{f"shape[{i}]": size for i, size in enumerate(shape)})

@@ -86,7 +86,7 @@ class InfoGANDiscriminator(Architecture):
             nn.LeakyReLU(_SLOPE),
         )
         self.discriminate = Dense(1024, 1)
-        self.recognise = nn.Sequential(
+        self.recognize = nn.Sequential(
             Dense(1024, 128, bias=False), nn.BatchNorm1d(128), nn.LeakyReLU(_SLOPE), Dense(128, codes)
         )
 
@@ -94,4 +94,4 @@ class InfoGANDiscriminator(Architecture):
         """``[B, C, H, W]`` to ``[B, 1 + codes]``."""
         require_shape(x, self.shape)
         features = self.trunk(x)
-        return torch.cat([self.discriminate(features), self.recognise(features)], dim=1)
+        return torch.cat([self.discriminate(features), self.recognize(features)], dim=1)

@@ -9,7 +9,7 @@ from credo.errors import InputError
 
 
 class LeNet(Architecture):
-    """A small convolutional network for square grey or colour images: 20 and 50 filters of 5×5, then 500 units.
+    """A small convolutional network for square gray or color images: 20 and 50 filters of 5×5, then 500 units.
 
     The network of LeCun et al. (1998) as distributed with Caffe, and so of Gal & Ghahramani (2016): each
     convolution is followed by 2×2 max pooling alone, the one ReLU comes after the first fully connected layer.

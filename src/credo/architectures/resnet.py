@@ -1,4 +1,4 @@
-"""A small residual network with pre-activation and batch normalisation."""
+"""A small residual network with pre-activation and batch normalization."""
 
 from __future__ import annotations
 

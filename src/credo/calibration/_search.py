@@ -20,11 +20,11 @@ def negative_log_likelihood(predictive: Predictive, y: Tensor) -> float:
     return -float(log_p.double().sum())
 
 
-def minimise(objective: Callable[[float], float], bound: float) -> float:
+def minimize(objective: Callable[[float], float], bound: float) -> float:
     """The number between 1/``bound`` and ``bound`` at which ``objective`` is least, found in its logarithm.
 
     A coarse grid first, because a mixture's likelihood may have several maxima, then Brent's method between the
-    neighbours of the best point, to 1e-5 of itself. Deterministic.
+    neighbors of the best point, to 1e-5 of itself. Deterministic.
     """
     from scipy.optimize import minimize_scalar
 

@@ -81,7 +81,7 @@ class Calibrator(ABC):
 
     @abstractmethod
     def _check(self, predictive: Predictive) -> None:
-        """Refuse predictions of the wrong kind, and say which calibrator is for them."""
+        """Raise ``InputError`` for predictions of the wrong kind, and say which calibrator is for them."""
 
     @abstractmethod
     def _learn(self, predictive: Any, y: Tensor) -> None:
@@ -111,7 +111,7 @@ class Calibrator(ABC):
 
 
 def check_classes(predictive: Predictive, calibrator: str) -> None:
-    """Refuse predictions that are not of classes."""
+    """Raise ``InputError`` for predictions that are not of classes."""
     if not isinstance(predictive, ClassPredictive):
         raise InputError(
             f"{calibrator} is for classes, got {_described(predictive)}: "
@@ -120,7 +120,7 @@ def check_classes(predictive: Predictive, calibrator: str) -> None:
 
 
 def check_real(predictive: Predictive, calibrator: str) -> RealPredictive:
-    """Refuse predictions that are not of real or count-valued targets, or that are calibrated already."""
+    """Raise ``InputError`` for predictions that are calibrated already, or not of real or count-valued targets."""
     if isinstance(predictive, Predictive) and predictive.adjustment is not None:
         raise InputError(
             f"{calibrator} is for the model's own predictions, got {_described(predictive)}: "
@@ -133,7 +133,7 @@ def check_real(predictive: Predictive, calibrator: str) -> RealPredictive:
 
 
 def check_continuous(predictive: Predictive, calibrator: str) -> RealPredictive:
-    """Refuse predictions that are not of real targets."""
+    """Raise ``InputError`` for predictions that are not of real targets."""
     real = check_real(predictive, calibrator)
     if real.components.discrete:
         raise InputError(f"{calibrator} is for real targets, got counts ({real.components.name}): use SplitConformal.")
@@ -141,7 +141,7 @@ def check_continuous(predictive: Predictive, calibrator: str) -> RealPredictive:
 
 
 def check_one_output(predictive: RealPredictive, calibrator: str) -> None:
-    """Refuse predictions of several outputs per row."""
+    """Raise ``InputError`` for predictions of several outputs per row."""
     shape = predictive.components.target_shape
     if shape.numel() != shape[0]:
         raise InputError(

@@ -16,7 +16,7 @@ from credo.predictive.real import RealPredictive
 
 
 class SplitConformal(Calibrator):
-    """Split conformal intervals with normalised scores (Vovk et al. 2005; Lei et al. 2018).
+    """Split conformal intervals with normalized scores (Vovk et al. 2005; Lei et al. 2018).
 
     The score of a row is |y − mean|/std. With n held-out scores, the interval of any level is
 
@@ -31,7 +31,7 @@ class SplitConformal(Calibrator):
 
     A level needs n ≥ level/(1 − level) rows, 19 for 0.95; ``interval`` says so where there are fewer.
 
-    The interval is centred at the mean, not at the median: the guarantee holds for either, and the mean is the
+    The interval is centered at the mean, not at the median: the guarantee holds for either, and the mean is the
     prediction that is shown, is known without a search and is what ``std`` is taken about. The variance must be finite.
     One output per row, ``[B]`` or ``[B, 1]``; real targets or counts. The result is a
     :class:`~credo.predictive.conformal.ConformalPredictive`, of which all but ``interval`` is the model's.
@@ -74,5 +74,5 @@ class SplitConformal(Calibrator):
 def _checked(scores: Sequence[float]) -> tuple[float, ...]:
     values = np.sort(np.asarray(scores, dtype=np.float64))
     if values.ndim != 1 or not np.isfinite(values).all() or (values < 0).any():
-        raise InputError("scores must be a list of finite numbers, 0 or more.")
+        raise InputError("scores must be a list of finite numbers of at least 0.")
     return tuple(values.tolist())

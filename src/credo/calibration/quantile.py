@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from credo._arguments import positive
+from credo._arguments import check_positive
 from credo.calibration.base import Calibrator, check_continuous, check_one_output
 from credo.calibration.variance import best_factor, scaled
 from credo.predictive import Predictive
@@ -61,7 +61,7 @@ class QuantileRecalibration(Calibrator):
         predicted: Sequence[float] | None = None,
         observed: Sequence[float] | None = None,
     ) -> None:
-        self.factor = None if factor is None else positive(factor, "factor")
+        self.factor = None if factor is None else check_positive(factor, "factor")
         known = predicted is not None or observed is not None
         self.levels = LevelMap(predicted or (), observed or ()) if known else None
 

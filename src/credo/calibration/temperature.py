@@ -10,8 +10,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from credo._arguments import positive
-from credo.calibration._search import minimise, negative_log_likelihood
+from credo._arguments import check_positive
+from credo.calibration._search import minimize, negative_log_likelihood
 from credo.calibration.base import Calibrator, check_classes
 from credo.errors import InputError, UnsupportedError
 from credo.predictive import Predictive
@@ -30,7 +30,7 @@ class TemperatureScaling(Calibrator):
     so its accuracy. The draws are tempered, not their mean: the result is again a mixture over draws, whose entropy is
     the sum of its aleatoric and epistemic parts.
 
-    ``fit`` finds the T between 1/50 and 50 that minimises
+    ``fit`` finds the T between 1/50 and 50 that minimizes
 
         −Σ_i log p_T(y_i) + ½ (log T)²,
 
@@ -48,7 +48,7 @@ class TemperatureScaling(Calibrator):
     least_rows: ClassVar[int] = 10
 
     def __init__(self, temperature: float | None = None) -> None:
-        self.temperature = None if temperature is None else positive(temperature, "temperature")
+        self.temperature = None if temperature is None else check_positive(temperature, "temperature")
 
     def get_config(self) -> dict[str, object]:
         """``{"name", "temperature"}``."""
@@ -64,7 +64,7 @@ class TemperatureScaling(Calibrator):
                 "a held-out target has probability 0 under every draw, and would have at any temperature: "
                 "check the labels and the network's output for −inf."
             )
-        self.temperature = minimise(
+        self.temperature = minimize(
             lambda t: negative_log_likelihood(_at(predictive, t), y) + 0.5 * math.log(t) ** 2, LARGEST
         )
 

@@ -7,8 +7,8 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from credo._arguments import positive
-from credo.calibration._search import minimise, negative_log_likelihood
+from credo._arguments import check_positive
+from credo.calibration._search import minimize, negative_log_likelihood
 from credo.calibration.base import Calibrator, check_continuous
 from credo.errors import InputError
 from credo.predictive import Predictive
@@ -22,7 +22,7 @@ class VarianceScaling(Calibrator):
 
     Every row's distribution is stretched about its own mean, y ↦ m̄ + s(y − m̄): the means of the draws and their noise
     alike. The mean stays; the variance, the aleatoric and the epistemic one, is s² times what it was; the mutual
-    information stays. ``fit`` finds the s between 1e-4 and 1e4 that minimises the negative log likelihood of the
+    information stays. ``fit`` finds the s between 1e-4 and 1e4 that minimizes the negative log likelihood of the
     held-out targets under the mixture. For a single Gaussian that is s² = mean of (y − m)²/σ², known to within a
     factor of 1 ± 1/√(2n).
 
@@ -38,7 +38,7 @@ class VarianceScaling(Calibrator):
     least_rows: ClassVar[int] = 10
 
     def __init__(self, factor: float | None = None) -> None:
-        self.factor = None if factor is None else positive(factor, "factor")
+        self.factor = None if factor is None else check_positive(factor, "factor")
 
     def get_config(self) -> dict[str, object]:
         """``{"name", "factor"}``."""
@@ -56,7 +56,7 @@ class VarianceScaling(Calibrator):
 
 def best_factor(predictive: RealPredictive, y: Tensor) -> float:
     """The factor of the spread under which the targets are most probable."""
-    factor = minimise(lambda s: negative_log_likelihood(scaled(predictive, s), y), LARGEST)
+    factor = minimize(lambda s: negative_log_likelihood(scaled(predictive, s), y), LARGEST)
     if not 1.01 / LARGEST < factor < LARGEST / 1.01:
         more = "less" if factor < 1 else "more"
         raise InputError(

@@ -38,7 +38,7 @@ def evaluate(
     with screen.listening(), nullcontext() if report is None else whole_file(report) as page:
         with screen.doing(f"reading {data}"):
             model = runs.load_model(run)
-            rows = runs.labelled(read_table(data, target=model.target_.name), model.target_.name)
+            rows = runs.labeled(read_table(data, target=model.target_.name), model.target_.name)
         if device is not None:
             model.model_.to(device)
         with screen.doing("predicting"):

@@ -35,41 +35,41 @@ def together(**values: Tensor) -> tuple[Tensor, ...]:
 
 
 def require_positive(**values: Tensor) -> None:
-    """Refuse hyperparameters that are not above 0."""
+    """Raise ``InputError`` for hyperparameters that are not above 0."""
     for name, value in values.items():
         if not bool((value > 0.0).all()):
             raise InputError(f"{name} must be positive, got {value.tolist()}")
 
 
 def require_whole(**values: int) -> None:
-    """Refuse what is not a whole number of at least 1."""
+    """Raise ``InputError`` for what is not a integer of at least 1."""
     for name, value in values.items():
         if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-            raise InputError(f"{name} must be a whole number of at least 1, got {value!r}")
+            raise InputError(f"{name} must be a integer of at least 1, got {value!r}")
 
 
 def require_vector(name: str, vector: Tensor) -> None:
-    """Refuse a mean that is not ``[D]``."""
+    """Raise ``InputError`` for a mean that is not ``[D]``."""
     if vector.ndim != 1 or len(vector) == 0:
         raise InputError(f"{name} must be a vector [D], got shape {list(vector.shape)}")
 
 
 def require_scalar(**values: Tensor) -> None:
-    """Refuse hyperparameters that are more than one number."""
+    """Raise ``InputError`` for hyperparameters that are more than one number."""
     for name, value in values.items():
         if value.ndim:
             raise InputError(f"{name} must be one number, got shape {list(value.shape)}")
 
 
 def require_concentration(concentration: Tensor) -> None:
-    """Refuse what is not a Dirichlet's α, positive and ``[..., K]``."""
+    """Raise ``InputError`` for what is not a Dirichlet's α, positive and ``[..., K]``."""
     if concentration.ndim == 0 or concentration.shape[-1] == 0:
         raise InputError(f"concentration must have one number a class, shape [..., K], got {concentration.tolist()}")
     require_positive(concentration=concentration)
 
 
 def require_covariance(size: int, **values: Tensor) -> None:
-    """Refuse matrices that are not ``[size, size]``, symmetric and positive definite."""
+    """Raise ``InputError`` for matrices that are not ``[size, size]``, symmetric and positive definite."""
     for name, value in values.items():
         if value.shape != (size, size):
             raise InputError(f"{name} must have shape [{size}, {size}], got {list(value.shape)}")
@@ -98,19 +98,19 @@ def whole_observations(
     device: torch.device | None = None,
     highest: int | None = None,
 ) -> Tensor:
-    """Data as above, of whole numbers from 0 to ``highest``."""
+    """Data as above, of integers from 0 to ``highest``."""
     values = observations(data, row, device)
     wrong = (values < 0) | (values != values.round())
     if highest is not None:
         wrong |= values > highest
     if bool(wrong.any()):
         bounds = "of at least 0" if highest is None else f"from 0 to {highest}"
-        raise InputError(f"data must be whole numbers {bounds}, got {values[wrong][0].item():g}")
+        raise InputError(f"data must be integers {bounds}, got {values[wrong][0].item():g}")
     return values
 
 
 def require_rows(data: Tensor) -> Tensor:
-    """Refuse data without rows, from which nothing can be estimated."""
+    """Raise ``InputError`` for data without rows, from which nothing can be estimated."""
     if len(data) == 0:
         raise InputError("data must have at least one row for an estimate by maximum likelihood, got none")
     return data

@@ -14,5 +14,5 @@ def mean_and_squares(data: Tensor) -> tuple[Tensor, Tensor]:
 def mean_and_scatter(data: Tensor) -> tuple[Tensor, Tensor]:
     """x̄ ``[D]`` and Σ (x − x̄)(x − x̄)ᵀ ``[D, D]`` of ``data [N, D]``; both 0 without rows."""
     mean = data.sum(0) / max(len(data), 1)
-    centred = data - mean
-    return mean, centred.mT @ centred
+    centered = data - mean
+    return mean, centered.mT @ centered

@@ -35,11 +35,11 @@ class JointTable:
     def __init__(self, probabilities: Numbers, names: Sequence[str] | None = None) -> None:
         (table,) = numbers(probabilities=probabilities)
         object.__setattr__(self, "names", _named_axes("probabilities", table, names))
-        object.__setattr__(self, "probabilities", _normalised(table, table.sum()))
+        object.__setattr__(self, "probabilities", _normalized(table, table.sum()))
 
     @classmethod
     def from_counts(cls, counts: Numbers, names: Sequence[str] | None = None) -> JointTable:
-        """The relative frequencies of ``counts [I, J, ...]``, which maximise the likelihood."""
+        """The relative frequencies of ``counts [I, J, ...]``, which maximize the likelihood."""
         (table,) = numbers(counts=counts)
         if bool((table < 0.0).any()) or not bool(table.any()):
             raise InputError("counts must be 0 or more and not all 0: they are turned into relative frequencies")
@@ -52,7 +52,7 @@ class JointTable:
         """The relative frequencies of rows.
 
         Args:
-            data: whole numbers from 0, one variable a column, ``[N, V]``.
+            data: integers from 0, one variable a column, ``[N, V]``.
             names: of the variables.
             sizes: how many values each variable has; one more than its largest in the data where not given.
         """
@@ -89,7 +89,7 @@ class JointTable:
         table = self.marginal(*observed, *rest).probabilities
         for name, value in observed.items():
             if not isinstance(value, int | np.integer) or not 0 <= value < len(table):
-                raise InputError(f"{name} must be a whole number from 0 to {len(table) - 1}, got {value!r}")
+                raise InputError(f"{name} must be an integer from 0 to {len(table) - 1}, got {value!r}")
             table = table[value]
         if not bool(table.any()):
             raise _impossible(observed)
@@ -124,7 +124,7 @@ class ConditionalTable:
         _require_of(of)
         _named_axes("probabilities", table, (*given, *of))
         totals = table.sum(tuple(range(len(given), table.ndim)), keepdim=True)
-        object.__setattr__(self, "probabilities", _normalised(table, totals))
+        object.__setattr__(self, "probabilities", _normalized(table, totals))
         object.__setattr__(self, "of", of)
         object.__setattr__(self, "given", given)
 
@@ -169,10 +169,10 @@ def _named_axes(what: str, table: Tensor, names: Sequence[str] | None) -> tuple[
     return chosen
 
 
-def _normalised(table: Tensor, totals: Tensor) -> Tensor:
+def _normalized(table: Tensor, totals: Tensor) -> Tensor:
     """The table with the rounding of its sums removed."""
     if bool((table < 0.0).any()):
-        raise InputError(f"probabilities must be 0 or more, got {table.min().item():g}")
+        raise InputError(f"probabilities must be at least 0, got {table.min().item():g}")
     if bool(((totals - 1.0).abs() > _ROUNDING).any()):
         worst = totals.flatten()[(totals - 1.0).abs().argmax()].item()
         raise InputError(f"probabilities must sum to 1, got {worst:g}; for counts, use JointTable.from_counts")

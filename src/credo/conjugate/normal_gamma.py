@@ -67,20 +67,20 @@ class NormalGamma(ConjugatePair):
     def maximum_likelihood(data: Numbers) -> Normal:
         """N(x | x̄, Σ(x − x̄)²/N) (Bishop 1.55, 1.56) of ``data [N, ...]``; the variance is divided by N, not N − 1."""
         rows = require_rows(observations(data))
-        centre, squares = mean_and_squares(rows)
+        center, squares = mean_and_squares(rows)
         if bool((rows == rows[0]).all(0).any()):
             raise InputError("data must differ for an estimate of their variance, got one value throughout")
-        return Normal(centre, (squares / len(rows)).sqrt())
+        return Normal(center, (squares / len(rows)).sqrt())
 
     def _read(self, data: Numbers) -> Tensor:
         return observations(data, self.mean.shape, self.mean.device)
 
     def _update(self, data: Tensor) -> Self:
-        centre, _ = mean_and_squares(data)
+        center, _ = mean_and_squares(data)
         count = self.mean_precision + len(data)
         return replace(
             self,
-            mean=self.mean + len(data) / count * (centre - self.mean),
+            mean=self.mean + len(data) / count * (center - self.mean),
             mean_precision=count,
             shape=self.shape + 0.5 * len(data),
             rate=self.rate + self._added_rate(data),
@@ -94,6 +94,6 @@ class NormalGamma(ConjugatePair):
 
     def _added_rate(self, data: Tensor) -> Tensor:
         """b′ − b."""
-        centre, squares = mean_and_squares(data)
+        center, squares = mean_and_squares(data)
         share = self.mean_precision * len(data) / (self.mean_precision + len(data))
-        return 0.5 * (squares + share * (centre - self.mean).square())
+        return 0.5 * (squares + share * (center - self.mean).square())

@@ -83,9 +83,9 @@ class NormalKnownCovariance(ConjugatePair):
 
     def _log_evidence(self, data: Tensor) -> Tensor:
         """By an orthogonal turn of the rows: √N x̄ carries μ, the other N − 1 directions are noise alone."""
-        centre, scatter = mean_and_scatter(data)
-        along = MultivariateNormal(torch.zeros_like(centre), self.noise_covariance + len(data) * self.covariance)
+        center, scatter = mean_and_scatter(data)
+        along = MultivariateNormal(torch.zeros_like(center), self.noise_covariance + len(data) * self.covariance)
         squares: Tensor = torch.linalg.solve(self.noise_covariance, scatter).trace()
         noise = (len(data) - 1) * torch.logdet(2.0 * math.pi * self.noise_covariance) + squares
-        log_prob: Tensor = along.log_prob(math.sqrt(len(data)) * (centre - self.mean))
+        log_prob: Tensor = along.log_prob(math.sqrt(len(data)) * (center - self.mean))
         return log_prob - 0.5 * noise

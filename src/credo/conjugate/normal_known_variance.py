@@ -65,15 +65,15 @@ class NormalKnownVariance(ConjugatePair):
         return observations(data, self.mean.shape, self.mean.device)
 
     def _update(self, data: Tensor) -> Self:
-        centre, _ = mean_and_squares(data)
+        center, _ = mean_and_squares(data)
         total = len(data) * self.variance + self.noise_variance
-        mean = self.mean + len(data) * self.variance / total * (centre - self.mean)
+        mean = self.mean + len(data) * self.variance / total * (center - self.mean)
         return replace(self, mean=mean, variance=self.variance * (self.noise_variance / total))
 
     def _log_evidence(self, data: Tensor) -> Tensor:
         """By an orthogonal turn of the data: √N x̄ carries μ, the other N − 1 directions are noise alone."""
-        centre, squares = mean_and_squares(data)
+        center, squares = mean_and_squares(data)
         along = Normal(0.0, (self.noise_variance + len(data) * self.variance).sqrt())
         noise = (len(data) - 1) * (2.0 * math.pi * self.noise_variance).log() + squares / self.noise_variance
-        log_prob: Tensor = along.log_prob(math.sqrt(len(data)) * (centre - self.mean))
+        log_prob: Tensor = along.log_prob(math.sqrt(len(data)) * (center - self.mean))
         return log_prob - 0.5 * noise

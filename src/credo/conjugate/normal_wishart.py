@@ -97,23 +97,23 @@ class NormalWishart(ConjugatePair):
         rows = require_rows(observations(data))
         if rows.ndim != 2:
             raise InputError(f"data must hold one observation a row, shape [N, D], got {list(rows.shape)}")
-        centre, scatter = mean_and_scatter(rows)
-        if bool((rows == rows[0]).all(0).any()) or _rank(rows - centre) < rows.shape[1]:
+        center, scatter = mean_and_scatter(rows)
+        if bool((rows == rows[0]).all(0).any()) or _rank(rows - center) < rows.shape[1]:
             raise InputError(
                 f"data must span all {rows.shape[1]} dimensions about their mean for an estimate of the covariance, "
                 f"got {len(rows)} rows that do not: add rows, or drop columns that repeat others"
             )
-        return MultivariateNormal(centre, scatter / len(rows))
+        return MultivariateNormal(center, scatter / len(rows))
 
     def _read(self, data: Numbers) -> Tensor:
         return observations(data, self.mean.shape, self.mean.device)
 
     def _update(self, data: Tensor) -> Self:
-        centre, _ = mean_and_scatter(data)
+        center, _ = mean_and_scatter(data)
         count = self.mean_precision + len(data)
         return replace(
             self,
-            mean=self.mean + len(data) / count * (centre - self.mean),
+            mean=self.mean + len(data) / count * (center - self.mean),
             mean_precision=count,
             degrees_of_freedom=self.degrees_of_freedom + len(data),
             inverse_scale=self.inverse_scale + self._added_scatter(data),
@@ -135,11 +135,11 @@ class NormalWishart(ConjugatePair):
 
     def _added_scatter(self, data: Tensor) -> Tensor:
         """W′⁻¹ − W⁻¹."""
-        centre, scatter = mean_and_scatter(data)
+        center, scatter = mean_and_scatter(data)
         share = self.mean_precision * len(data) / (self.mean_precision + len(data))
-        return scatter + share * torch.outer(centre - self.mean, centre - self.mean)
+        return scatter + share * torch.outer(center - self.mean, center - self.mean)
 
 
-def _rank(centred: Tensor) -> int:
+def _rank(centered: Tensor) -> int:
     """The rank of columns of any scale."""
-    return int(torch.linalg.matrix_rank(centred / centred.norm(dim=0)))
+    return int(torch.linalg.matrix_rank(centered / centered.norm(dim=0)))

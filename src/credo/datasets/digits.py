@@ -24,7 +24,7 @@ _BLOCK = 4
 
 @dataclass(frozen=True, eq=False)
 class Images:
-    """Labelled images, in a training and a test part; a part that a set does not have holds no rows.
+    """Labeled images, in a training and a test part; a part that a set does not have holds no rows.
 
     Attributes:
         x_train: training images ``[N, C, H, W]``, float32 in [0, 1].
@@ -62,7 +62,7 @@ def load_digits(test_fraction: float = 0.25, seed: int = 0) -> Images:
 
 
 def rotate(images: Tensor, degrees: float | Tensor) -> Tensor:
-    """Images turned anticlockwise about their centre, bilinearly interpolated, with zeros moving in at the corners.
+    """Images turned anticlockwise about their center, bilinearly interpolated, with zeros moving in at the corners.
 
     Args:
         images: ``[B, C, H, W]``.
@@ -95,7 +95,7 @@ def letters(n: int = 500, seed: int = 0) -> Tensor:
         seed: fixes the typefaces and the distortions.
     """
     if n < 1:
-        raise InputError(f"n must be 1 or more, got {n}")
+        raise InputError(f"n must be at least 1, got {n}")
     rng = np.random.default_rng(seed)
     images = np.empty((n, 1, _BITMAP // _BLOCK, _BITMAP // _BLOCK), dtype=np.float32)
     for i in range(n):
@@ -108,7 +108,7 @@ def letters(n: int = 500, seed: int = 0) -> Tensor:
 
 @cache
 def _outline(letter: str, family: str, weight: str) -> list[NDArray[np.float64]]:
-    """The polygons of a glyph, its box centred on the origin, 2 high and at most 1.7 wide."""
+    """The polygons of a glyph, its box centered on the origin, 2 high and at most 1.7 wide."""
     from matplotlib.font_manager import FontProperties
     from matplotlib.textpath import TextPath
 
@@ -129,8 +129,8 @@ def _rasterise(outline: list[NDArray[np.float64]], rng: np.random.Generator) -> 
     width, height = rng.uniform(0.75, 1.0), rng.uniform(0.85, 1.0)
     turn = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
     distort = turn @ np.array([[width, slant], [0.0, height]])
-    centres = (np.arange(_BITMAP) + 0.5) / _BITMAP * 2.0 - 1.0
-    columns, rows = np.meshgrid(centres, -centres)
+    centers = (np.arange(_BITMAP) + 0.5) / _BITMAP * 2.0 - 1.0
+    columns, rows = np.meshgrid(centers, -centers)
     points = np.column_stack([columns.ravel(), rows.ravel()])
     bits = np.zeros(len(points), dtype=bool)
     for polygon in outline:

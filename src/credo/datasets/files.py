@@ -1,7 +1,7 @@
 """Published data sets, read from a folder of the user's.
 
 The folder is ``$CREDO_DATA``, by default ``~/.cache/credo``, with one sub-folder a set. Nothing is downloaded and
-nothing is shipped, since the sets carry licences of their own. Every file is checked against its published sha256
+nothing is shipped, since the sets carry licenses of their own. Every file is checked against its published sha256
 before it is read, so that a number in a table always means the same data.
 """
 
@@ -21,7 +21,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from credo.datasets._catalogue import SHA256
+from credo.datasets._catalog import SHA256
 from credo.datasets.digits import LETTERS, Images
 from credo.errors import InputError, unknown_name
 
@@ -67,8 +67,8 @@ class Table:
     """A regression table in its own units, with its published train and test splits.
 
     Attributes:
-        x: features ``[N, D]``, not normalised.
-        y: targets ``[N]``, not normalised.
+        x: features ``[N, D]``, not normalized.
+        y: targets ``[N]``, not normalized.
         test_rows: rows of each split's test part ``[splits, M]``; all other rows are its training part.
     """
 
@@ -123,7 +123,7 @@ def data_folder() -> Path:
 
 
 def locate(file: str) -> Path:
-    """The path of a catalogued file, after checking that it is there and is the published one.
+    """The path of a cataloged file, after checking that it is there and is the published one.
 
     Args:
         file: its path inside the data folder, such as ``"uci/yacht.npz"``.
@@ -188,7 +188,7 @@ def mushroom() -> Mushrooms:
 
 
 def arrays(file: str) -> Arrays:
-    """The arrays of a catalogued ``.npz`` file by their stored names, such as ``arrays("small/oil_flow.npz")``."""
+    """The arrays of a cataloged ``.npz`` file by their stored names, such as ``arrays("small/oil_flow.npz")``."""
     with np.load(locate(file)) as stored:
         return {key: stored[key] for key in stored.files}
 

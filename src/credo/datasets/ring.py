@@ -14,26 +14,26 @@ from credo.errors import InputError
 
 @dataclass(frozen=True, eq=False)
 class Ring:
-    """Points in the plane from equally likely Gaussians, whose centres lie evenly on a circle.
+    """Points in the plane from equally likely Gaussians, whose centers lie evenly on a circle.
 
     Attributes:
         x: points ``[n, 2]``.
         mode: which Gaussian each comes from, ``[n]``.
-        centres: of the Gaussians, ``[modes, 2]``.
+        centers: of the Gaussians, ``[modes, 2]``.
         std: standard deviation of each.
     """
 
     x: Tensor
     mode: Tensor
-    centres: Tensor
+    centers: Tensor
     std: float
 
     @property
     def distribution(self) -> MixtureSameFamily:
         """Where the points come from."""
         return MixtureSameFamily(
-            Categorical(logits=torch.zeros(len(self.centres))),
-            Independent(Normal(self.centres, torch.full_like(self.centres, self.std)), 1),
+            Categorical(logits=torch.zeros(len(self.centers))),
+            Independent(Normal(self.centers, torch.full_like(self.centers, self.std)), 1),
         )
 
 
@@ -48,11 +48,11 @@ def ring_of_gaussians(n: int = 2000, modes: int = 8, radius: float = 2.0, std: f
         seed: fixes the points.
     """
     if n < 1 or modes < 1:
-        raise InputError(f"n and modes must be 1 or more, got {n} and {modes}")
+        raise InputError(f"n and modes must be at least 1, got {n} and {modes}")
     if not (radius > 0.0 and std > 0.0):
         raise InputError(f"radius and std must be positive, got {radius} and {std}")
     generator = torch.Generator().manual_seed(seed)
     angle = torch.arange(modes) * (2.0 * math.pi / modes)
-    centres = radius * torch.stack([angle.cos(), angle.sin()], dim=1)
+    centers = radius * torch.stack([angle.cos(), angle.sin()], dim=1)
     mode = torch.randint(modes, (n,), generator=generator)
-    return Ring(centres[mode] + std * torch.randn(n, 2, generator=generator), mode, centres, std)
+    return Ring(centers[mode] + std * torch.randn(n, 2, generator=generator), mode, centers, std)

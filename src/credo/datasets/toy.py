@@ -107,6 +107,6 @@ def _grid(low: float, high: float, points: int = 400) -> Tensor:
 
 def _require(n: int, noise: float = 0.0) -> None:
     if n < 1:
-        raise InputError(f"n must be 1 or more, got {n}")
+        raise InputError(f"n must be at least 1, got {n}")
     if noise < 0.0:
         raise InputError(f"noise must be a standard deviation of 0 or more, got {noise}")

@@ -105,7 +105,7 @@ class LatentDecomposition(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cla
 
     @abstractmethod
     def _check_parameters(self) -> None:
-        """Refuse what the constructor was given, before any data are read."""
+        """Raise ``InputError`` for what the constructor was given, before any data are read."""
 
     @abstractmethod
     def _learn(self, moments: Moments, rows: Rows) -> None:

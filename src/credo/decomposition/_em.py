@@ -8,7 +8,7 @@ Over the rows that have a value there,
 
 which is (12.53)–(12.57) of Bishop where nothing is missing. Then all rows have the same posterior precision, so that
 the sums follow from the scatter, and a step costs the same for a hundred rows and a hundred million. Values are taken
-from a fixed centre, the mean of those that are there.
+from a fixed center, the mean of those that are there.
 
 References:
     M. E. Tipping, C. M. Bishop. Probabilistic principal component analysis. JRSS B 1999.
@@ -34,7 +34,7 @@ from credo.errors import InputError
 
 @dataclass(frozen=True, eq=False)
 class Parameters:
-    """μ (from the centre) ``[D]``, W ``[D, K]`` and σ²."""
+    """μ (from the center) ``[D]``, W ``[D, K]`` and σ²."""
 
     mean: Tensor
     loading: Tensor
@@ -107,7 +107,7 @@ def m_step(statistics: Statistics) -> Parameters:
 
 
 def expect_from_moments(moments: Moments, parameters: Parameters) -> Expectation[Statistics]:
-    """The E-step without missing values, centred at x̄, where the mean of the parameters stays."""
+    """The E-step without missing values, centered at x̄, where the mean of the parameters stays."""
     loading, beta, rows = parameters.loading, 1.0 / parameters.noise, moments.count
     size, n_components = loading.shape
     belief = parameters.model.posterior(loading.new_zeros(size))
@@ -125,13 +125,13 @@ def expect_from_moments(moments: Moments, parameters: Parameters) -> Expectation
     return Expectation(Statistics(second, cross, squares, rows * size, expected), 0.5 * (log_dets - errors))
 
 
-def expect_from_rows(rows: Rows, centre: Tensor, parameters: Parameters) -> Expectation[Statistics]:
+def expect_from_rows(rows: Rows, center: Tensor, parameters: Parameters) -> Expectation[Statistics]:
     """The E-step where values are missing: one pass over the rows."""
     model = parameters.model
     size, n_components = parameters.loading.shape
 
     def sums(block: Tensor) -> tuple[Tensor, ...]:
-        x = block - centre
+        x = block - center
         belief = gaps.posterior(model, x)
         there = (~x.isnan()).to(x.dtype)
         latent = pad(belief.mean, (0, 1), value=1.0)  # E[ž]

@@ -1,9 +1,9 @@
-"""Variational Bayesian PCA: beliefs about every unknown of x = Wz + μ + noise, and the bound that they maximise.
+"""Variational Bayesian PCA: beliefs about every unknown of x = Wz + μ + noise, and the bound that they maximize.
 
     z ~ N(0, I),    w_k ~ N(0, α_k⁻¹ I),    α_k ~ Gam(a₀, b₀),    μ ~ N(x̄, β₀⁻¹ I),    τ ~ Gam(c₀, d₀)
     q(Z) q(W) q(α) q(μ) q(τ)
 
-Every factor is the one that maximises the bound given the others (Bishop 1999). The prior of μ stands at the sample
+Every factor is the one that maximizes the bound given the others (Bishop 1999). The prior of μ stands at the sample
 mean, so q(μ) does too, and all else that the factors want to know of the data is their scatter. Columns of W that start
 along its eigenvectors stay there, where the best solution lies (Nakajima et al. 2013), so that in these coordinates
 every covariance is diagonal: a component is a handful of numbers, a step costs O(K), and no step reads the rows.

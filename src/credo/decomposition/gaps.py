@@ -31,7 +31,7 @@ def posterior(model: LinearGaussian, x: Tensor) -> GaussianBelief:
     loading, beta = model.matrix, model.noise_precision
     squares = (loading.unsqueeze(-1) * loading.unsqueeze(-2)).flatten(1)
     gain = (there.to(x.dtype) @ squares).unflatten(-1, loading.shape[1:] * 2)
-    return condition(model.prior, beta * gain, beta * (centred(model, x) @ loading))
+    return condition(model.prior, beta * gain, beta * (centered(model, x) @ loading))
 
 
 def log_evidence(model: LinearGaussian, x: Tensor) -> Tensor:
@@ -45,12 +45,12 @@ def evidence_of(model: LinearGaussian, x: Tensor, after: GaussianBelief) -> Tens
     """The same, where the posterior is known: ½ (|o| log(β/2π) − log|Λ′| − β‖x_o − μ_o − W_o m′‖² − ‖m′‖²)."""
     beta = float(model.noise_precision)
     there = ~x.isnan()
-    errors = torch.where(there, centred(model, x) - after.mean @ model.matrix.mT, 0.0)
+    errors = torch.where(there, centered(model, x) - after.mean @ model.matrix.mT, 0.0)
     quadratics = beta * errors.square().sum(-1) + after.mean.square().sum(-1)
     seen = there.sum(-1).to(x.dtype)
     return 0.5 * (seen * math.log(beta / (2.0 * math.pi)) - after.log_det_precision - quadratics)
 
 
-def centred(model: LinearGaussian, x: Tensor) -> Tensor:
+def centered(model: LinearGaussian, x: Tensor) -> Tensor:
     """x − μ, and 0 where a value is missing, ``[B, D]``."""
     return torch.nan_to_num(x - model.offset, nan=0.0)

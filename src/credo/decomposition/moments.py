@@ -36,7 +36,7 @@ class Moments:
     def of(cls, rows: Rows, width: int | None = None) -> Moments:
         """The moments of all rows of X, read once.
 
-        Every block is centred at its own mean, so that neither a large offset nor a drift costs digits.
+        Every block is centered at its own mean, so that neither a large offset nor a drift costs digits.
 
         Args:
             rows: to be read.
@@ -99,7 +99,7 @@ class Moments:
         return Moments(self.count, self.mean.to(device), self.scatter.to(device))
 
     def check_spread(self) -> None:
-        """Refuse a table without any spread, or with one too large for a number."""
+        """Raise ``InputError`` for a table without any spread, or with one too large for a number."""
         if self.count < 2:
             raise InputError(f"X must have 2 rows or more to vary at all, got n_samples = {self.count}")
         if not bool(torch.isfinite(self.scatter).all()):
@@ -111,7 +111,7 @@ class Moments:
 
 
 def check_noise(noise: float, variance: float, n_components: int) -> None:
-    """Refuse noise that is nothing but rounding beside the mean ``variance`` of the columns."""
+    """Raise ``InputError`` for noise that is nothing but rounding beside the mean ``variance`` of the columns."""
     if not noise > LEAST_NOISE * variance:
         raise InputError(
             f"with n_components={n_components} no variance is left for the noise, so that x has no density: choose "

@@ -31,7 +31,7 @@ class PCA(LatentDecomposition):
         components_: the directions, orthonormal rows, ``[K, D]``.
         explained_variance_: the variance along each of them, ``[K]``.
         explained_variance_ratio_: the same as a share of the whole, ``[K]``.
-        singular_values_: of the centred table, ``[K]``.
+        singular_values_: of the centered table, ``[K]``.
         mean_: x̄, ``[D]``.
         noise_variance_: the mean variance of the D − K directions left out. Where N ≤ D scikit-learn averages over
             min(N, D) − K of them instead, which does not belong to the density.

@@ -46,7 +46,7 @@ class ProbabilisticPCA(LatentPosterior):
 
     The maximum has a closed form, W = U(Λ − σ²I)^½ with the K largest eigenvalues Λ of the sample covariance (over N)
     and σ² the mean of the others. EM finds the same from a random start, and also where values are missing (NaN): then
-    it maximises the likelihood of those that are there, exactly, with a pass over the rows for every step. It assumes
+    it maximizes the likelihood of those that are there, exactly, with a pass over the rows for every step. It assumes
     that values are missing at random. A row without any value says nothing and changes nothing.
 
     With ``method="em"`` every method takes missing values. A model fitted in closed form takes them too, in
@@ -183,11 +183,11 @@ class ProbabilisticPCA(LatentPosterior):
         """EM from a random start."""
         if moments.incomplete:
             observed = _em.Observed.of(rows)
-            centre, variances = observed.mean, observed.variance
-            e_step = partial(_em.expect_from_rows, rows, centre)
+            center, variances = observed.mean, observed.variance
+            e_step = partial(_em.expect_from_rows, rows, center)
         else:
             moments.check_spread()
-            centre, variances = moments.mean, moments.scatter.diagonal() / moments.count
+            center, variances = moments.mean, moments.scatter.diagonal() / moments.count
             e_step = partial(_em.expect_from_moments, moments)
         generator = torch.Generator().manual_seed(draw_seed(self.random_state))
         start = _em.Parameters.random(n_components, variances, generator)
@@ -200,7 +200,7 @@ class ProbabilisticPCA(LatentPosterior):
         self.log_likelihood_ = fit.bound
         found = fit.parameters
         axes, lengths, _ = torch.linalg.svd(found.loading, full_matrices=False)
-        self._keep(with_signs(axes.mT), lengths.square(), centre + found.mean, found.noise)
+        self._keep(with_signs(axes.mT), lengths.square(), center + found.mean, found.noise)
 
     def _keep(self, axes: Tensor, squared_lengths: Tensor, mean: Tensor, noise: float) -> None:
         """W by its ``axes [K, D]`` and the squared length along each of them, ``[K]``, longest first."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 # The readings of class 0 are proportional to the phase fractions, in class 2 the horizontal beams are independent.
 CLASSES = ("homogeneous", "annular", "stratified")
-COLOURS = (OKABE_ITO["vermilion"], OKABE_ITO["blue"], OKABE_ITO["green"])
+COLORS = (OKABE_ITO["vermilion"], OKABE_ITO["blue"], OKABE_ITO["green"])
 COLUMNS = 12
 STAND_IN_ROWS = 150
 
@@ -43,16 +43,16 @@ def flow(setting: Setting) -> Flow:
         stored = arrays("small/oil_flow.npz")
         return Flow(stored["train_X"], stored["train_label"], stored["test_X"])
     random = np.random.default_rng(setting.seed)
-    centres = random.normal(size=(3, COLUMNS))
+    centers = random.normal(size=(3, COLUMNS))
     label = random.integers(3, size=2 * STAND_IN_ROWS)
     within = random.normal(size=(2, COLUMNS))
     latent = random.normal(scale=0.3, size=(len(label), 2))
-    x = centres[label] + latent @ within + 0.1 * random.normal(size=(len(label), COLUMNS))
+    x = centers[label] + latent @ within + 0.1 * random.normal(size=(len(label), COLUMNS))
     return Flow(x[:STAND_IN_ROWS], label[:STAND_IN_ROWS].astype(np.uint8), x[STAND_IN_ROWS:])
 
 
 def scatter_classes(ax: Axes, points: NDArray[np.float64], labels: NDArray[np.uint8], size: float) -> None:
-    """``points [N, 2]``, with a colour and a marker for each class."""
-    for k, (name, colour, marker) in enumerate(zip(CLASSES, COLOURS, MARKERS, strict=False)):
+    """``points [N, 2]``, with a color and a marker for each class."""
+    for k, (name, color, marker) in enumerate(zip(CLASSES, COLORS, MARKERS, strict=False)):
         x, y = points[labels == k].T
-        ax.scatter(x, y, s=size, c=colour, marker=marker, alpha=0.75, linewidths=0.0, label=name)
+        ax.scatter(x, y, s=size, c=color, marker=marker, alpha=0.75, linewidths=0.0, label=name)

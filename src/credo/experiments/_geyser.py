@@ -29,7 +29,7 @@ def eruptions(setting: Setting) -> NDArray[np.float64]:
     return mean + deviation * (0.6 * common + 0.8 * random.normal(size=(STAND_IN_ROWS, 2)))
 
 
-def standardised(x: NDArray[np.float64]) -> NDArray[np.float64]:
+def standardized(x: NDArray[np.float64]) -> NDArray[np.float64]:
     """Every column with mean 0 and standard deviation 1."""
     scaled: NDArray[np.float64] = (x - x.mean(0)) / x.std(0)
     return scaled

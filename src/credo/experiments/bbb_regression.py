@@ -5,7 +5,7 @@ particular function", while under Bayes by Backprop "the confidence intervals di
 possible extrapolations" (section 5.2). The paper shows this as a picture and gives no numbers.
 
 What is run. Both networks learn y = x + 0.3 sin 2π(x + ε) + 0.3 sin 4π(x + ε) + ε, ε ~ N(0, 0.02), with the paper's
-conditional Gaussian loss: the network puts out a mean and a variance. One has the posterior of Bayes by Backprop
+conditional Gaussian loss: the network outputs a mean and a variance. One has the posterior of Bayes by Backprop
 under the paper's scale-mixture prior, the other is fitted by maximum likelihood. The table measures the width of the
 interquartile range where there are data and where there are none, and the log likelihood of new observations.
 
@@ -126,12 +126,12 @@ def _panel(ax: Axes, name: str, curve: Curve, on_grid: Predictive) -> None:
     x = curve.x_grid.squeeze(-1)
     lower, median, upper = on_grid.quantile(QUARTILES).squeeze(-1)
     low, high = torch.quantile(on_grid.draws.squeeze(-1), torch.tensor([0.25, 0.75]), dim=0)
-    for label, colour, below, above in (
+    for label, color, below, above in (
         ("middle half of the drawn functions", EPISTEMIC, low, high),
         ("… and of the observations", ALEATORIC, high, torch.maximum(high, upper)),
         (None, ALEATORIC, torch.minimum(low, lower), low),
     ):
-        ax.fill_between(x, below, above, color=colour, alpha=0.4, linewidth=0.0, label=label)
+        ax.fill_between(x, below, above, color=color, alpha=0.4, linewidth=0.0, label=label)
     ax.plot(x, curve.function(x), color=MUTED, linestyle=":", linewidth=1.0, label="true curve")
     ax.scatter(curve.x, curve.y, s=10, color=DATA, marker="x", linewidths=0.5, alpha=0.6, label="training data")
     ax.plot(x, median, color=TRUTH, label="median")

@@ -1,7 +1,7 @@
 """A product of two Gaussians in place of a correlated one, by either direction of the divergence.
 
 The book's figure. Contours at 1, 2 and 3 standard deviations of a Gaussian p(z) over two correlated variables, and of
-the product q(z₁)q(z₂) that minimises (a) KL(q ‖ p), as variational inference does, and (b) KL(p ‖ q). Both have the
+the product q(z₁)q(z₂) that minimizes (a) KL(q ‖ p), as variational inference does, and (b) KL(p ‖ q). Both have the
 right mean; (a) has the precisions Λ₁₁ and Λ₂₂ of p, so that its variances are those of one variable where the other is
 known, and (b) has the marginals of p. The book gives no numbers.
 
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-CENTRE = (0.5, 0.5)
+CENTER = (0.5, 0.5)
 VARIANCE_ALONG, VARIANCE_ACROSS = 0.04, 0.004
 DRAWS: dict[Effort, int] = {"full": 1_000_000, "quick": 100_000, "smoke": 10_000}
 TITLES: dict[Direction, str] = {"reverse": "(a) least KL(q ‖ p)", "forward": "(b) least KL(p ‖ q)"}
-P_COLOUR, Q_COLOUR = OKABE_ITO["green"], OKABE_ITO["vermilion"]
+P_COLOR, Q_COLOR = OKABE_ITO["green"], OKABE_ITO["vermilion"]
 
 
 @experiment(
@@ -77,7 +77,7 @@ def correlated_gaussian() -> MultivariateNormal:
     """N(z | μ, Σ) with principal axes along the diagonals."""
     half_sum, half_difference = (VARIANCE_ALONG + VARIANCE_ACROSS) / 2, (VARIANCE_ALONG - VARIANCE_ACROSS) / 2
     covariance = torch.tensor([[half_sum, half_difference], [half_difference, half_sum]], dtype=torch.float64)
-    return MultivariateNormal(torch.tensor(CENTRE, dtype=torch.float64), covariance)
+    return MultivariateNormal(torch.tensor(CENTER, dtype=torch.float64), covariance)
 
 
 def _disguised(p: MultivariateNormal) -> MixtureSameFamily:
@@ -93,22 +93,22 @@ def _figure(p: MultivariateNormal, fits: dict[Direction, Distribution]) -> Figur
     figure = Figure(figsize=(6.6, 3.7), layout="constrained")
     panels = figure.subplots(1, 2, sharex=True, sharey=True)
     for ax, (direction, q) in zip(panels, fits.items(), strict=True):
-        _contours(ax, p, P_COLOUR, "-")
-        _contours(ax, q, Q_COLOUR, "--")
+        _contours(ax, p, P_COLOR, "-")
+        _contours(ax, q, Q_COLOR, "--")
         ax.set(title=TITLES[direction], xlabel="$z_1$", aspect="equal", xticks=[0, 0.5, 1], yticks=[0, 0.5, 1])
     panels[0].set(ylabel="$z_2$", xlim=(-0.02, 1.02), ylim=(-0.02, 1.02))
     handles = [
-        Line2D([], [], color=P_COLOUR, label="p, correlated, at 1, 2 and 3 standard deviations"),
-        Line2D([], [], color=Q_COLOUR, linestyle="--", label="q, a product of two Gaussians"),
+        Line2D([], [], color=P_COLOR, label="p, correlated, at 1, 2 and 3 standard deviations"),
+        Line2D([], [], color=Q_COLOR, linestyle="--", label="q, a product of two Gaussians"),
     ]
     figure.legend(handles=handles, loc="outside lower center", ncols=2)
     return figure
 
 
-def _contours(ax: Axes, gaussian: Distribution, colour: str, dash: str) -> None:
+def _contours(ax: Axes, gaussian: Distribution, color: str, dash: str) -> None:
     """Where a Gaussian density has fallen to e^{−r²/2} of its height, r = 1, 2, 3 standard deviations from the mean."""
     line = torch.linspace(-0.1, 1.1, 300, dtype=torch.float64)
     x, y = torch.meshgrid(line, line, indexing="xy")
     log_height = gaussian.log_prob(torch.stack([x, y], -1)) - gaussian.log_prob(gaussian.mean)
     distance: Tensor = (-2.0 * log_height).clamp(min=0.0).sqrt()
-    ax.contour(x, y, distance, levels=[1.0, 2.0, 3.0], colors=colour, linestyles=dash, linewidths=1.3)
+    ax.contour(x, y, distance, levels=[1.0, 2.0, 3.0], colors=color, linestyles=dash, linewidths=1.3)

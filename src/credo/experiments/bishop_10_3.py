@@ -1,7 +1,7 @@
 """One Gaussian for two modes: the least KL(p ‖ q) spans them, the least KL(q ‖ p) takes one.
 
-The book's figure. Contours of a mixture p of two Gaussians, and of the single Gaussian q that (a) minimises KL(p ‖ q),
-(b) is found by a numerical minimisation of KL(q ‖ p), and (c) is another local minimum of KL(q ‖ p). The book gives no
+The book's figure. Contours of a mixture p of two Gaussians, and of the single Gaussian q that (a) minimizes KL(p ‖ q),
+(b) is found by a numerical minimization of KL(q ‖ p), and (c) is another local minimum of KL(q ‖ p). The book gives no
 numbers.
 
 What is run. ``fit_q`` with a full covariance, for a mixture of two equal parts; the book does not state its own. (a)
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 MEANS = ((-1.25, -1.25), (1.25, 1.25))
 COVARIANCE = ((0.55, -0.2), (-0.2, 0.55))
 DRAWS: dict[Effort, int] = {"full": 1_000_000, "quick": 100_000, "smoke": 10_000}
-P_COLOUR, Q_COLOUR = OKABE_ITO["sky"], OKABE_ITO["vermilion"]
+P_COLOR, Q_COLOR = OKABE_ITO["sky"], OKABE_ITO["vermilion"]
 EDGE = 3.7
 
 
@@ -87,22 +87,22 @@ def _figure(p: MixtureSameFamily, fits: dict[str, Fit]) -> Figure:
     figure = Figure(figsize=(8.4, 3.4), layout="constrained")
     panels = figure.subplots(1, 3, sharex=True, sharey=True)
     for ax, (name, fit) in zip(panels, fits.items(), strict=True):
-        _contours(ax, p, p.component_distribution.mean[0], P_COLOUR, "-", 2.4)
-        _contours(ax, fit.distribution, fit.distribution.mean, Q_COLOUR, "--", 1.1)
+        _contours(ax, p, p.component_distribution.mean[0], P_COLOR, "-", 2.4)
+        _contours(ax, fit.distribution, fit.distribution.mean, Q_COLOR, "--", 1.1)
         ax.set(title=name, xlabel="$z_1$", aspect="equal")
     panels[0].set(ylabel="$z_2$", xlim=(-EDGE, EDGE), ylim=(-EDGE, EDGE))
     handles = [
-        Line2D([], [], color=P_COLOUR, linewidth=2.4, label="p, a mixture of two Gaussians"),
-        Line2D([], [], color=Q_COLOUR, linestyle="--", label="q, one Gaussian"),
+        Line2D([], [], color=P_COLOR, linewidth=2.4, label="p, a mixture of two Gaussians"),
+        Line2D([], [], color=Q_COLOR, linestyle="--", label="q, one Gaussian"),
     ]
     figure.legend(handles=handles, loc="outside lower center", ncols=2)
     return figure
 
 
-def _contours(ax: Axes, density: Distribution, top: torch.Tensor, colour: str, dash: str, width: float) -> None:
+def _contours(ax: Axes, density: Distribution, top: torch.Tensor, color: str, dash: str, width: float) -> None:
     """Where a density has fallen to e^{−r²/2} of its height at ``top``: r standard deviations of a Gaussian."""
     line = torch.linspace(-EDGE, EDGE, 300, dtype=torch.float64)
     x, y = torch.meshgrid(line, line, indexing="xy")
     log_height = density.log_prob(torch.stack([x, y], -1)) - density.log_prob(top)
     distance = (-2.0 * log_height).clamp(min=0.0).sqrt()
-    ax.contour(x, y, distance, levels=[0.5, 1.0, 1.5, 2.0, 2.5], colors=colour, linestyles=dash, linewidths=width)
+    ax.contour(x, y, distance, levels=[0.5, 1.0, 1.5, 2.0, 2.5], colors=color, linestyles=dash, linewidths=width)

@@ -1,6 +1,6 @@
 """A variational mixture that starts with six Gaussians and keeps two.
 
-What the book shows. A Bayesian mixture of K = 6 Gaussians with α₀ = 10⁻³ on the standardised Old Faithful data, after
+What the book shows. A Bayesian mixture of K = 6 Gaussians with α₀ = 10⁻³ on the standardized Old Faithful data, after
 0, 15, 60 and 120 iterations: ellipses of one standard deviation, with ink in proportion to the expected weight of the
 component. Components that the data do not need fade, until only two differ from their prior.
 
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from credo._rows import Rows
 from credo._threads import one_thread
 from credo.em import Expectation, fit_em
-from credo.experiments._geyser import add_ellipse, eruptions, standardised
+from credo.experiments._geyser import add_ellipse, eruptions, standardized
 from credo.experiments.registry import Result, Row, Setting, experiment
 from credo.mixture import KMeans
 from credo.mixture.dirichlet_wishart import Assigned, Posterior, Prior
@@ -45,7 +45,7 @@ def run(setting: Setting) -> Result:
     """Climb for 120 iterations, and draw four of them."""
     from matplotlib.figure import Figure
 
-    x = standardised(eruptions(setting))
+    x = standardized(eruptions(setting))
     states = _states(x, setting.seed)
     figure = Figure(figsize=(6.6, 5.6), layout="constrained")
     panels = figure.subplots(2, 2, sharex=True, sharey=True)
@@ -64,7 +64,7 @@ def run(setting: Setting) -> Result:
             Row(f"lower bound after {iteration} iterations, nats", (bound,)),
         ]
         _panel(ax, x, posterior, f"{iteration} iterations: {kept} components")
-    panels[1, 0].set(xlabel="length of an eruption, standardised", ylabel="time to the next, standardised")
+    panels[1, 0].set(xlabel="length of an eruption, standardized", ylabel="time to the next, standardized")
     return Result(tuple(rows), {"iterations": figure})
 
 
@@ -72,11 +72,11 @@ def _states(x: NDArray[np.float64], seed: int) -> list[tuple[float, Posterior]]:
     """The bound and q(π, μ, Λ) after every iteration, from the start on, until nothing changes any more."""
     rows = Rows((x,), torch.device("cpu"), lambda chunk: chunk)
     prior = Prior(CONCENTRATION, 1.0, torch.zeros(2, dtype=torch.float64), 2.0, torch.from_numpy(np.cov(x.T)))
-    centres = KMeans(COMPONENTS, random_state=seed).fit(x).cluster_centers_
+    centers = KMeans(COMPONENTS, random_state=seed).fit(x).cluster_centers_
     states: list[tuple[float, Posterior]] = []
 
     def start(_: int) -> Assigned:
-        shared = share(rows, FullComponents.unit(torch.from_numpy(centres)), to_nearest)
+        shared = share(rows, FullComponents.unit(torch.from_numpy(centers)), to_nearest)
         return Assigned(shared.components, shared.sums, entropy=shared.total)
 
     def note(_: int, __: Assigned, expectation: Expectation[Posterior]) -> None:

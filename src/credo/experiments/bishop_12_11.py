@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from scipy.linalg import orthogonal_procrustes, subspace_angles
 
 from credo.decomposition import ProbabilisticPCA
-from credo.experiments._flow import COLOURS, flow, scatter_classes
+from credo.experiments._flow import COLORS, flow, scatter_classes
 from credo.experiments.registry import Effort, Result, Row, Setting, experiment
 from credo.seeding import derive
 
@@ -145,6 +145,6 @@ def _ellipses(ax: Axes, projection: Projection, labels: NDArray[np.uint8]) -> No
         variances, axes = np.linalg.eigh(covariance)
         width, height = 2.0 * np.sqrt(variances[::-1])
         angle = np.degrees(np.arctan2(axes[1, 1], axes[0, 1]))
-        colour = COLOURS[int(label)]
-        outline = {"facecolor": "none", "edgecolor": colour, "alpha": 0.35, "linewidth": 0.5}
+        color = COLORS[int(label)]
+        outline = {"facecolor": "none", "edgecolor": color, "alpha": 0.35, "linewidth": 0.5}
         ax.add_patch(Ellipse((mean[0], mean[1]), width, height, angle=angle, **outline))

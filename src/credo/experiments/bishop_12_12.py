@@ -44,7 +44,7 @@ class Springs:
     """What an E-step leaves: the points, and where on the rod each is fastened.
 
     Attributes:
-        x: ``[N, 2]``, centred.
+        x: ``[N, 2]``, centered.
         z: ``[N]``, in units of the length of the rod.
     """
 
@@ -178,5 +178,5 @@ def _stage(ax: Axes, title: str, springs: Springs, rod: Tensor) -> None:
     ax.set(title=title)
 
 
-def _dots(ax: Axes, points: Tensor, colour: str) -> None:
-    ax.scatter(points[:, 0], points[:, 1], s=9.0, c=colour, linewidths=0.0, zorder=3)
+def _dots(ax: Axes, points: Tensor, color: str) -> None:
+    ax.scatter(points[:, 0], points[:, 1], s=9.0, c=color, linewidths=0.0, zorder=3)

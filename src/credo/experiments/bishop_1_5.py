@@ -89,6 +89,6 @@ def _figure(first: NDArray[np.float64], median: NDArray[np.float64], sets: int) 
 
 def _panel(ax: Axes, errors: NDArray[np.float64]) -> None:
     ax.axhline(NOISE, color="0.75", linewidth=0.8, linestyle=":", label="noise")
-    for w, (way, colour) in enumerate(zip(WAYS, (TRUTH, EPISTEMIC), strict=True)):
+    for w, (way, color) in enumerate(zip(WAYS, (TRUTH, EPISTEMIC), strict=True)):
         for k, (kind, marker, dash) in enumerate((("training", "o", "--"), ("test", "s", "-"))):
-            ax.plot(ORDERS, errors[:, w, k], dash, color=colour, marker=marker, markersize=4, label=f"{way}, {kind}")
+            ax.plot(ORDERS, errors[:, w, k], dash, color=color, marker=marker, markersize=4, label=f"{way}, {kind}")

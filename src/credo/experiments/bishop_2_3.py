@@ -37,9 +37,9 @@ def run(setting: Setting) -> Result:
     }
     figure = Figure(figsize=(8.0, 2.6), layout="constrained")
     panels = figure.subplots(1, len(curves), sharex=True, sharey=True)
-    for ax, (name, (density, formula, colour)) in zip(panels, curves.items(), strict=True):
-        ax.plot(mu.numpy(), density.numpy(), color=OKABE_ITO[colour])
-        ax.fill_between(mu.numpy(), density.numpy(), color=OKABE_ITO[colour], alpha=0.12, linewidth=0.0)
+    for ax, (name, (density, formula, color)) in zip(panels, curves.items(), strict=True):
+        ax.plot(mu.numpy(), density.numpy(), color=OKABE_ITO[color])
+        ax.fill_between(mu.numpy(), density.numpy(), color=OKABE_ITO[color], alpha=0.12, linewidth=0.0)
         ax.set(title=name, xlabel="μ", xlim=(0.0, 1.0), ylim=(0.0, 2.0), xticks=(0.0, 0.5, 1.0), yticks=(0, 1, 2))
         ax.text(0.04, 1.88, formula, va="top")
     for ax, sign in zip(panels[:-1], ("×", "∝"), strict=True):

@@ -28,7 +28,7 @@ CORNERS = torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.5, math.sqrt(3.0) / 2.0]], dt
 DRAWS: dict[Effort, int] = {"full": 100_000, "quick": 100_000, "smoke": 2000}
 SHOWN = 500
 STEPS = 60
-"""Cells along an edge of the surface, which is evaluated at their centres: at an edge α < 1 has no finite density."""
+"""Cells along an edge of the surface, which is evaluated at their centers: at an edge α < 1 has no finite density."""
 CEILING = 25.0
 
 

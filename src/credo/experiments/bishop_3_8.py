@@ -8,7 +8,7 @@ What is run. The same. The table has the mean of the predictive standard deviati
 the share of new observations inside the 95 % interval, averaged over data sets drawn anew.
 
 What differs. The book does not give the precisions or the width of the basis functions for this figure. Here the
-centres are spread evenly over [0, 1], one width apart, β is the true one, 1/0.3², and α = 1, chosen so that draws from
+centers are spread evenly over [0, 1], one width apart, β is the true one, 1/0.3², and α = 1, chosen so that draws from
 the prior are of the size of the sine; a constant stands beside the nine. The random numbers differ too.
 """
 

@@ -2,7 +2,7 @@
 
 What the book shows. For the data and the model of Figure 3.8, after N = 1, 2, 4 and 25 points, functions drawn from
 the posterior over the weights: they agree where there are data and nowhere else, and error bars do not show that the
-values of one function at neighbouring inputs hang together. It gives no numbers.
+values of one function at neighboring inputs hang together. It gives no numbers.
 
 What is run. The same. The table has the spread of the drawn functions over [0, 1] and at the newest point, beside what
 the closed form says, and the correlation of a function's values a tenth apart.

@@ -1,10 +1,10 @@
 """k-means on the eruptions of Old Faithful: the cost J after every E-step and every M-step.
 
-What the book shows. K = 2 clusters of the 272 eruptions, each variable standardised, from a poor start: J falls in
+What the book shows. K = 2 clusters of the 272 eruptions, each variable standardized, from a poor start: J falls in
 every half step, and the algorithm has converged after the third M-step (Figure 9.2). The nine stages of Figure 9.1 show
-how the centres find the two groups.
+how the centers find the two groups.
 
-What is run. The same with the steps of ``credo.mixture.KMeans``, from centres at opposite corners, (−1.5, 1) and
+What is run. The same with the steps of ``credo.mixture.KMeans``, from centers at opposite corners, (−1.5, 1) and
 (1.5, −1): the book draws its start but does not give it in numbers. A smoke run draws two groups of the same kind
 instead of reading the data. Nothing else is random.
 """
@@ -21,7 +21,7 @@ from torch import Tensor
 from credo._devices import check_device
 from credo._rows import Rows
 from credo.em import fit_em
-from credo.experiments._geyser import eruptions, standardised
+from credo.experiments._geyser import eruptions, standardized
 from credo.experiments.registry import Result, Row, Setting, experiment
 from credo.mixture.lloyd import Lloyd, Moments, nearest
 from credo.plots.style import MUTED, OKABE_ITO
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 START = ((-1.5, 1.0), (1.5, -1.0))
-COLOURS = (OKABE_ITO["vermilion"], OKABE_ITO["blue"])
-E_COLOUR, M_COLOUR = OKABE_ITO["blue"], OKABE_ITO["vermilion"]
+COLORS = (OKABE_ITO["vermilion"], OKABE_ITO["blue"])
+E_COLOR, M_COLOR = OKABE_ITO["blue"], OKABE_ITO["vermilion"]
 PANELS = 9
 REACH = 2.4
 
@@ -63,7 +63,7 @@ class Stage:
 )
 def run(setting: Setting) -> Result:
     """Alternate the two steps until nothing changes, and draw every stage."""
-    x = torch.from_numpy(standardised(eruptions(setting)))
+    x = torch.from_numpy(standardized(eruptions(setting)))
     stages = _stages(x, setting.device)
     still = next(s for s in stages if s.name == "E" and s.iteration > 1 and torch.equal(s.labels, _before(stages, s)))
     last = stages[-1]
@@ -118,9 +118,9 @@ def _cost_figure(stages: list[Stage]) -> Figure:
     ax = figure.subplots()
     place = [s.iteration - (0.5 if s.name == "E" else 0.0) for s in stages]
     ax.plot(place, [s.cost for s in stages], color=MUTED, linewidth=1.0, zorder=1)
-    for name, colour, marker in (("E", E_COLOUR, "o"), ("M", M_COLOUR, "s")):
+    for name, color, marker in (("E", E_COLOR, "o"), ("M", M_COLOR, "s")):
         at, cost = zip(*((i, s.cost) for i, s in zip(place, stages, strict=True) if s.name == name), strict=True)
-        ax.scatter(at, cost, color=colour, marker=marker, s=30, zorder=2, label=f"after an {name}-step")
+        ax.scatter(at, cost, color=color, marker=marker, s=30, zorder=2, label=f"after an {name}-step")
     ax.set(xlabel="iteration", ylabel="cost J", ylim=(0.0, None), xticks=range(1, stages[-1].iteration + 1))
     ax.legend()
     return figure
@@ -141,22 +141,22 @@ def _stages_figure(x: Tensor, stages: list[Stage]) -> Figure:
     for ax in panels[len(stages) + 1 : PANELS]:
         ax.set_axis_off()
     panels[0].set(xlim=(-REACH, REACH), ylim=(-REACH, REACH), xticks=(-2, 0, 2), yticks=(-2, 0, 2))
-    figure.supxlabel("length of the eruption, standardised")
-    figure.supylabel("time until the next, standardised")
+    figure.supxlabel("length of the eruption, standardized")
+    figure.supylabel("time until the next, standardized")
     return figure
 
 
 def _draw(ax: Axes, x: Tensor, centers: Tensor, labels: Tensor | None) -> None:
-    groups = [(x, MUTED)] if labels is None else [(x[labels == k], COLOURS[k]) for k in range(2)]
-    for rows, colour in groups:
-        ax.scatter(rows[:, 0], rows[:, 1], s=7, color=colour, alpha=0.5, linewidths=0.0)
-    for center, colour in zip(centers, COLOURS, strict=True):
-        ax.scatter(center[0], center[1], marker="X", s=110, color=colour, edgecolors="white", linewidths=1.2, zorder=3)
+    groups = [(x, MUTED)] if labels is None else [(x[labels == k], COLORS[k]) for k in range(2)]
+    for rows, color in groups:
+        ax.scatter(rows[:, 0], rows[:, 1], s=7, color=color, alpha=0.5, linewidths=0.0)
+    for center, color in zip(centers, COLORS, strict=True):
+        ax.scatter(center[0], center[1], marker="X", s=110, color=color, edgecolors="white", linewidths=1.2, zorder=3)
     ax.set_aspect("equal")
 
 
 def _draw_border(ax: Axes, centers: Tensor) -> None:
-    """The line of points that are as far from one centre as from the other."""
+    """The line of points that are as far from one center as from the other."""
     middle, normal = centers.mean(0), centers[1] - centers[0]
     along = torch.stack([-normal[1], normal[0]]) / normal.norm()
     ends = torch.stack([middle - 10.0 * along, middle + 10.0 * along])

@@ -1,8 +1,8 @@
 """What a mixture hides: 500 points with their components, without them, and with what can be said of them.
 
-What the book shows. Points drawn from three Gaussians: (a) coloured by the component that each came from, the complete
-data; (b) without colours, the incomplete data, which is all one has; (c) with the three colours mixed by the
-responsibilities γ(z_nk), so that a point between two components has a colour between theirs.
+What the book shows. Points drawn from three Gaussians: (a) colored by the component that each came from, the complete
+data; (b) without colors, the incomplete data, which is all one has; (c) with the three colors mixed by the
+responsibilities γ(z_nk), so that a point between two components has a color between theirs.
 
 What is run. The same with a mixture of three overlapping Gaussians of our own (the book gives no parameters), and a
 fourth picture: the responsibilities of a mixture that EM has fitted to the incomplete data. The table says how much
@@ -32,7 +32,7 @@ MEANS = np.array([[0.28, 0.42], [0.52, 0.50], [0.76, 0.60]])
 COVARIANCES = np.array(
     [[[0.020, 0.012], [0.012, 0.022]], [[0.018, -0.014], [-0.014, 0.020]], [[0.010, 0.008], [0.008, 0.024]]]
 )
-COLOURS = tuple(OKABE_ITO[name] for name in ("vermilion", "green", "blue"))
+COLORS = tuple(OKABE_ITO[name] for name in ("vermilion", "green", "blue"))
 POINTS: dict[Effort, int] = {"full": 500, "quick": 500, "smoke": 200}
 
 
@@ -42,7 +42,7 @@ POINTS: dict[Effort, int] = {"full": 500, "quick": 500, "smoke": 200}
     figures=["responsibilities"],
 )
 def run(setting: Setting) -> Result:
-    """Draw the points, fit the incomplete data, and colour both."""
+    """Draw the points, fit the incomplete data, and color both."""
     random = np.random.default_rng(setting.seed)
     hidden = random.choice(3, POINTS[setting.effort], p=WEIGHTS)
     noise = random.normal(size=(len(hidden), 2))
@@ -89,15 +89,15 @@ def _figure(
     from matplotlib.colors import to_rgb, to_rgba
     from matplotlib.figure import Figure
 
-    palette = np.array([to_rgb(colour) for colour in COLOURS])
+    palette = np.array([to_rgb(color) for color in COLORS])
     figure = Figure(figsize=(10.4, 3.0), layout="constrained")
     panels = figure.subplots(1, 4, sharex=True, sharey=True)
     titles = ("(a) complete", "(b) incomplete", "(c) true responsibilities", "(d) responsibilities by EM")
-    colours = (palette[hidden], to_rgba(MUTED), true @ palette, found @ palette)
-    for ax, title, colour in zip(panels, titles, colours, strict=True):
-        ax.scatter(x[:, 0], x[:, 1], s=7.0, c=np.atleast_2d(colour), linewidths=0.0)
+    colors = (palette[hidden], to_rgba(MUTED), true @ palette, found @ palette)
+    for ax, title, color in zip(panels, titles, colors, strict=True):
+        ax.scatter(x[:, 0], x[:, 1], s=7.0, c=np.atleast_2d(color), linewidths=0.0)
         ax.set(title=title, aspect="equal", xticks=(0.0, 0.5, 1.0), yticks=(0.0, 0.5, 1.0))
     for ax, gaussians in ((panels[2], (MEANS, COVARIANCES)), (panels[3], estimate)):
-        for mean, covariance, colour in zip(*gaussians, COLOURS, strict=True):
-            add_ellipse(ax, mean, covariance, 2.0, fill=False, edgecolor=colour, linewidth=1.2)
+        for mean, covariance, color in zip(*gaussians, COLORS, strict=True):
+            add_ellipse(ax, mean, covariance, 2.0, fill=False, edgecolor=color, linewidth=1.2)
     return figure

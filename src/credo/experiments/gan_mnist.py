@@ -22,7 +22,7 @@ DCGAN should have the lower Fréchet distance and the cleaner strokes.
 
 Why not to trust the first number. In 784 dimensions, 10,000 samples are far too few for a Parzen window to come near
 the log likelihood of the model. The estimate prefers samples without detail: blurred averages beat true images, and
-the centres of k-means beat every model (Theis, van den Oord & Bethge, A note on the evaluation of generative models,
+the centers of k-means beat every model (Theis, van den Oord & Bethge, A note on the evaluation of generative models,
 ICLR 2016). It is reported because the paper reports it; training images, than which no samples are better, have 243
 nats. Ours stays below the 225 of the paper.
 """

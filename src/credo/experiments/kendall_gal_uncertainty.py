@@ -19,13 +19,13 @@ mean less training. Other problems have other units, so the paper's numbers are 
 
 What differs. The problems; a Gaussian in place of the paper's Laplace likelihood; no noise on the logits of the
 classifier, which changes the numbers of MC dropout by a few per cent here. Uncertainties are variances, those of the
-power plant of standardised targets; for classes they are in nats, the aleatoric part the expected entropy and the
+power plant of standardized targets; for classes they are in nats, the aleatoric part the expected entropy and the
 epistemic part the mutual information, for which the paper takes the variance of the logits.
 
 What to look for. Under Bayes by Backprop the epistemic part does both that the paper says. Under MC dropout it tells
 the other data apart, but on the curve and the power plant it hardly falls as the data grow: a drop rate that is fixed
 keeps the weights noisy however much is known. The aleatoric part is about steady on the two regressions, less so on
-digits and on other data: what a network puts out as noise is extrapolated like anything else that it puts out.
+digits and on other data: what a network outputs as noise is extrapolated like anything else that it outputs.
 
 The problems and settings were chosen among a few that were tried, by looking at such tables. Of those left out, less
 data were worse: with 400 points of the curve, or the 1,030 rows of UCI concrete, Bayes by Backprop takes what it does
@@ -162,7 +162,7 @@ def _digits(seed: int) -> Task:
 
 
 def _power_plant(seed: int) -> Task:
-    """Trained on the lower four fifths along the first principal component; standardised by what is trained on."""
+    """Trained on the lower four fifths along the first principal component; standardized by what is trained on."""
     from sklearn.decomposition import PCA
     from sklearn.preprocessing import StandardScaler
 
@@ -176,7 +176,7 @@ def _power_plant(seed: int) -> Task:
     x = torch.from_numpy(scaler.transform(table.x)).float()
     y = torch.from_numpy(StandardScaler().fit_transform(table.y[train, None])).float()
     tests = {SAME: x[held_out], OTHER: x[upper]}
-    return Task("power plant", "variance of standardised y", x[train], y, tests, _table_recipes(x.shape[1], 60), True)
+    return Task("power plant", "variance of standardized y", x[train], y, tests, _table_recipes(x.shape[1], 60), True)
 
 
 def _table_recipes(features: int, epochs: int) -> list[Recipe]:
@@ -265,10 +265,10 @@ def _figure(tables: list[tuple[Task, list[Cell]]]) -> Figure:
 
 
 def _panel(ax: Axes, cells: list[Cell]) -> None:
-    for kind, colour in zip(KINDS, (ALEATORIC, EPISTEMIC), strict=True):
+    for kind, color in zip(KINDS, (ALEATORIC, EPISTEMIC), strict=True):
         for test, dashes, marker in ((SAME, "-", "o"), (OTHER, "--", "s")):
             height = [getattr(cell, kind) for cell in cells if cell.test == test]
             ax.plot(
-                list(FRACTIONS), height, dashes, color=colour, marker=marker, markersize=4, label=f"{kind}, {test} data"
+                list(FRACTIONS), height, dashes, color=color, marker=marker, markersize=4, label=f"{kind}, {test} data"
             )
     ax.set_yscale("log")

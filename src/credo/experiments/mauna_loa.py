@@ -2,7 +2,7 @@
 
 What the book shows. A kernel with four parts, each with a meaning, describes the monthly means: a smooth trend, a
 season whose shape may drift, irregularities over some years, and noise, of which a part lasts about a month. Its eleven
-hyperparameters maximise the evidence. The error bars of a forecast of twenty years open slowly.
+hyperparameters maximize the evidence. The error bars of a forecast of twenty years open slowly.
 
 What is run. The book's kernel, learned from the book's years, from a start that has no more than the right orders of
 magnitude. Every month since is forecast and compared with what was measured, which in 2006 nobody could. The second
@@ -99,7 +99,7 @@ def run(setting: Setting) -> Result:
     series = synthetic(setting.seed) if smoke else measured()
     past, mean = series.past, float(series.ppm[series.past].mean())
     X, y = series.date[:, None], series.ppm - mean
-    setting.report("maximising the evidence")
+    setting.report("maximizing the evidence")
     *functions, noise = [number.start for number in NUMBERS]
     gp = GaussianProcessRegressor(
         book_kernel(functions), noise=White(noise), normalize_y=False, device=setting.device
@@ -177,13 +177,13 @@ def _forecast_figure(series: Series, forecast: Predictive, mean: float) -> Figur
     figure = Figure(figsize=(7.0, 5.2), layout="constrained")
     top, bottom = figure.subplots(2, 1, sharex=True, height_ratios=(2, 1))
     past, ahead = series.past, series.date[~series.past]
-    for ax, centre in ((top, forecast.mean + mean), (bottom, torch.zeros_like(forecast.mean))):
+    for ax, center in ((top, forecast.mean + mean), (bottom, torch.zeros_like(forecast.mean))):
         for level, alpha in ((0.95, 0.2), (0.5, 0.3)):
-            low, high = (bound - forecast.mean + centre for bound in forecast.interval(level))
+            low, high = (bound - forecast.mean + center for bound in forecast.interval(level))
             ax.fill_between(
                 ahead, low, high, color=EPISTEMIC, alpha=alpha, linewidth=0.0, label=f"{level:.0%} interval"
             )
-        ax.plot(ahead, centre, color=EPISTEMIC, linewidth=0.9, label="forecast")
+        ax.plot(ahead, center, color=EPISTEMIC, linewidth=0.9, label="forecast")
         ax.axvline(series.split, color=MUTED, linewidth=0.7, linestyle=":")
     style = {"linestyle": "none", "marker": ".", "markersize": 2.5}
     top.plot(series.date[past], series.ppm[past], color=DATA, label="learned from", **style)
@@ -222,8 +222,8 @@ def _season(ax: Axes, gp: GaussianProcessRegressor, dates: NDArray[np.float64]) 
     """The season of the first, the middle and the last whole year, one above the other."""
     within = np.linspace(0.0, 1.0, 100)
     first, last = int(np.ceil(dates[0])), int(dates[-1])
-    for year, colour, dash in zip((first, (first + last) // 2, last), CYCLE, DASHES, strict=False):
+    for year, color, dash in zip((first, (first + last) // 2, last), CYCLE, DASHES, strict=False):
         part = gp.decompose((year + within)[:, None])[PARTS.index("season")]
-        ax.plot(12.0 * within, part.mean.numpy(), color=colour, linestyle=dash, linewidth=1.2, label=str(year))
+        ax.plot(12.0 * within, part.mean.numpy(), color=color, linestyle=dash, linewidth=1.2, label=str(year))
     ax.set(xlabel="months since the start of the year", xticks=range(0, 13, 3))
     ax.legend(loc="lower left")

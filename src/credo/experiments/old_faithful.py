@@ -6,7 +6,7 @@ each: it has a distinct peak at two, unlike the likelihood of EM, which grows wi
 What is run. First a variational mixture of six components with α₀ = 10⁻³ from many random starts: what survives, and
 where. Then, as in the figure, mixtures with α₀ = 1 and K = 1 … 6, the bound of each start, and beside it the log
 likelihood that EM reaches from the same kind of start (with no standard deviation below 0.03 of that of the data, or
-components would shrink onto single eruptions). All on standardised columns. Components can be exchanged without
+components would shrink onto single eruptions). All on standardized columns. Components can be exchanged without
 changing a mixture, so that its posterior has K! equal peaks of which the bound sees one; as the book advises for
 comparing numbers of components, log K! is added in a further row. A smoke run uses rows of two Gaussian clusters.
 """
@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from credo._threads import one_thread
-from credo.experiments._geyser import LABELS, add_ellipse, eruptions, standardised
+from credo.experiments._geyser import LABELS, add_ellipse, eruptions, standardized
 from credo.experiments.registry import Effort, Result, Row, Setting, experiment
 from credo.mixture import GaussianMixture, VariationalGaussianMixture
 from credo.plots.style import MUTED, OKABE_ITO
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 STARTS: dict[Effort, int] = {"full": 100, "quick": 10, "smoke": 2}
 MOST = 6
 LEAST_DEVIATION = 0.03
-COLOURS = (OKABE_ITO["vermilion"], OKABE_ITO["blue"])
+COLORS = (OKABE_ITO["vermilion"], OKABE_ITO["blue"])
 
 
 @experiment(
@@ -45,7 +45,7 @@ COLOURS = (OKABE_ITO["vermilion"], OKABE_ITO["blue"])
 def run(setting: Setting) -> Result:
     """Fit all starts, and say what they agree on."""
     x = eruptions(setting)
-    z = standardised(x)
+    z = standardized(x)
     numbers = range(1, MOST + 1)
     seeds = [derive(setting.seed, start) % 2**32 for start in range(STARTS[setting.effort])]
     with one_thread():
@@ -106,9 +106,9 @@ Survivor = tuple[float, NDArray[np.float64], NDArray[np.float64]]
 def _survivors(model: VariationalGaussianMixture, x: NDArray[np.float64]) -> list[Survivor]:
     """Weight, mean and covariance of the components that have rows, in minutes, short eruptions first."""
     kept = np.flatnonzero(model.weight_concentration_ - model.weight_concentration_prior_ >= 1.0)
-    scale, centre = x.std(0), x.mean(0)
+    scale, center = x.std(0), x.mean(0)
     found = [
-        (float(model.weights_[k]), centre + scale * model.means_[k], np.outer(scale, scale) * model.covariances_[k])
+        (float(model.weights_[k]), center + scale * model.means_[k], np.outer(scale, scale) * model.covariances_[k])
         for k in kept
     ]
     return sorted(found, key=lambda survivor: float(survivor[1][0]))
@@ -120,11 +120,11 @@ def _clusters(x: NDArray[np.float64], model: VariationalGaussianMixture, survivo
     figure = Figure(figsize=(7.0, 3.1), layout="constrained")
     left, right = figure.subplots(1, 2, width_ratios=(1.6, 1.0))
     left.scatter(x[:, 0], x[:, 1], s=9.0, color=MUTED, linewidths=0.0)
-    for (weight, mean, covariance), colour in zip(survivors, COLOURS, strict=False):
+    for (weight, mean, covariance), color in zip(survivors, COLORS, strict=False):
         for deviations in (1.0, 2.0):
-            add_ellipse(left, mean, covariance, deviations, fill=False, edgecolor=colour, linewidth=1.4)
+            add_ellipse(left, mean, covariance, deviations, fill=False, edgecolor=color, linewidth=1.4)
         box = {"boxstyle": "round,pad=0.2", "facecolor": "white", "linewidth": 0.0, "alpha": 0.85}
-        left.annotate(f"{weight:.0%}", mean, color=colour, ha="center", va="center", weight="bold", bbox=box)
+        left.annotate(f"{weight:.0%}", mean, color=color, ha="center", va="center", weight="bold", bbox=box)
     left.set(xlabel=LABELS[0], ylabel=LABELS[1], title=f"{len(survivors)} clusters are left")
     order = np.argsort(-model.weights_)
     right.bar(range(1, MOST + 1), model.weights_[order], color=OKABE_ITO["blue"], width=0.7)
@@ -142,11 +142,11 @@ def _bounds(bounds: list[list[float]], likelihoods: list[list[float]]) -> Figure
     return figure
 
 
-def _starts(ax: Axes, values: list[list[float]], colour: str, title: str, label: str) -> None:
+def _starts(ax: Axes, values: list[list[float]], color: str, title: str, label: str) -> None:
     """A cross for every start, with a little noise to tell them apart, and a line through the best."""
     random = np.random.default_rng(0)
     numbers = range(1, len(values) + 1)
     for k, of_k in zip(numbers, values, strict=True):
-        ax.plot(k + random.uniform(-0.15, 0.15, len(of_k)), of_k, "+", color=colour, markersize=5.0, alpha=0.6)
-    ax.plot(numbers, [max(of_k) for of_k in values], color=colour, linewidth=1.0)
+        ax.plot(k + random.uniform(-0.15, 0.15, len(of_k)), of_k, "+", color=color, markersize=5.0, alpha=0.6)
+    ax.plot(numbers, [max(of_k) for of_k in values], color=color, linewidth=1.0)
     ax.set(xlabel="number of components K", ylabel=label, title=title, xticks=numbers)

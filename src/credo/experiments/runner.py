@@ -116,7 +116,7 @@ def hardware(device: str | None) -> str:
 
 def _check_whole(name: str, value: object, least: int, most: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise InputError(f"{name} must be a whole number from {least} to {most}, got {value!r}")
+        raise InputError(f"{name} must be an integer from {least} to {most}, got {value!r}")
 
 
 def _counted(report: Callable[[str], None], k: int, seeds: int) -> Callable[[str], None]:

@@ -2,18 +2,18 @@
 
 The paper's claim. With two latent variables the generative model is a picture: the unit square, sent through the
 inverse Gaussian CDF, becomes a plane of codes z that are equally probable under the prior, and p(x | z) is drawn for
-each. Neighbours on the plane look alike, and one digit or expression passes into the next (Figure 4).
+each. Neighbors on the plane look alike, and one digit or expression passes into the next (Figure 4).
 
-What is run. MNIST with a Bernoulli decoder and Frey faces with a Gaussian one, whose network puts out a mean between 0
+What is run. MNIST with a Bernoulli decoder and Frey faces with a Gaussian one, whose network outputs a mean between 0
 and 1 and a variance for every pixel; one hidden layer of 500 and 200 tanh units, batches of 100, one draw of z a datum.
 The figures are the planes; the table has the bound and the log likelihood of held-out images, for which the paper gives
 no numbers at two latent variables.
 
 What differs. Adam with a falling learning rate in place of Adagrad, and no prior on the weights. A Bernoulli decoder
-sees binary images drawn from the grey ones at every step. A random tenth of the faces is held out; they have neighbours
+sees binary images drawn from the gray ones at every step. A random tenth of the faces is held out; they have neighbors
 in time among those learned from. How long and how fast the faces are learned was chosen by looking at their plane. The
 quick and the smoke run use the 8×8 digits of scikit-learn for both decoders; for the Gaussian one their 17 levels of
-grey are spread by uniform noise, since the density of a discrete value has no bound.
+gray are spread by uniform noise, since the density of a discrete value has no bound.
 
 What to look for. All classes of digits, and a face that turns along one direction and changes its expression along
 another; corners that the data do not reach are the least sharp.

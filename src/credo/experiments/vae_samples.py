@@ -9,7 +9,7 @@ likelihood of test images, and how many latent variables are in use: those whose
 with a variance above 0.01 (Burda et al. 2016). The paper gives its bounds as curves, without numbers.
 
 What differs. Adam with a falling learning rate in place of Adagrad, no prior on the weights, and binary images drawn
-from the grey ones at every step. The quick and the smoke run use the 8×8 digits of scikit-learn.
+from the gray ones at every step. The quick and the smoke run use the 8×8 digits of scikit-learn.
 
 What to look for. Blurred digits at 2, strokes that end nowhere at 20; a bound that rises with the latent variables,
 and by less and less. In the full run none of the 20 is switched off.

@@ -17,7 +17,7 @@ from torch.nn.utils.parametrizations import spectral_norm
 from torch.utils.data import DataLoader, Dataset
 
 from credo import data as data_
-from credo._arguments import positive, whole
+from credo._arguments import check_integer, check_positive
 from credo.errors import InputError, unknown_name
 from credo.generative.base import GenerativeModel, called, evaluating
 from credo.generative.observations import check_logits, output_range
@@ -30,7 +30,7 @@ _FAR = 20.0
 
 
 class Objective(NamedTuple):
-    """What a player minimises on a minibatch, and what else to keep of it in the history, by name."""
+    """What a player minimizes on a minibatch, and what else to keep of it in the history, by name."""
 
     loss: Tensor
     terms: Mapping[str, Tensor] = MappingProxyType({})
@@ -40,9 +40,9 @@ class AdversarialModel(GenerativeModel):
     """A generator G that turns noise z into data, and a discriminator D that tells its data from real ones.
 
     On every minibatch the discriminator moves; on every ``discriminator_steps``-th the generator moves too. Each has
-    an optimiser of its own. ``history`` holds both losses and ``diversity``: the mean distance of a sample to its
+    an optimizer of its own. ``history`` holds both losses and ``diversity``: the mean distance of a sample to its
     nearest other sample, over the same for data. It is near 1 where samples are as varied as data, and a warning is
-    given where it stays below 0.2: the mark of a generator that puts out nearly the same thing again and again. Whole
+    given where it stays below 0.2: the mark of a generator that outputs nearly the same thing again and again. Whole
     kinds of data can be missing while the rest is varied: see ``credo.generative.evaluation.mode_coverage`` for that.
 
     Samples are drawn in evaluation mode: by the running statistics of batch norm, a sample does not depend on those
@@ -57,7 +57,7 @@ class AdversarialModel(GenerativeModel):
         generator_lr: the generator's learning rate; by default that of ``fit``.
         discriminator_lr: the discriminator's.
         betas: of Adam, for both players, whatever an ``optimizer`` given to ``fit`` says.
-        spectral_normalisation: divide every weight matrix of the discriminator by its largest singular value (Miyato
+        spectral_normalization: divide every weight matrix of the discriminator by its largest singular value (Miyato
             et al. 2018).
 
     References:
@@ -69,7 +69,7 @@ class AdversarialModel(GenerativeModel):
     generator: nn.Module
     discriminator: nn.Module
     outputs: int = 1
-    """How many numbers the discriminator puts out for a datum; the first is its logit or score."""
+    """How many numbers the discriminator outputs for a datum; the first is its logit or score."""
     steps: Tensor
 
     def __init__(
@@ -82,34 +82,34 @@ class AdversarialModel(GenerativeModel):
         generator_lr: float | None = None,
         discriminator_lr: float | None = None,
         betas: Sequence[float] = (0.5, 0.999),
-        spectral_normalisation: bool = False,
+        spectral_normalization: bool = False,
     ) -> None:
         for name, network in ((GENERATOR, generator), (DISCRIMINATOR, discriminator)):
             if not isinstance(network, nn.Module) or not any(p.requires_grad for p in network.parameters()):
                 raise InputError(f"the {name} must be an nn.Module with weights to learn, got {network!r}")
         check_logits(DISCRIMINATOR, discriminator, "its output is taken for a logit, or for a score without bounds")
         super().__init__(generator=generator, discriminator=discriminator)
-        self.latent = whole(latent, "latent", least=1)
-        self.discriminator_steps = whole(discriminator_steps, "discriminator_steps", least=1)
+        self.latent = check_integer(latent, "latent", minimum=1)
+        self.discriminator_steps = check_integer(discriminator_steps, "discriminator_steps", minimum=1)
         self.rates = {
-            name: None if rate is None else positive(rate, f"{name}_lr")
+            name: None if rate is None else check_positive(rate, f"{name}_lr")
             for name, rate in ((GENERATOR, generator_lr), (DISCRIMINATOR, discriminator_lr))
         }
         self.betas = _checked_betas(betas)
-        self.spectral_normalisation = spectral_normalisation
-        if spectral_normalisation:
-            _normalise(discriminator)
+        self.spectral_normalization = spectral_normalization
+        if spectral_normalization:
+            _normalize(discriminator)
         self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
         self._steps_before_epoch = 0
         self._variety: Variety | None = None
 
     @abstractmethod
     def discriminator_objective(self, real: Tensor, fake: Tensor, z: Tensor) -> Objective:
-        """What the discriminator minimises, given data and samples G(z) that carry no gradient."""
+        """What the discriminator minimizes, given data and samples G(z) that carry no gradient."""
 
     @abstractmethod
     def generator_objective(self, fake: Tensor, z: Tensor) -> Objective:
-        """What the generator minimises, given its samples G(z)."""
+        """What the generator minimizes, given its samples G(z)."""
 
     def forward(
         self, x: Tensor, y: Tensor | None = None, n_data: int | None = None, *, player: str = DISCRIMINATOR
@@ -138,7 +138,7 @@ class AdversarialModel(GenerativeModel):
         return self.scores(self.discriminator(x))
 
     def scores(self, output: Tensor) -> Tensor:
-        """The first number that the discriminator puts out for each datum, ``[B]``."""
+        """The first number that the discriminator outputs for each datum, ``[B]``."""
         return full_precision(output if output.ndim == 1 else output[:, 0])
 
     def noise(self, n: int) -> Tensor:
@@ -148,7 +148,7 @@ class AdversarialModel(GenerativeModel):
     def sample(self, n: int = 1, seed: int | None = None) -> Tensor:
         """``n`` data from the generator, ``[n, ...]``."""
         with seeded(seed, self.device):
-            z = self.noise(whole(n, "n", least=1))
+            z = self.noise(check_integer(n, "n", minimum=1))
         return self.decode(z)
 
     @torch.no_grad()
@@ -170,7 +170,7 @@ class AdversarialModel(GenerativeModel):
         return super().fit(data, labels, **options)
 
     def _check_rates(self, lr: object) -> None:
-        """Refuse a rate for ``fit`` that the model's own would override: for all players, or for one that is named."""
+        """Raise ``InputError`` for a learning rate of ``fit`` that the model's own would override."""
         named = [player for player in self.parts if not isinstance(lr, Mapping) or player in lr]
         fixed = [player for player in named if self.rates[player] is not None]
         if lr is not None and fixed and (isinstance(lr, Mapping) or fixed == named):
@@ -224,17 +224,17 @@ class AdversarialModel(GenerativeModel):
         least, most = float(x.min()), float(x.max())
         if least < low - slack or most > high + slack:
             raise InputError(
-                f"the generator puts out values from {low:g} to {high:g}, but the data go from {least:.4g} to "
+                f"the generator outputs values from {low:g} to {high:g}, but the data go from {least:.4g} to "
                 f"{most:.4g}: {_rescaling(least, most, low, high)}"
             )
 
     def _warn_of_range(self, x: Tensor) -> None:
-        """Say where data lie in one half of what the generator can put out, or far from what it starts with."""
+        """Say where data lie in one half of what the generator can output, or far from what it starts with."""
         least, most = float(x.min()), float(x.max())
         found = output_range(self.generator)
         low, high = found or (-1.0, 1.0)
         if found is None:
-            is_odd, where = max(-least, most) > _FAR, "far from what networks put out at first"
+            is_odd, where = max(-least, most) > _FAR, "far from what networks output at first"
         else:
             is_odd = least >= (low + high) / 2 or most <= (low + high) / 2
             where = f"in one half of the generator's range from {low:g} to {high:g}"
@@ -243,16 +243,16 @@ class AdversarialModel(GenerativeModel):
             warnings.warn(f"the data go from {least:.4g} to {most:.4g}, {where}: {advice}", UserWarning, stacklevel=2)
 
     def check_call(self, x: Tensor) -> None:
-        """The generator must put out data of the right shape, and the discriminator one number a datum."""
+        """The generator must output data of the right shape, and the discriminator one number a datum."""
         fake = called(GENERATOR, self.generator, self.noise(len(x)))
         if not isinstance(fake, Tensor) or fake.shape != x.shape:
             shape = list(fake.shape[1:]) if isinstance(fake, Tensor) else type(fake).__name__
-            raise InputError(f"the generator puts out {shape} a datum, but the data have shape {list(x.shape[1:])}")
+            raise InputError(f"the generator outputs {shape} a datum, but the data have shape {list(x.shape[1:])}")
         output = called(DISCRIMINATOR, self.discriminator, x)
         found = list(output.shape) if isinstance(output, Tensor) else type(output).__name__
         if found != [len(x), self.outputs] and (found != [len(x)] or self.outputs > 1):
             raise InputError(
-                f"the discriminator must put out {self.outputs} number{'s' * (self.outputs > 1)} a datum, "
+                f"the discriminator must output {self.outputs} number{'s' * (self.outputs > 1)} a datum, "
                 f"[{len(x)}, {self.outputs}], got {found}"
             )
 
@@ -279,7 +279,7 @@ class AdversarialModel(GenerativeModel):
             "generator_lr": self.rates[GENERATOR],
             "discriminator_lr": self.rates[DISCRIMINATOR],
             "betas": list(self.betas),
-            "spectral_normalisation": self.spectral_normalisation,
+            "spectral_normalization": self.spectral_normalization,
         }
 
 
@@ -328,8 +328,8 @@ def _checked_betas(betas: Sequence[float]) -> tuple[float, float]:
     return float(betas[0]), float(betas[1])
 
 
-def _normalise(network: nn.Module) -> None:
-    """Spectral normalisation of every linear layer and convolution that does not have it yet."""
+def _normalize(network: nn.Module) -> None:
+    """Spectral normalization of every linear layer and convolution that does not have it yet."""
     layers = [m for m in network.modules() if isinstance(m, nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d)]
     for layer in layers:
         if not parametrize.is_parametrized(layer):

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
-from credo._arguments import whole
+from credo._arguments import check_integer
 from credo.errors import InputError, unknown_name
 from credo.generative import presets
 from credo.generative.base import DataModel, called, evaluating
@@ -28,14 +28,14 @@ class AutoEncoder(DataModel):
         min_{f, g} Σ_n ℓ(x_n, g(f(x_n)))
 
     with ``loss="l2"``, ℓ = ‖x − x̂‖², or ``loss="bce"``, the binary cross-entropy Σ_i −x_i log x̂_i − (1 − x_i)
-    log(1 − x̂_i) of data between 0 and 1, for which the decoder puts out logits. A datum's loss sums over its numbers.
+    log(1 − x̂_i) of data between 0 and 1, for which the decoder outputs logits. A datum's loss sums over its numbers.
     Linear networks with ``"l2"`` find the principal subspace (Baldi & Hornik 1989).
 
     There is no distribution over codes and so no ``sample``: for that take a :class:`VAE`. Grids show data, each beside
     its reconstruction. ``history`` holds the mean ``error`` ℓ of a datum over an epoch.
 
     Args:
-        encoder: a network that puts out ``[B, latent]``, or the name of a preset, ``"dense"`` or ``"convolutional"``,
+        encoder: a network that outputs ``[B, latent]``, or the name of a preset, ``"dense"`` or ``"convolutional"``,
             which needs ``shape``.
         decoder: a network from codes to data. Left out where the encoder is a preset.
         latent: the dimension of a code.
@@ -65,7 +65,7 @@ class AutoEncoder(DataModel):
     ) -> None:
         if loss not in _LOSSES:
             raise unknown_name("loss", loss, _LOSSES)
-        latent = whole(latent, "latent", least=1)
+        latent = check_integer(latent, "latent", minimum=1)
         encoder, decoder = presets.resolve(encoder, decoder, shape=shape, code=latent, latent=latent, hidden=hidden)
         if loss == "bce":
             check_logits("decoder", decoder, "loss='bce' takes logits")
@@ -120,7 +120,7 @@ class AutoEncoder(DataModel):
         codes = self.encoder(x)
         if not isinstance(codes, Tensor) or codes.shape != (len(x), self.latent):
             found = list(codes.shape) if isinstance(codes, Tensor) else type(codes).__name__
-            raise InputError(f"the encoder must put out codes of shape [{len(x)}, {self.latent}], got {found}")
+            raise InputError(f"the encoder must output codes of shape [{len(x)}, {self.latent}], got {found}")
         return codes
 
     def _errors(self, x: Tensor) -> Tensor:
@@ -147,7 +147,7 @@ class AutoEncoder(DataModel):
     def _check_output(self, output: object, x: Tensor) -> None:
         if not isinstance(output, Tensor) or output.shape != x.shape:
             found = list(output.shape) if isinstance(output, Tensor) else type(output).__name__
-            raise InputError(f"the decoder must put out data of shape {list(x.shape)}, got {found}")
+            raise InputError(f"the decoder must output data of shape {list(x.shape)}, got {found}")
 
     def entry(self, means: Mapping[str, float]) -> dict[str, float]:
         """The error."""

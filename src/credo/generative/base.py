@@ -13,7 +13,7 @@ from torch import Tensor, distributed, nn
 from torch.utils.data import DataLoader, Dataset
 
 from credo import data as data_
-from credo._arguments import whole
+from credo._arguments import check_integer
 from credo.errors import CredoError, InputError, LoadError
 from credo.likelihoods import likelihood_from_config
 from credo.methods.network import NetworkMethod, describe_network
@@ -58,7 +58,7 @@ class DataModel(Trainable):
 
     @abstractmethod
     def check_values(self, x: Tensor) -> None:
-        """Refuse data whose values, such as their range, the model cannot mean; sees every batch before it is used."""
+        """Raise ``InputError`` for a batch whose values, such as their range, the model cannot have meant."""
 
     @abstractmethod
     def check_call(self, x: Tensor) -> None:
@@ -80,7 +80,7 @@ class DataModel(Trainable):
                 :class:`credo.training.Options`.
         """
         self._grids = _grid_folder(grids)
-        self._grid_every = whole(grid_every, "grid_every", least=1)
+        self._grid_every = check_integer(grid_every, "grid_every", minimum=1)
         try:
             return super().fit(data if labels is None else (data, labels), **options)
         finally:
@@ -176,7 +176,7 @@ class DataModel(Trainable):
             raise InputError("the loader yielded no batches; give it data, or drop_last=False")
 
     def parameter_groups(self, weight_decay: float = 0.0) -> list[dict[str, Any]]:
-        """Parameter groups for an optimiser; ``weight_decay`` reaches the networks' weights only.
+        """Parameter groups for an optimizer; ``weight_decay`` reaches the networks' weights only.
 
         What a likelihood learns, and the scales of a posterior over weights, are no weights.
         """
@@ -236,7 +236,7 @@ class GenerativeModel(DataModel):
 
 
 def require_plain_networks(**parts: object) -> None:
-    """Refuse a method, such as MCDropout, or a compiled network, in the place of a plain one."""
+    """Raise ``InputError`` for a method, such as MCDropout, or a compiled network, in the place of a plain one."""
     for name, part in parts.items():
         if isinstance(part, Model):
             raise InputError(f"the {name} must be a network, not a {type(part).__name__} around one")
@@ -252,7 +252,7 @@ def network_of(part: nn.Module) -> nn.Module:
 
 
 def called(name: str, network: Callable[[Tensor], Any], x: Tensor) -> Any:
-    """What ``network`` puts out for ``x``, or a sentence that says that it cannot take it; for :meth:`check_call`."""
+    """What ``network`` outputs for ``x``, or a sentence that says that it cannot take it; for :meth:`check_call`."""
     try:
         return network(x)
     except CredoError:
@@ -262,7 +262,7 @@ def called(name: str, network: Callable[[Tensor], Any], x: Tensor) -> Any:
 
 
 def _check_labels(labels: Any, count: int) -> None:
-    """Refuse what cannot be the labels of ``count`` data: they are not looked at, but a mistake is likely."""
+    """Raise ``InputError`` for what cannot be the labels of ``count`` data, though they are not used."""
     if labels is None:
         return
     found = len(labels) if isinstance(labels, Sized) and getattr(labels, "ndim", 1) != 0 else 0

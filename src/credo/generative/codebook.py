@@ -1,4 +1,4 @@
-"""The codebook of a vector-quantised model: nearest vectors, and the two ways to learn them."""
+"""The codebook of a vector-quantized model: nearest vectors, and the two ways to learn them."""
 
 from __future__ import annotations
 
@@ -158,10 +158,10 @@ class TrainedCodebook(Codebook):
         return squared_distance(z.detach(), vectors)
 
     def move(self, counts: Tensor, sums: Tensor) -> None:
-        """Nothing: the optimiser does it."""
+        """Nothing: the optimizer does it."""
 
     def restart(self, codes: Tensor, at: Tensor) -> None:
-        """In place; what the optimiser remembers of a code, its momentum, is left to fade."""
+        """In place; what the optimizer remembers of a code, its momentum, is left to fade."""
         self.vectors.copy_(torch.where(codes[:, None], at, self.vectors))
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import nn
 
-from credo._arguments import whole
+from credo._arguments import check_integer
 from credo.architectures import DCGANDiscriminator, DCGANGenerator
 from credo.generative.adversarial import networks_for
 from credo.generative.gan import GAN
@@ -45,7 +45,7 @@ class DCGAN(GAN):
         discriminator: nn.Module | None = None,
         **options: Any,
     ) -> None:
-        channels = whole(width, "width", least=1)
+        channels = check_integer(width, "width", minimum=1)
         generator, discriminator = networks_for(
             shape,
             generator,

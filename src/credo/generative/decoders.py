@@ -32,7 +32,7 @@ class Decoder(ABC):
 
     @abstractmethod
     def output(self, z: Tensor) -> Tensor:
-        """What the network puts out for codes ``[B, latent]``; by the mean weights where they have a posterior."""
+        """What the network outputs for codes ``[B, latent]``; by the mean weights where they have a posterior."""
 
     @abstractmethod
     def log_prob(self, x: Tensor, z: Tensor) -> Tensor:

@@ -18,8 +18,8 @@ class GAN(AdversarialModel):
 
         min_G max_D V(D, G) = E_data log D(x) + E_z log(1 − D(G(z))),    max_D V = −log 4 + 2 JSD(data ‖ G)
 
-    D puts out a logit; D(x) is its sigmoid. With ``objective="minimax"`` the generator minimises log(1 − D(G(z))),
-    whose gradient vanishes while the discriminator is sure; with ``"non_saturating"``, the default, it minimises
+    D outputs a logit; D(x) is its sigmoid. With ``objective="minimax"`` the generator minimizes log(1 − D(G(z))),
+    whose gradient vanishes while the discriminator is sure; with ``"non_saturating"``, the default, it minimizes
     −log D(G(z)), which has the same fixed point.
 
     Args:
@@ -70,6 +70,6 @@ def generator_loss(fake: Tensor, objective: str) -> Tensor:
 
 
 def check_objective(objective: str) -> None:
-    """Refuse an objective that there is not."""
+    """Raise ``InputError`` for an objective that there is not."""
     if objective not in OBJECTIVES:
         raise unknown_name("objective", objective, OBJECTIVES)

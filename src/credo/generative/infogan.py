@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.distributions import Categorical, Normal
 
-from credo._arguments import positive, whole
+from credo._arguments import check_integer, check_positive
 from credo.architectures import InfoGANDiscriminator, InfoGANGenerator
 from credo.errors import InputError
 from credo.generative.adversarial import AdversarialModel, Objective, full_precision, networks_for
@@ -27,7 +27,7 @@ class Codes(NamedTuple):
     """Values of the codes; ``None`` where they are to be drawn from their prior.
 
     Attributes:
-        categorical: whole numbers, ``[n, number of categorical codes]``; ``[n]`` or one number where there is one code.
+        categorical: integers, ``[n, number of categorical codes]``; ``[n]`` or one number where there is one code.
         continuous: numbers, mostly from −1 to 1, ``[n, continuous]``, or ``[continuous]`` for the same in every row.
     """
 
@@ -61,7 +61,7 @@ class InfoGAN(AdversarialModel):
         min_{G,Q} max_D V(D, G) − λ L_I(G, Q),    L_I = E_{c, x = G(z, c)} log Q(c | x) + H(c) ≤ I(c; G(z, c))
 
     Categorical codes are uniform over their classes, continuous ones and the noise over [−1, 1]. Q(c | x) is a product
-    of categorical and Gaussian distributions, read off by the network that also discriminates; the two players maximise
+    of categorical and Gaussian distributions, read off by the network that also discriminates; the two players maximize
     L_I both. ``history`` holds ``categorical_information``, at most H(c) = Σ log K, and ``continuous_information``, in
     nats. As in the authors' program the Gaussians have a standard deviation of 1. Where Q learns it
     (``code_std=None``), the bound is tight but has no upper limit, as differential entropies have no lower one: the
@@ -109,11 +109,12 @@ class InfoGAN(AdversarialModel):
     ) -> None:
         check_objective(objective)
         classes = _checked_classes(categorical)
-        sizes = [whole(noise, "noise", least=0), *classes, whole(continuous, "continuous", least=0)]
+        sizes = [check_integer(noise, "noise", minimum=0), *classes, check_integer(continuous, "continuous", minimum=0)]
         if not sum(sizes[1:]):
             raise InputError("categorical and continuous must name at least one code between them, or use a GAN")
-        weight, continuous_weight = positive(weight, "weight"), positive(continuous_weight, "continuous_weight")
-        code_std = None if code_std is None else positive(code_std, "code_std")
+        weight = check_positive(weight, "weight")
+        continuous_weight = check_positive(continuous_weight, "continuous_weight")
+        code_std = None if code_std is None else check_positive(code_std, "code_std")
         widths = [1, *classes, sizes[-1]] if code_std is not None else [1, *classes, sizes[-1], sizes[-1]]
         generator, discriminator = networks_for(
             shape,
@@ -181,7 +182,7 @@ class InfoGAN(AdversarialModel):
         ``model.sample(10, codes=Codes(categorical=torch.arange(10)))`` has one datum of each category.
         """
         with seeded(seed, self.device):
-            z = self.noise(whole(n, "n", least=1))
+            z = self.noise(check_integer(n, "n", minimum=1))
         return self.decode(z if codes is None else self.with_codes(z, codes))
 
     def with_codes(self, z: Tensor, codes: Codes) -> Tensor:
@@ -194,7 +195,7 @@ class InfoGAN(AdversarialModel):
             limits = torch.tensor(self.categorical, device=z.device)
             if index.is_floating_point() or bool(((index < 0) | (index >= limits)).any()):
                 raise InputError(
-                    f"categorical codes must be whole numbers from 0 to below {self.categorical}, got numbers from "
+                    f"categorical codes must be integers from 0 to below {self.categorical}, got numbers from "
                     f"{float(index.min()):g} to {float(index.max()):g}"
                 )
             one_hots = [F.one_hot(i.long(), k).to(z) for i, k in zip(index.unbind(1), self.categorical, strict=True)]
@@ -239,7 +240,7 @@ class InfoGAN(AdversarialModel):
 def _checked_classes(categorical: Sequence[int]) -> tuple[int, ...]:
     if not isinstance(categorical, list | tuple):
         raise InputError(f"categorical must list the classes of each code, such as (10,), got {categorical!r}")
-    return tuple(whole(k, f"categorical[{i}]", least=2) for i, k in enumerate(categorical))
+    return tuple(check_integer(k, f"categorical[{i}]", minimum=2) for i, k in enumerate(categorical))
 
 
 def _rows(values: Any, name: str, n: int, width: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""What a likelihood asks of the data, and of the network that puts out its parameters."""
+"""What a likelihood asks of the data, and of the network that outputs its parameters."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _RANGES = {nn.Tanh: (-1.0, 1.0), nn.Sigmoid: (0.0, 1.0)}
 
 
 def observe(x: Tensor, likelihood: Likelihood) -> Tensor:
-    """Binary images, drawn from grey values, where the likelihood is of binary data; else the data as they are."""
+    """Binary images, drawn from gray values, where the likelihood is of binary data; else the data as they are."""
     if not isinstance(likelihood, Bernoulli):
         return x
     try:
@@ -24,14 +24,14 @@ def observe(x: Tensor, likelihood: Likelihood) -> Tensor:
 
 
 def check_observable(x: Tensor, likelihood: Likelihood) -> None:
-    """Refuse values that the likelihood cannot have drawn."""
+    """Raise ``InputError`` for values that the likelihood cannot have drawn."""
     check_finite(x)
     if isinstance(likelihood, Bernoulli):
         check_shares(x, "a Bernoulli likelihood", "likelihood=credo.Gaussian(noise='learned')")
 
 
 def check_output(output: Tensor, x: Tensor, likelihood: Likelihood) -> None:
-    """Refuse a decoder's output that does not fit the data."""
+    """Raise ``InputError`` for a decoder's output that does not fit the data."""
     try:
         likelihood.check(output, observe(x, likelihood))
     except InputError as error:
@@ -42,19 +42,19 @@ def check_output(output: Tensor, x: Tensor, likelihood: Likelihood) -> None:
 
 
 def check_decoder(decoder: nn.Module, likelihood: Likelihood) -> None:
-    """Refuse a decoder that squashes what the likelihood takes for logits."""
+    """Raise ``InputError`` for a decoder that squashes what the likelihood takes for logits."""
     if isinstance(likelihood, Bernoulli):
         check_logits("decoder", decoder, "a Bernoulli likelihood takes logits")
 
 
 def check_logits(name: str, network: nn.Module, why: str) -> None:
-    """Refuse a network that ends in a sigmoid where logits, or scores without bounds, are needed."""
+    """Raise ``InputError`` for a network that ends in a sigmoid where logits, or scores without bounds, are needed."""
     if isinstance(_last_layer(network), nn.Sigmoid):
         raise InputError(f"the {name} ends in a sigmoid, but {why}: leave the sigmoid out")
 
 
 def output_range(network: nn.Module) -> tuple[float, float] | None:
-    """The least and the largest value that ``network`` can put out, where its attributes or last layer tell."""
+    """The least and the largest value that ``network`` can output, where its attributes or last layer tell."""
     last = _last_layer(network)
     declared: tuple[float, float] | None = getattr(last, "output_range", None)
     return _RANGES.get(type(last)) if declared is None else declared

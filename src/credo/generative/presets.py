@@ -32,9 +32,9 @@ class Plan(NamedTuple):
 
     Attributes:
         shape: of a datum.
-        code: how many numbers the encoder puts out.
+        code: how many numbers the encoder outputs.
         latent: how many numbers the decoder takes.
-        output: the shape that the decoder puts out: that of a datum, or with room for a log variance.
+        output: the shape that the decoder outputs: that of a datum, or with room for a log variance.
         hidden: widths of the hidden layers, or ``None`` for the preset's own.
     """
 
@@ -95,7 +95,7 @@ def resolve(
         encoder: a network, or the name of a preset.
         decoder: a network; with a preset it may be left out, or replace the preset's own.
         shape: of a datum; only for a preset.
-        code: how many numbers the encoder puts out.
+        code: how many numbers the encoder outputs.
         latent: how many numbers the decoder takes.
         hidden: widths of a preset's hidden layers; of a convolutional one, channels.
         likelihood: of the data, which may need a mean and a log variance of each of their numbers.

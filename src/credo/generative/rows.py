@@ -23,13 +23,13 @@ def row_weights(x: Tensor, sample_weight: Tensor | None) -> Tensor:
 
 
 def check_finite(x: Tensor) -> None:
-    """Refuse data that hold NaN or infinite values."""
+    """Raise ``InputError`` for data that hold NaN or infinite values."""
     if not math.isfinite(float(x.min())) or not math.isfinite(float(x.max())):
         raise InputError("data hold NaN or infinite values; remove or impute them")
 
 
 def check_shares(x: Tensor, what: str, instead: str) -> None:
-    """Refuse data outside of 0 to 1, which ``what`` needs; ``instead`` is the other way out."""
+    """Raise ``InputError`` for data outside of 0 to 1, which ``what`` needs; ``instead`` is the other way out."""
     low, high = float(x.min()), float(x.max())
     if not 0.0 <= low <= high <= 1.0:
         raise InputError(

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.distributions import Independent, Normal
 from torch.utils.data import DataLoader, Dataset
 
-from credo._arguments import not_negative, whole
+from credo._arguments import check_integer, check_non_negative
 from credo.errors import InputError, unknown_name
 from credo.generative import bounds, presets
 from credo.generative.base import GenerativeModel, called, evaluating, network_of
@@ -36,15 +36,15 @@ class VAE(GenerativeModel):
 
         L(x) = E_q[log p(x | z)] − β KL(q(z | x) ‖ p(z)) ≤ log p(x)          (β = 1)
 
-    The encoder puts out the mean and the log variance of q(z | x) = N(z | μ(x), diag σ²(x)), ``[B, 2·latent]``; the
-    decoder puts out what the likelihood needs, in the shape of the data. Gradients pass through
+    The encoder outputs the mean and the log variance of q(z | x) = N(z | μ(x), diag σ²(x)), ``[B, 2·latent]``; the
+    decoder outputs what the likelihood needs, in the shape of the data. Gradients pass through
     z = μ + σε (the SGVB estimator), with the KL in closed form (``kl="analytic"``, estimator B) or from the same draws
     (``kl="sampled"``, estimator A). With ``objective="iwae"`` the ``samples`` draws of a datum are weighted by their
     importance:
 
         L_K(x) = E log (1/K) Σ_k p(x, z_k) / q(z_k | x),    L_1 ≤ L_K ≤ log p(x).
 
-    A Bernoulli likelihood reads a grey value as the probability of ink, and a fresh binary image is drawn of it
+    A Bernoulli likelihood reads a gray value as the probability of ink, and a fresh binary image is drawn of it
     for every step of training and every bound: data must lie between 0 and 1, and binary data stay as they are.
 
     ``history`` holds the means of ``nll`` = −E_q[log p(x | z)], ``kl`` and ``elbo`` over an epoch, per datum at β = 1;
@@ -102,7 +102,7 @@ class VAE(GenerativeModel):
         if objective == "iwae" and isinstance(decoder, BayesByBackprop):
             raise InputError("objective='iwae' needs a decoder whose weights are numbers, not one with a posterior")
         likelihood = likelihood_for(decoder, likelihood)
-        latent = whole(latent, "latent", least=1)
+        latent = check_integer(latent, "latent", minimum=1)
         encoder, decoder = presets.resolve(
             encoder,
             decoder,
@@ -117,8 +117,8 @@ class VAE(GenerativeModel):
         if not isinstance(decoder, BayesByBackprop):
             self.own_likelihood = likelihood.to(self.device)
         self.latent, self.objective, self.kl = latent, objective, kl
-        self.samples = whole(samples, "samples", least=1)
-        self.beta, self.warmup = not_negative(beta, "beta"), whole(warmup, "warmup", least=0)
+        self.samples = check_integer(samples, "samples", minimum=1)
+        self.beta, self.warmup = check_non_negative(beta, "beta"), check_integer(warmup, "warmup", minimum=0)
         self.register_buffer("steps", torch.zeros((), dtype=torch.int64, device=self.device))
 
     @property
@@ -173,7 +173,7 @@ class VAE(GenerativeModel):
 
     @torch.no_grad()
     def encode(self, x: Any, batch_size: int = 4096) -> Latent:
-        """q(z | x), a torch distribution over ``[N, latent]``; of grey values as they are, not of binary draws."""
+        """q(z | x), a torch distribution over ``[N, latent]``; of gray values as they are, not of binary draws."""
         with evaluating(self):
             found = [self._posterior(part) for part in self.batches(x, batch_size)]
         mean, std = (torch.cat([getattr(q.base_dist, name) for q in found]) for name in ("loc", "scale"))
@@ -193,7 +193,7 @@ class VAE(GenerativeModel):
     def sample(self, n: int = 1, seed: int | None = None) -> Tensor:
         """E[x | z] of ``n`` draws of z from the prior, ``[n, ...]``: what papers show as samples."""
         with seeded(seed, self.device):
-            z = torch.randn(whole(n, "n", least=1), self.latent, dtype=self.dtype, device=self.device)
+            z = torch.randn(check_integer(n, "n", minimum=1), self.latent, dtype=self.dtype, device=self.device)
         return self.decode(z)
 
     def interpolate(self, start: Any, end: Any, steps: int = 10) -> Tensor:
@@ -201,7 +201,7 @@ class VAE(GenerativeModel):
         first, last = self.encode(start).mean, self.encode(end).mean
         if first.shape != last.shape:
             raise InputError(f"start and end must be equally many, got {len(first)} and {len(last)}")
-        share = torch.linspace(0.0, 1.0, whole(steps, "steps", least=2), dtype=self.dtype, device=self.device)
+        share = torch.linspace(0.0, 1.0, check_integer(steps, "steps", minimum=2), dtype=self.dtype, device=self.device)
         path = torch.lerp(first[:, None], last[:, None], share[None, :, None])
         images = self.decode(path.flatten(0, 1))
         return images.view(len(first), steps, *images.shape[1:])
@@ -214,7 +214,9 @@ class VAE(GenerativeModel):
         """
         if self.latent != 2:
             raise InputError(f"a manifold is drawn of 2 latent dimensions, this model has {self.latent}")
-        levels = (torch.arange(whole(side, "side", least=2), dtype=self.dtype, device=self.device) + 0.5) / side
+        levels = (
+            torch.arange(check_integer(side, "side", minimum=2), dtype=self.dtype, device=self.device) + 0.5
+        ) / side
         ticks = torch.special.ndtri(levels)
         return self.decode(torch.cartesian_prod(-ticks, ticks).flip(1))
 
@@ -243,7 +245,7 @@ class VAE(GenerativeModel):
         self, x: Any, samples: int, seed: int | None, bound: Callable[[Decoder, Tensor, Latent, int], Tensor]
     ) -> Tensor:
         """``bound`` of every datum, with fresh binary images where the likelihood is Bernoulli."""
-        draws = whole(samples, "samples", least=1)
+        draws = check_integer(samples, "samples", minimum=1)
         found = []
         with evaluating(self), seeded(check_seed(seed), self.device):
             for batch in self.batches(x, _ROWS_AT_ONCE):
@@ -257,7 +259,7 @@ class VAE(GenerativeModel):
         if not isinstance(code, Tensor) or code.shape != (len(x), 2 * self.latent):
             found = list(code.shape) if isinstance(code, Tensor) else type(code).__name__
             raise InputError(
-                f"the encoder must put out the mean and log variance of {self.latent} latent variables, shape "
+                f"the encoder must output the mean and log variance of {self.latent} latent variables, shape "
                 f"[{len(x)}, {2 * self.latent}], got {found}"
             )
         mean, log_variance = code.to(self.dtype).chunk(2, -1)
@@ -298,7 +300,7 @@ class VAE(GenerativeModel):
         return {**means, "elbo": -means["nll"] - means["kl"] - means.get("weight_kl", 0.0)}
 
     def headline(self, entry: Mapping[str, float]) -> str:
-        """NLL, KL, and the bound that is maximised, per datum."""
+        """NLL, KL, and the bound that is maximized, per datum."""
         bound = f"bound {entry['bound']:.5g}" if "bound" in entry else f"ELBO {entry['elbo']:.5g}"
         shown = f"NLL {entry['nll']:.4g}  KL {entry['kl']:.4g}  {bound}"
         return f"{shown}  held-out ELBO {entry['validation_elbo']:.5g}" if "validation_elbo" in entry else shown

@@ -31,7 +31,7 @@ class Variety:
         self._warned = False
 
     def diversity(self, samples: Tensor) -> float:
-        """Nearest-neighbour distance among ``count`` samples over that among data; 1 where data are all alike."""
+        """Nearest-neighbor distance among ``count`` samples over that among data; 1 where data are all alike."""
         return nearest_distance(samples) / self._distance if self._distance else 1.0
 
     def watch(self, diversity: float, step: int) -> None:
@@ -42,7 +42,7 @@ class Variety:
             self._warned = True
             warnings.warn(
                 f"samples lie {diversity:.2g} times as far from each other as data do: the generator may have "
-                "collapsed to a few of them; try a lower learning rate, spectral_normalisation=True, or WGAN",
+                "collapsed to a few of them; try a lower learning rate, spectral_normalization=True, or WGAN",
                 UserWarning,
                 stacklevel=2,
             )

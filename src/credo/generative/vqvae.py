@@ -1,4 +1,4 @@
-"""The vector-quantised variational auto-encoder (van den Oord, Vinyals & Kavukcuoglu 2017)."""
+"""The vector-quantized variational auto-encoder (van den Oord, Vinyals & Kavukcuoglu 2017)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from credo import data as data_
-from credo._arguments import not_negative, positive, whole
+from credo._arguments import check_integer, check_non_negative, check_positive
 from credo.errors import InputError, unknown_name
 from credo.generative import presets
 from credo.generative.base import GenerativeModel, called, evaluating, require_plain_networks
@@ -28,7 +28,7 @@ _ROWS_AT_ONCE = 1024
 
 
 class VQVAE(GenerativeModel):
-    r"""Discrete latent variables: each vector that the encoder puts out is replaced by the nearest of K codes.
+    r"""Discrete latent variables: each vector that the encoder outputs is replaced by the nearest of K codes.
 
         z = f(x),    k = argmin_k ‖z − e_k‖,    −log p(x | e_k) + ‖sg[z] − e_k‖² + β ‖z − sg[e_k]‖²
 
@@ -39,14 +39,14 @@ class VQVAE(GenerativeModel):
     places, which leaves the encoder of large images free to run away from its codes. Codes that are no longer used are
     revived, see :class:`~credo.generative.codebook.Codebook`.
 
-    The encoder puts out ``[B, latent, ...]``: a grid of vectors for images, or one vector, ``[B, latent]``; codes have
+    The encoder outputs ``[B, latent, ...]``: a grid of vectors for images, or one vector, ``[B, latent]``; codes have
     the shape of that grid. With a prior p(k) over codes, log p(x | e_k) + log p(k) ≤ log p(x) is the bound. The prior
     is uniform during training, and then a categorical distribution for every place, from the counts of codes in the
     training data with one added to each. It knows nothing of how places hang together, so samples are much weaker than
     reconstructions; the paper fits an autoregressive network to the codes instead, which :meth:`encode` gives. A
     checkpoint, written before codes are counted, has no prior: call :meth:`fit_prior` on a model loaded from one.
 
-    A Bernoulli likelihood reads grey values as :class:`VAE` does. Grids show data, each beside its reconstruction.
+    A Bernoulli likelihood reads gray values as :class:`VAE` does. Grids show data, each beside its reconstruction.
     ``history`` holds the means of ``nll`` = −log p(x | e_k), ``commitment`` = ‖z − e_k‖² and ``elbo`` over an epoch,
     and the ``perplexity`` of the use of codes in it: K where all are used evenly, 1 where one is used alone.
 
@@ -97,13 +97,13 @@ class VQVAE(GenerativeModel):
     ) -> None:
         if update not in _UPDATES:
             raise unknown_name("update", update, _UPDATES)
-        commitment, decay = not_negative(commitment, "commitment"), not_negative(decay, "decay")
+        commitment, decay = check_non_negative(commitment, "commitment"), check_non_negative(decay, "decay")
         if decay >= 1.0:
             raise InputError(f"decay must be a number from 0 to below 1, got {decay!r}")
         require_plain_networks(encoder=encoder, decoder=decoder)
         likelihood = likelihood_for(decoder, likelihood)
-        latent, codes = whole(latent, "latent", least=1), whole(codes, "codes", least=2)
-        revive_after = None if revive_after is None else positive(revive_after, "revive_after")
+        latent, codes = check_integer(latent, "latent", minimum=1), check_integer(codes, "codes", minimum=2)
+        revive_after = None if revive_after is None else check_positive(revive_after, "revive_after")
         encoder, decoder = presets.resolve(
             encoder,
             decoder,
@@ -180,7 +180,7 @@ class VQVAE(GenerativeModel):
 
     @torch.no_grad()
     def encode(self, x: Any) -> Tensor:
-        """The codes of data, whole numbers from 0 to K − 1, ``[N, ...]`` with the shape of the encoder's grid."""
+        """The codes of data, integers from 0 to K − 1, ``[N, ...]`` with the shape of the encoder's grid."""
         with evaluating(self):
             return torch.cat([self.codebook.nearest(self._vectors(part)) for part in self.batches(x, _ROWS_AT_ONCE)])
 
@@ -200,7 +200,7 @@ class VQVAE(GenerativeModel):
         """E[x | e] of ``n`` draws of codes from the prior, every place by itself, ``[n, ...]``."""
         if self.prior is None:
             raise InputError("there is no prior over codes to sample from yet: call fit(x), or fit_prior(x)")
-        n, grid = whole(n, "n", least=1), self.prior.shape[:-1]
+        n, grid = check_integer(n, "n", minimum=1), self.prior.shape[:-1]
         with seeded(seed, self.device):
             codes = torch.multinomial(self.prior.view(-1, self.codes), n, replacement=True)
         return self.decode(codes.T.reshape(n, *grid))
@@ -222,12 +222,12 @@ class VQVAE(GenerativeModel):
         return perplexity(_counts(self.encode(x).flatten(), self.codes))
 
     def _vectors(self, x: Tensor) -> Tensor:
-        """What the encoder puts out, ``[B, latent, ...]``."""
+        """What the encoder outputs, ``[B, latent, ...]``."""
         z = self.encoder(x)
         if not isinstance(z, Tensor) or z.ndim < 2 or z.shape[:2] != (len(x), self.latent):
             found = list(z.shape) if isinstance(z, Tensor) else type(z).__name__
             raise InputError(
-                f"the encoder must put out a vector of size {self.latent}, or a grid of them, shape "
+                f"the encoder must output a vector of size {self.latent}, or a grid of them, shape "
                 f"[{len(x)}, {self.latent}, ...], got {found}"
             )
         return z.to(self.dtype)
@@ -249,7 +249,7 @@ class VQVAE(GenerativeModel):
     def _checked_codes(self, codes: Any) -> Tensor:
         found = torch.as_tensor(codes, device=self.device)
         if found.is_floating_point() or found.is_complex() or found.dtype == torch.bool:
-            raise InputError(f"codes must be whole numbers as encode gives them, got {found.dtype}")
+            raise InputError(f"codes must be integers as encode gives them, got {found.dtype}")
         if found.ndim == 0 or len(found) == 0 or (self.grid is not None and found.shape[1:] != self.grid):
             expected = ", ".join(["N", *map(str, ("...",) if self.grid is None else self.grid)])
             raise InputError(f"codes must have shape [{expected}] with N of 1 or more, got {list(found.shape)}")
@@ -332,7 +332,7 @@ class VQVAE(GenerativeModel):
         grid, has_prior = arguments.pop("grid", None), arguments.pop("has_prior", True)
         model = super().from_config(arguments, net, **overrides)
         if grid is not None:
-            model.grid = tuple(whole(size, "grid", least=1) for size in grid)
+            model.grid = tuple(check_integer(size, "grid", minimum=1) for size in grid)
             model.prior = model._uniform(model.grid) if has_prior else None
         return model
 

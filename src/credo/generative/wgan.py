@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from credo._arguments import positive
+from credo._arguments import check_positive
 from credo.errors import InputError, unknown_name
 from credo.generative.adversarial import DISCRIMINATOR, AdversarialModel, Objective
 
@@ -21,7 +21,7 @@ class WGAN(AdversarialModel):
 
         W(data, G) = max_{‖f‖_L ≤ 1} E_data f(x) − E_z f(G(z))
 
-    The critic, here the discriminator, puts out a score without bounds. What keeps it 1-Lipschitz is
+    The critic, here the discriminator, outputs a score without bounds. What keeps it 1-Lipschitz is
 
     - ``penalty="gradient"``: λ·E(‖∇f(x̂)‖ − 1)² is added to its loss, x̂ = εx + (1 − ε)G(z) with ε ~ U(0, 1) for each
       datum. Its gradient must be that of one datum alone, so it must hold no batch norm. The paper trains with Adam,
@@ -62,7 +62,7 @@ class WGAN(AdversarialModel):
     ) -> None:
         if penalty not in PENALTIES:
             raise unknown_name("penalty", penalty, PENALTIES)
-        penalty_weight, clip = positive(penalty_weight, "penalty_weight"), positive(clip, "clip")
+        penalty_weight, clip = check_positive(penalty_weight, "penalty_weight"), check_positive(clip, "clip")
         is_network = isinstance(discriminator, nn.Module)
         if penalty == "gradient" and is_network and any(isinstance(m, _BATCH_NORMS) for m in discriminator.modules()):
             raise InputError(
@@ -70,9 +70,9 @@ class WGAN(AdversarialModel):
                 "datum alone: leave it out, as DCGANDiscriminator(shape, batch_norm=False) does, use nn.LayerNorm, or "
                 "choose penalty='clip'"
             )
-        if penalty == "clip" and options.get("spectral_normalisation"):
+        if penalty == "clip" and options.get("spectral_normalization"):
             raise InputError(
-                "penalty='clip' and spectral_normalisation=True undo each other: choose one bound on the weights"
+                "penalty='clip' and spectral_normalization=True undo each other: choose one bound on the weights"
             )
         super().__init__(
             generator, discriminator, latent=latent, discriminator_steps=discriminator_steps, betas=betas, **options

@@ -1,4 +1,4 @@
-"""The search for a Gaussian q that minimises KL(q ‖ p), for any p with a differentiable density.
+"""The search for a Gaussian q that minimizes KL(q ‖ p), for any p with a differentiable density.
 
 With x = m + Cε, ε ~ N(0, I) and C lower triangular with a positive diagonal,
 
@@ -27,7 +27,7 @@ from credo.errors import DivergenceError
 
 _GRID_POINTS: Final = {1: 2001, 2: 71}  # along each dimension
 _GRID_EDGE: Final = 7.0  # standard deviations, beyond which lies a mass of 3e-12
-_GRID_SLOPE: Final = (1.0 + math.sqrt(5.0)) / 2.0  # the golden ratio: of all slopes the worst met by whole numbers
+_GRID_SLOPE: Final = (1.0 + math.sqrt(5.0)) / 2.0  # the golden ratio: of all slopes the worst met by integers
 _SOBOL_POINTS: Final = 4096
 _POINTS_PER_DIMENSION: Final = 8
 _STEPS: Final = 1000
@@ -80,7 +80,7 @@ def points(dimension: int, seed: int, device: torch.device) -> Points:
     return Points(values.to(device), torch.full((count,), 1.0 / count, dtype=torch.float64, device=device))
 
 
-def minimise(
+def minimize(
     log_density: Callable[[Tensor], Tensor], at: Points, start: Tensor, scale: Tensor, diagonal: bool
 ) -> Minimum:
     """Descend from N(start, diag(scale²)).
@@ -107,7 +107,7 @@ def minimise(
         entropy = (scale.log() + log_widths).sum() + 0.5 * dimension * math.log(2.0 * math.pi * math.e)
         return -entropy - expected
 
-    optimiser = torch.optim.LBFGS(
+    optimizer = torch.optim.LBFGS(
         parameters,
         max_iter=_STEPS,
         tolerance_grad=1e-7,
@@ -117,13 +117,13 @@ def minimise(
     )
 
     def closure() -> float:
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss = divergence()
         loss.backward()
         return loss.item()
 
     with torch.enable_grad():
-        optimiser.step(closure)
+        optimizer.step(closure)
         reached = closure()
     slope = max(float(p.grad.abs().max()) for p in parameters if p.grad is not None)
     mean, factor = (part.detach() for part in gaussian())

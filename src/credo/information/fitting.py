@@ -1,8 +1,8 @@
 """The Gaussian nearest to a distribution, by either direction of the divergence.
 
-KL(q ‖ p) punishes q for mass where p has none: its minimiser hides inside one mode, and is too sure of itself where a
-correlation is left out. KL(p ‖ q) punishes q for missing mass of p: its minimiser has the moments of p, and covers what
-lies between modes too. The first is what variational inference minimises, the second expectation propagation.
+KL(q ‖ p) punishes q for mass where p has none: its minimizer hides inside one mode, and is too sure of itself where a
+correlation is left out. KL(p ‖ q) punishes q for missing mass of p: its minimizer has the moments of p, and covers what
+lies between modes too. The first is what variational inference minimizes, the second expectation propagation.
 
 Reference: C. M. Bishop, Pattern Recognition and Machine Learning, 2006, section 10.1.2 and Figures 10.2 and 10.3.
 """
@@ -68,11 +68,11 @@ def fit_q(
     samples: int = 10_000,
     seed: int | None = 0,
 ) -> Fit:
-    """The Gaussian q that minimises KL(q ‖ p), ``"reverse"``, or KL(p ‖ q), ``"forward"``.
+    """The Gaussian q that minimizes KL(q ‖ p), ``"reverse"``, or KL(p ‖ q), ``"forward"``.
 
     Forward, q takes the mean and the covariance of p, or its variances where q is diagonal. Reverse, for a Gaussian p
     with precision Λ, a diagonal q has the mean of p and the precisions Λ_dd (Bishop 10.12 to 10.15); for any other p
-    the divergence is minimised numerically from several starts, of which the best local minimum is returned.
+    the divergence is minimized numerically from several starts, of which the best local minimum is returned.
 
     Args:
         p: a continuous distribution over numbers or vectors ``[D]``, without a batch.
@@ -171,7 +171,7 @@ def _forward(p: Distribution, diagonal: bool, samples: int, seed: int) -> tuple[
 
 
 def _reverse_of_gaussian(p: Distribution, diagonal: bool) -> Moments | None:
-    """The minimiser of KL(q ‖ p) for a Gaussian p: the same mean, and Λ or its diagonal as the precision."""
+    """The minimizer of KL(q ‖ p) for a Gaussian p: the same mean, and Λ or its diagonal as the precision."""
     if isinstance(p, Normal):
         return Moments(p.mean.reshape(1), p.variance.reshape(1, 1))
     gaussian = as_multivariate_normal(p)
@@ -198,7 +198,7 @@ def _search(
         begin = [(middle, spread), *((mean, 0.5 * spread) for mean in scouts[: _count(starts) - 1])]
     at = _reverse.points(dimension, derive(seed, 3) % 2**31, device_of(p))
     density = _log_density(p)
-    return _reverse.lowest([_reverse.minimise(density, at, mean, scale, diagonal) for mean, scale in begin])
+    return _reverse.lowest([_reverse.minimize(density, at, mean, scale, diagonal) for mean, scale in begin])
 
 
 def _log_density(p: Distribution) -> Callable[[Tensor], Tensor]:
@@ -216,7 +216,7 @@ def _mean(start: ArrayLike | Tensor, scouts: Tensor) -> Tensor:
 
 def _count(starts: int) -> int:
     if isinstance(starts, bool) or not isinstance(starts, int) or not 1 <= starts <= _SCOUTS:
-        raise InputError(f"starts must be a whole number from 1 to {_SCOUTS}, got {starts!r}")
+        raise InputError(f"starts must be an integer from 1 to {_SCOUTS}, got {starts!r}")
     return starts
 
 

@@ -1,4 +1,4 @@
-"""p(y | f(x)): how targets scatter about what the network puts out."""
+"""p(y | f(x)): how targets scatter about what the network outputs."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from credo.predictive.components import listed
 
 
 class Likelihood(nn.Module, ABC):
-    """p(y | f(x)): how targets scatter about what the network puts out. Owns the noise.
+    """p(y | f(x)): how targets scatter about what the network outputs. Owns the noise.
 
     A datum is one row of dim 0. Nothing is broadcast: targets of the wrong shape or dtype are an ``InputError``.
     Outputs in half precision are raised to float32.
@@ -32,7 +32,7 @@ class Likelihood(nn.Module, ABC):
 
     @abstractmethod
     def check(self, output: Tensor, y: Tensor) -> None:
-        """Refuse targets that do not fit, by shape, dtype *and* value. Once per data set, outside compiled code."""
+        """Raise ``InputError`` for targets of another shape, dtype or range; called once per data set."""
 
     @abstractmethod
     def get_config(self) -> dict[str, object]:
@@ -43,7 +43,7 @@ def as_outputs(outputs: object) -> Tensor:
     """The outputs ``[S, B, ...]`` of S draws, checked, in float32 at least."""
     if not isinstance(outputs, Tensor):
         raise InputError(
-            f"the network puts out a {type(outputs).__name__}, a tensor is needed: "
+            f"the network outputs a {type(outputs).__name__}, a tensor is needed: "
             "pass forward=lambda net, x: ... to pick the tensor."
         )
     if not outputs.is_floating_point():
@@ -78,7 +78,7 @@ def halves(outputs: Tensor, dim: int, what: str) -> tuple[Tensor, Tensor]:
     size = outputs.shape[dim]
     if size % 2 or size == 0:
         raise InputError(
-            f"the network must put out {what}, an even number of values, but dimension {dim} has size {size}: "
+            f"the network must output {what}, an even number of values, but dimension {dim} has size {size}: "
             "double the width of its last layer."
         )
     first, second = outputs.chunk(2, dim)

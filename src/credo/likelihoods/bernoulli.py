@@ -13,7 +13,7 @@ from credo.predictive.classes import ClassPredictive
 class Bernoulli(Likelihood):
     """Two classes, or several labels that do not exclude each other: y ~ Bernoulli(sigmoid(f(x))).
 
-    The network puts out logits; targets have the output's shape and hold 0 and 1, as bool, float or integer.
+    The network outputs logits; targets have the output's shape and hold 0 and 1, as bool, float or integer.
     """
 
     def log_prob(self, output: Tensor, y: Tensor) -> Tensor:
@@ -25,7 +25,7 @@ class Bernoulli(Likelihood):
         return ClassPredictive(BernoulliComponents(as_outputs(outputs)))
 
     def check(self, output: Tensor, y: Tensor) -> None:
-        """Refuse targets that do not fit by shape, dtype or value."""
+        """Raise ``InputError`` for targets that do not fit by shape, dtype or value."""
         BernoulliComponents(one_draw(output)).check(y)
 
     def get_config(self) -> dict[str, object]:

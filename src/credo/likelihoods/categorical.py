@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.quasirandom import SobolEngine
 
-from credo._arguments import whole
+from credo._arguments import check_integer
 from credo.errors import InputError
 from credo.likelihoods.base import Likelihood, as_outputs, halves, one_draw, trailing_dim
 from credo.predictive import Predictive
@@ -22,7 +22,7 @@ class Categorical(Likelihood):
 
     Targets are integer class indices of the output's shape without ``class_dim``.
 
-    With ``logit_noise`` the network puts out ``[logits z, log variance s]`` along ``class_dim``, and the class is drawn
+    With ``logit_noise`` the network outputs ``[logits z, log variance s]`` along ``class_dim``, and the class is drawn
     from noisy logits (Kendall & Gal 2017, eq. 12), the noise integrated out by Monte Carlo within each weight draw:
 
         p(y | f(x)) = E_ε softmax(z + e^{s/2} ε)_y ≈ (1/T) Σ_t softmax(z + e^{s/2} ε_t)_y,    ε ~ N(0, I).
@@ -31,7 +31,7 @@ class Categorical(Likelihood):
     is); ``predictive`` uses one fixed quasi-random set, so predictions are reproducible and each row's is its own.
 
     Args:
-        logit_noise: whether the network puts out a log variance too.
+        logit_noise: whether the network outputs a log variance too.
         class_dim: the dimension of the network's output ``[B, ...]`` along which classes lie; 1 for images.
         weight: ``[C]``, factors on the log probability of each class, in ``log_prob`` only: a weighted likelihood
             trains, but a predictive density has no weights.
@@ -53,9 +53,9 @@ class Categorical(Likelihood):
         if not isinstance(logit_noise, bool):
             raise InputError(f"logit_noise must be True or False, got {logit_noise!r}.")
         self.logit_noise = logit_noise
-        self.class_dim = whole(class_dim, "class_dim")
-        self.ignore_index = None if ignore_index is None else whole(ignore_index, "ignore_index")
-        self.noise_samples = whole(noise_samples, "noise_samples", least=1)
+        self.class_dim = check_integer(class_dim, "class_dim")
+        self.ignore_index = None if ignore_index is None else check_integer(ignore_index, "ignore_index")
+        self.noise_samples = check_integer(noise_samples, "noise_samples", minimum=1)
         self.register_buffer("weight", None)
         if weight is not None:
             self.weight = torch.as_tensor(weight, dtype=torch.get_default_dtype()).detach().clone()
@@ -93,7 +93,7 @@ class Categorical(Likelihood):
         return ClassPredictive(self._components(log_p.log_softmax(dim), dim))
 
     def check(self, output: Tensor, y: Tensor) -> None:
-        """Refuse targets that do not fit by shape, dtype or value."""
+        """Raise ``InputError`` for targets that do not fit by shape, dtype or value."""
         logits, _, dim = self._split(one_draw(output))
         self._components(logits, dim).check(y)
 

@@ -21,7 +21,7 @@ class Gaussian(ScaledLikelihood):
     Args:
         noise: the noise's *standard deviation* σ. A positive number; a sequence of one per output; ``"learned"``:
             one parameter ``log_scale`` (``outputs`` of them) trained with the rest; ``"heteroscedastic"``: the network
-            puts out ``[mean, log variance]``, one behind the other along ``output_dim``, for targets half as wide.
+            outputs ``[mean, log variance]``, one behind the other along ``output_dim``, for targets half as wide.
         initial: where a learned σ starts.
         outputs: how many learned σ there are: 1, shared by all outputs, or one per output.
         output_dim: the dimension of the network's output ``[B, ...]`` along which outputs are counted.
@@ -46,7 +46,7 @@ class Gaussian(ScaledLikelihood):
         return RealPredictive(self._components(as_outputs(outputs)))
 
     def check(self, output: Tensor, y: Tensor) -> None:
-        """Refuse targets that do not fit by shape, dtype or value."""
+        """Raise ``InputError`` for targets that do not fit by shape, dtype or value."""
         self._components(one_draw(output)).check(y)
 
     def _components(self, outputs: Tensor) -> GaussianComponents:

@@ -11,7 +11,7 @@ from credo.predictive.real import RealPredictive
 
 
 class Poisson(Likelihood):
-    """Counts 0, 1, 2, …: y ~ Poisson(λ), the network puts out log λ. Targets have the output's shape, float or integer.
+    """Counts 0, 1, 2, …: y ~ Poisson(λ), the network outputs log λ. Targets have the output's shape, float or integer.
 
     log p(y) = y log λ − λ − log y!
     """
@@ -25,7 +25,7 @@ class Poisson(Likelihood):
         return RealPredictive(PoissonComponents(as_outputs(outputs)))
 
     def check(self, output: Tensor, y: Tensor) -> None:
-        """Refuse targets that do not fit by shape, dtype or value."""
+        """Raise ``InputError`` for targets that do not fit by shape, dtype or value."""
         PoissonComponents(one_draw(output)).check(y)
 
     def get_config(self) -> dict[str, object]:

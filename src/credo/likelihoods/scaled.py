@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from credo._arguments import positive, whole
+from credo._arguments import check_integer, check_positive
 from credo.errors import InputError, unknown_name
 from credo.likelihoods.base import Likelihood, halves, trailing_dim
 
@@ -24,9 +24,9 @@ class ScaledLikelihood(Likelihood):
         self, noise: float | Sequence[float] | Tensor | str, initial: float, outputs: int, output_dim: int
     ) -> None:
         super().__init__()
-        self.initial = positive(initial, "initial")
-        self.outputs = whole(outputs, "outputs", least=1)
-        self.output_dim = whole(output_dim, "output_dim")
+        self.initial = check_positive(initial, "initial")
+        self.outputs = check_integer(outputs, "outputs", minimum=1)
+        self.output_dim = check_integer(output_dim, "output_dim")
         self.noise: float | str = "per output"
         if isinstance(noise, (Tensor, np.ndarray)) and noise.ndim == 0:
             noise = float(noise)
@@ -46,7 +46,7 @@ class ScaledLikelihood(Likelihood):
                 raise InputError(f"noise must hold one positive standard deviation per output, got {noise!r}.")
             self.fixed_scale = scale
         else:
-            self.noise = positive(noise, "noise")
+            self.noise = check_positive(noise, "noise")
 
     @property
     def scale(self) -> Tensor:
@@ -77,7 +77,7 @@ class ScaledLikelihood(Likelihood):
         dim = trailing_dim(self.output_dim, outputs, "output_dim")
         if outputs.shape[dim] != len(log_scale):
             raise InputError(
-                f"the noise has {len(log_scale)} scale(s), one per output, but the network puts out "
+                f"the noise has {len(log_scale)} scale(s), one per output, but the network outputs "
                 f"{outputs.shape[dim]} along dimension {dim}."
             )
         return log_scale.view(-1, *[1] * (-dim - 1))

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from credo._arguments import positive
+from credo._arguments import check_positive
 from credo.errors import unknown_name
 from credo.likelihoods.base import as_outputs, one_draw
 from credo.likelihoods.scaled import ScaledLikelihood
@@ -26,7 +26,7 @@ class StudentT(ScaledLikelihood):
     Args:
         df: the degrees of freedom ν, a positive number, or ``"learned"``: a parameter ``log_df`` that starts at ν = 4.
         noise, initial, outputs, output_dim: the scale σ, as for :class:`~credo.likelihoods.Gaussian`; a heteroscedastic
-            network puts out ``[location, log σ²]``.
+            network outputs ``[location, log σ²]``.
     """
 
     log_df: nn.Parameter | None
@@ -43,7 +43,7 @@ class StudentT(ScaledLikelihood):
         super().__init__(noise, initial, outputs, output_dim)
         if isinstance(df, str) and df != "learned":
             raise unknown_name("df", df, ["learned"])
-        self.df: float | str = df if isinstance(df, str) else positive(df, "df")
+        self.df: float | str = df if isinstance(df, str) else check_positive(df, "df")
         self.register_parameter("log_df", nn.Parameter(torch.tensor(math.log(4.0))) if df == "learned" else None)
 
     def log_prob(self, output: Tensor, y: Tensor) -> Tensor:
@@ -55,7 +55,7 @@ class StudentT(ScaledLikelihood):
         return RealPredictive(self._components(as_outputs(outputs)))
 
     def check(self, output: Tensor, y: Tensor) -> None:
-        """Refuse targets that do not fit by shape, dtype or value."""
+        """Raise ``InputError`` for targets that do not fit by shape, dtype or value."""
         self._components(one_draw(output)).check(y)
 
     def get_config(self) -> dict[str, object]:

@@ -19,7 +19,7 @@ from credo.errors import InputError
 from credo.linear._moments import ReducedTable
 from credo.linear._precisions import GivenPrecision, PrecisionPrior
 from credo.linear._spectrum import SpectralPosterior, Spectrum, weight_posterior
-from credo.linear.evidence import Precisions, find_maxima, maximise_evidence
+from credo.linear.evidence import Precisions, find_maxima, maximize_evidence
 from credo.linear.relevance import determine_relevance
 from credo.linear.variational import infer_precisions
 
@@ -80,10 +80,10 @@ class Search:
 
     @cached_property
     def _most_evident(self) -> EMFit[Precisions, SpectralPosterior]:
-        return maximise_evidence(self.spectrum, self.weight_prior, self.noise_prior, self._starts, **self._limits)
+        return maximize_evidence(self.spectrum, self.weight_prior, self.noise_prior, self._starts, **self._limits)
 
     def by_evidence(self) -> Learned:
-        """α and β that maximise the evidence."""
+        """α and β that maximize the evidence."""
         posterior = self._most_evident.expectation.statistics
         return self._isotropic(posterior, posterior.log_evidence, self._most_evident)
 

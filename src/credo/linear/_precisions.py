@@ -43,7 +43,7 @@ class PrecisionPrior(ABC):
 
     @abstractmethod
     def mode(self, count: float, squares: float) -> float:
-        """The log τ, as τ, that maximises ½·count·log τ − ½·squares·τ + log p(log τ)."""
+        """The log τ, as τ, that maximizes ½·count·log τ − ½·squares·τ + log p(log τ)."""
 
     @abstractmethod
     def log_density(self, precision: float) -> float:

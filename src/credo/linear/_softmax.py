@@ -74,7 +74,7 @@ class SoftmaxRegression:
         return self.classes - 1
 
     @property
-    def penalised(self) -> Tensor:
+    def penalized(self) -> Tensor:
         """Which of the C·M weights α is about: all but the intercepts, bool."""
         mask = torch.ones(self.outputs, self.n_features, dtype=torch.bool, device=self.rows.device)
         if self.intercept_precision is not None:
@@ -85,14 +85,14 @@ class SoftmaxRegression:
     def mean_square(self) -> float:
         """Of the features that α is about, over all rows; 1 where they are all 0."""
         (squares,) = self.total(lambda phi, _: (phi.square().sum(0),))
-        mean = float(squares[self.penalised[: self.n_features]].mean()) / self.rows.count
+        mean = float(squares[self.penalized[: self.n_features]].mean()) / self.rows.count
         return mean or 1.0
 
     def prior(self, weight_precision: float) -> GaussianBelief:
         """N(0, diag(λ)⁻¹), λ being α for all weights but the intercepts."""
-        precision = torch.full((len(self.penalised),), weight_precision, dtype=torch.float64, device=self.rows.device)
+        precision = torch.full((len(self.penalized),), weight_precision, dtype=torch.float64, device=self.rows.device)
         if self.intercept_precision is not None:
-            precision[~self.penalised] = self.intercept_precision
+            precision[~self.penalized] = self.intercept_precision
         return GaussianBelief(torch.zeros_like(precision), precision.sqrt().diag())
 
     def total(
@@ -107,8 +107,8 @@ class SoftmaxRegression:
 
     def log_likelihoods(self, z: Tensor, target: Tensor) -> Tensor:
         """Σ_n log p(y_n | z_n) for ``z [b, C]`` and ``target`` Gᵀy ``[b, C]``."""
-        normaliser = -F.logsigmoid(-z) if self.outputs == 1 else (z @ self.contrasts.mT).logsumexp(-1)
-        return (target * z).sum() - normaliser.sum()
+        normalizer = -F.logsigmoid(-z) if self.outputs == 1 else (z @ self.contrasts.mT).logsumexp(-1)
+        return (target * z).sum() - normalizer.sum()
 
     def expected_target(self, z: Tensor) -> Tensor:
         """Gᵀ E[y | z], ``[b, C]``."""
@@ -126,10 +126,10 @@ class SoftmaxRegression:
         def of_block(phi: Tensor, target: Tensor) -> tuple[Tensor, ...]:
             mean = phi @ belief.mean.view(self.outputs, self.n_features).mT
             if self.outputs == 1:
-                normaliser = expected_softplus(mean[:, 0], belief.variance_along(phi))
+                normalizer = expected_softplus(mean[:, 0], belief.variance_along(phi))
             else:
-                normaliser = expected_logsumexp(mean, logit_covariance(phi, belief), self.contrasts)
-            return ((target * mean).sum() - normaliser.sum(),)
+                normalizer = expected_logsumexp(mean, logit_covariance(phi, belief), self.contrasts)
+            return ((target * mean).sum() - normalizer.sum(),)
 
         nodes = SIGMOID_NODES if self.outputs == 1 else SOFTMAX_NODES * self.classes
         (value,) = self.total(of_block, max(nodes, self.classes * self.n_features))

@@ -5,7 +5,7 @@ a model as an object, by its name (``"polynomial"``, with the defaults of that c
 
 Inputs with several columns. ``Polynomial``, ``GaussianBasis``, ``Sigmoidal`` and ``Fourier`` expand every column by
 itself, so that the model is a sum of functions of one variable; the features of a column stand together. For more,
-give ``GaussianBasis`` points of the whole input space as its centres, or a function such as
+give ``GaussianBasis`` points of the whole input space as its centers, or a function such as
 ``PolynomialFeatures(2).fit(X).transform``.
 
 References:
@@ -87,7 +87,7 @@ class Identity(Basis):
 class Polynomial(Basis):
     """φ_j(x) = xʲ for j = 1 … degree, of every column by itself.
 
-    Powers of large numbers are larger still: standardise such inputs first.
+    Powers of large numbers are larger still: standardize such inputs first.
 
     Args:
         degree: the highest power; 0 leaves only the constant.
@@ -145,9 +145,9 @@ class Fourier(Basis):
 
 @dataclass(frozen=True)
 class _Bumps(Basis):
-    """A shape h((x − c)/s), moved to several centres c."""
+    """A shape h((x − c)/s), moved to several centers c."""
 
-    centres: int | Sequence[float] | Sequence[Sequence[float]] = 9
+    centers: int | Sequence[float] | Sequence[Sequence[float]] = 9
     scale: float | None = None
     include_bias: bool = False
 
@@ -156,42 +156,42 @@ class _Bumps(Basis):
     def __post_init__(self) -> None:
         if self.scale is not None:
             _check_positive("scale", self.scale)
-        if isinstance(self.centres, int | np.integer):
-            _check_number("centres", self.centres, 1)
+        if isinstance(self.centers, int | np.integer):
+            _check_number("centers", self.centers, 1)
             return
-        object.__setattr__(self, "centres", _as_tuple("centres", self.centres))
-        dimensions = np.ndim(self.centres)
+        object.__setattr__(self, "centers", _as_tuple("centers", self.centers))
+        dimensions = np.ndim(self.centers)
         if dimensions != 1 and not (self.takes_points and dimensions == 2):
             form = "[K], or points [K, D]" if self.takes_points else "[K]"
-            raise InputError(f"centres must be a number or of shape {form}, got {list(np.shape(self.centres))}")
-        if self.scale is None and (dimensions == 2 or np.ptp(self.centres) == 0.0):
-            raise InputError("scale must be given where the centres are points or a single one")
+            raise InputError(f"centers must be a number or of shape {form}, got {list(np.shape(self.centers))}")
+        if self.scale is None and (dimensions == 2 or np.ptp(self.centers) == 0.0):
+            raise InputError("scale must be given where the centers are points or a single one")
 
     @abstractmethod
     def _shape(self, z: Tensor) -> Tensor:
         """h(z), elementwise."""
 
     def placed(self, rows: Rows) -> Basis:
-        """With the centres spread evenly over the range of each column where only their number was given."""
-        if not isinstance(self.centres, int | np.integer):
+        """With the centers spread evenly over the range of each column where only their number was given."""
+        if not isinstance(self.centers, int | np.integer):
             return self
         low, high = _limits(rows)
-        share = np.linspace(0.0, 1.0, self.centres) if self.centres > 1 else np.array([0.5])
-        centres = low[:, None] + share * (high - low)[:, None]
-        scales = _width(low, high) / max(self.centres - 1, 1) if self.scale is None else np.full_like(low, self.scale)
-        return _PlacedBumps(self, _as_tuple("centres", centres), _as_tuple("scale", scales))
+        share = np.linspace(0.0, 1.0, self.centers) if self.centers > 1 else np.array([0.5])
+        centers = low[:, None] + share * (high - low)[:, None]
+        scales = _width(low, high) / max(self.centers - 1, 1) if self.scale is None else np.full_like(low, self.scale)
+        return _PlacedBumps(self, _as_tuple("centers", centers), _as_tuple("scale", scales))
 
     def functions(self, X: Tensor) -> Tensor:
-        """h((x − c)/s) for all centres of the first column, then of the next; h(‖x − c‖/s) where they are points."""
-        if isinstance(self.centres, int | np.integer):
-            raise _not_placed("centres")
-        centres = X.new_tensor(self.centres)
-        scale = self.scale or float(np.ptp(self.centres)) / (len(self.centres) - 1)
-        if centres.ndim == 1:
-            return self._shape((X.unsqueeze(-1) - centres) / scale).flatten(1)
-        if centres.shape[1] != X.shape[1]:
-            raise InputError(f"the centres are points of {centres.shape[1]} dimensions, and X has {X.shape[1]} columns")
-        return self._shape(torch.cdist(X, centres, compute_mode="donot_use_mm_for_euclid_dist") / scale)
+        """h((x − c)/s) for all centers of the first column, then of the next; h(‖x − c‖/s) where they are points."""
+        if isinstance(self.centers, int | np.integer):
+            raise _not_placed("centers")
+        centers = X.new_tensor(self.centers)
+        scale = self.scale or float(np.ptp(self.centers)) / (len(self.centers) - 1)
+        if centers.ndim == 1:
+            return self._shape((X.unsqueeze(-1) - centers) / scale).flatten(1)
+        if centers.shape[1] != X.shape[1]:
+            raise InputError(f"the centers are points of {centers.shape[1]} dimensions, and X has {X.shape[1]} columns")
+        return self._shape(torch.cdist(X, centers, compute_mode="donot_use_mm_for_euclid_dist") / scale)
 
 
 @dataclass(frozen=True)
@@ -199,10 +199,10 @@ class GaussianBasis(_Bumps):
     """φ_j(x) = exp(−(x − c_j)²/2s²) (Bishop 3.4).
 
     Args:
-        centres: how many centres, spread evenly over the range of each column in the data; or the centres themselves,
+        centers: how many centers, spread evenly over the range of each column in the data; or the centers themselves,
             ``[K]``, the same for every column; or K points of the whole input space, ``[K, D]``, for which the
             distance is ‖x − c_j‖.
-        scale: s; by default the distance between neighbouring centres.
+        scale: s; by default the distance between neighboring centers.
         include_bias: put a column of ones before the others.
     """
 
@@ -217,9 +217,9 @@ class Sigmoidal(_Bumps):
     """φ_j(x) = 1 / (1 + exp(−(x − c_j)/s)) (Bishop 3.5).
 
     Args:
-        centres: how many centres, spread evenly over the range of each column in the data; or the centres themselves,
+        centers: how many centers, spread evenly over the range of each column in the data; or the centers themselves,
             ``[K]``, the same for every column.
-        scale: s; by default the distance between neighbouring centres.
+        scale: s; by default the distance between neighboring centers.
         include_bias: put a column of ones before the others.
     """
 
@@ -229,10 +229,10 @@ class Sigmoidal(_Bumps):
 
 @dataclass(frozen=True)
 class _PlacedBumps(Basis):
-    """Bumps with centres ``[D, K]`` and a scale ``[D]`` of its own for every column."""
+    """Bumps with centers ``[D, K]`` and a scale ``[D]`` of its own for every column."""
 
     form: _Bumps
-    centres: tuple[tuple[float, ...], ...]
+    centers: tuple[tuple[float, ...], ...]
     scales: tuple[float, ...]
 
     @property
@@ -240,7 +240,7 @@ class _PlacedBumps(Basis):
         return self.form.include_bias
 
     def functions(self, X: Tensor) -> Tensor:
-        offsets = X.unsqueeze(-1) - X.new_tensor(self.centres)
+        offsets = X.unsqueeze(-1) - X.new_tensor(self.centers)
         return self.form._shape(offsets / X.new_tensor(self.scales).unsqueeze(-1)).flatten(1)
 
 
@@ -289,7 +289,7 @@ def checked_features(basis: Basis, X: Tensor) -> Tensor:
     if not features.shape[1]:
         raise InputError(f"{basis!r} gives no features: choose a larger basis, or include_bias=True")
     if features is not X and not bool(torch.isfinite(features.sum())) and not bool(torch.isfinite(features).all()):
-        raise InputError(f"{basis!r} gives values that are not finite: standardise the inputs, or choose another basis")
+        raise InputError(f"{basis!r} gives values that are not finite: standardize the inputs, or choose another basis")
     return features
 
 
@@ -337,7 +337,7 @@ def _as_tuple(name: str, values: Any) -> Any:
 
 def _check_number(name: str, value: Any, least: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        raise InputError(f"{name} must be a whole number of {least} or more, got {value!r}")
+        raise InputError(f"{name} must be an integer of at least {least}, got {value!r}")
 
 
 def _check_positive(name: str, value: Any) -> None:

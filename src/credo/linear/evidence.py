@@ -1,4 +1,4 @@
-"""Evidence maximisation: the precisions of prior and noise that make the data most probable."""
+"""Evidence maximization: the precisions of prior and noise that make the data most probable."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Precisions:
     noise: float
 
 
-def maximise_evidence(
+def maximize_evidence(
     spectrum: Spectrum,
     weight_prior: PrecisionPrior,
     noise_prior: PrecisionPrior,
@@ -44,7 +44,7 @@ def maximise_evidence(
     tolerance: float,
     max_iter: int,
 ) -> EMFit[Precisions, SpectralPosterior]:
-    """Maximise log p(y | α, β) + log p(log α) + log p(log β) by the γ iteration (Bishop 3.91–3.95).
+    """Maximize log p(y | α, β) + log p(log α) + log p(log β) by the γ iteration (Bishop 3.91–3.95).
 
         α ← γ / ‖m‖²,    β ← (N − γ) / ‖y − Φm‖²
 
@@ -73,7 +73,7 @@ def maximise_evidence(
 
 
 def find_maxima(spectrum: Spectrum, weight_prior: PrecisionPrior, noise_prior: PrecisionPrior) -> list[Precisions]:
-    """All local maxima of what :func:`maximise_evidence` maximises, the highest first.
+    """All local maxima of what :func:`maximize_evidence` maximizes, the highest first.
 
     For every ratio ρ = α/β the best β is known, with a, b, c, d the shapes and rates of the priors of α and β:
 

@@ -49,7 +49,7 @@ class BayesianLogisticRegression(ClassifierMixin, ClassicalEstimator):  # type: 
     nearly Gaussian, and says nothing where it is not: where classes can be separated the evidence rises as α → 0, and
     the Gaussian at the mode becomes useless long before. A gap between the two numbers of many nats says so.
 
-    As in scikit-learn, the intercept is not penalised. The logits at the mean of the features have a prior
+    As in scikit-learn, the intercept is not penalized. The logits at the mean of the features have a prior
     N(0, 1/``intercept_precision``) only because without one there would be no evidence; it is too wide to matter.
 
     Args:
@@ -202,7 +202,7 @@ class BayesianLogisticRegression(ClassifierMixin, ClassicalEstimator):  # type: 
         return F.pad(phi - self._tensor(self._offset), (0, 1), value=1.0) if self.fit_intercept else phi
 
     def _store(self, belief: GaussianBelief) -> None:
-        """Keep what :meth:`_belief` needs, and what it means for the weights of features that are not centred."""
+        """Keep what :meth:`_belief` needs, and what it means for the weights of features that are not centered."""
         # rounding moves an entry of the precision by ε√(Λ_ii Λ_jj) and so log |Λ|, to first order, by ε Σ Λ_ii (Λ⁻¹)_ii
         warn_of_rounding(ROUNDING * float(belief.precision.diagonal() @ belief.covariance.diagonal()))
         self._mean, self._cholesky = belief.mean.cpu().numpy(), belief.cholesky.cpu().numpy()
@@ -212,7 +212,7 @@ class BayesianLogisticRegression(ClassifierMixin, ClassicalEstimator):  # type: 
         self.covariance_ = (jacobian @ belief.covariance @ jacobian.mT).cpu().numpy()
 
     def _belief(self) -> GaussianBelief:
-        """q of the weights of the free logits, for centred features."""
+        """q of the weights of the free logits, for centered features."""
         return GaussianBelief(self._tensor(self._mean), self._tensor(self._cholesky))
 
     def _contrasts(self) -> Tensor:
@@ -226,10 +226,10 @@ class BayesianLogisticRegression(ClassifierMixin, ClassicalEstimator):  # type: 
     def _jacobian(self) -> Tensor:
         """Of the weights by those of ``_belief``, ``[R·M, C·M]``: by class, and with b − wᵀ(mean of φ) as intercept."""
         rows, size = self._shape
-        centring = torch.eye(size, dtype=torch.float64, device=self._tensor(0.0).device)
+        centering = torch.eye(size, dtype=torch.float64, device=self._tensor(0.0).device)
         if self.fit_intercept:
-            centring[-1, :-1] = -self._tensor(self._offset)
-        return torch.kron(self._contrasts()[-rows:].contiguous(), centring)
+            centering[-1, :-1] = -self._tensor(self._offset)
+        return torch.kron(self._contrasts()[-rows:].contiguous(), centering)
 
     def _split(self, weights: NDArray[np.float64]) -> WeightDraws:
         """Weights ``[..., R, M]`` and intercepts ``[..., R]``, zeros where there are none."""
@@ -240,7 +240,7 @@ class BayesianLogisticRegression(ClassifierMixin, ClassicalEstimator):  # type: 
     def _draw(self, n: int, seed: int) -> Tensor:
         """Draws of the weights of the free logits, ``[n, C, M]``."""
         if n < 1:
-            raise InputError(f"the number of draws must be 1 or more, got {n}")
+            raise InputError(f"the number of draws must be at least 1, got {n}")
         # on the CPU, so that a seed means the same on every device
         belief = GaussianBelief(torch.from_numpy(self._mean), torch.from_numpy(self._cholesky))
         draws = belief.sample(n, torch.Generator().manual_seed(seed))

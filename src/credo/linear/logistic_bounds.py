@@ -69,16 +69,16 @@ def fit_variational(
     tangent_at = jaakkola_jordan(model) if curvature is None else boehning(model, curvature)
     mode = fit_laplace(model, weight_precision, tolerance=tolerance, max_iter=max_iter, curvature=curvature)
     learns = weight_precision is None and curvature is None
-    penalised = model.penalised
+    penalized = model.penalized
 
     def e_step(at: Variational) -> Expectation[Statistics]:
         tangent = tangent_at(at.belief)
         second_moments = at.belief.covariance.diagonal() + at.belief.mean.square()
         bound = tangent.value - divergence(at.belief, model.prior(at.weight_precision))
-        return Expectation(Statistics(tangent, float(second_moments[penalised].sum())), bound)
+        return Expectation(Statistics(tangent, float(second_moments[penalized].sum())), bound)
 
     def m_step(statistics: Statistics) -> Variational:
-        alpha = int(penalised.sum()) / statistics.squares if learns else mode.weight_precision
+        alpha = int(penalized.sum()) / statistics.squares if learns else mode.weight_precision
         return Variational(condition(model.prior(alpha), statistics.tangent.gain, statistics.tangent.shift), alpha)
 
     return fit_em(
@@ -105,12 +105,12 @@ def jaakkola_jordan(model: SoftmaxRegression) -> Callable[[GaussianBelief], Tang
 
     def tangent(q: GaussianBelief) -> Tangent:
         def of_block(phi: Tensor, target: Tensor) -> tuple[Tensor, ...]:
-            mean, centred = phi @ q.mean, target[:, 0] - 0.5
+            mean, centered = phi @ q.mean, target[:, 0] - 0.5
             # λ has the limit 1/8 at 0, which the quotient reaches to rounding before it divides by 0
             xi = (q.variance_along(phi) + mean.square()).sqrt().clamp_min(1e-8)
             twice_lambda = torch.tanh(0.5 * xi) / (2.0 * xi)
-            value = (F.logsigmoid(xi) - 0.5 * xi + centred * mean).sum()
-            return value, phi.mT @ (twice_lambda[:, None] * phi), centred @ phi
+            value = (F.logsigmoid(xi) - 0.5 * xi + centered * mean).sum()
+            return value, phi.mT @ (twice_lambda[:, None] * phi), centered @ phi
 
         value, gain, shift = model.total(of_block)
         return Tangent(float(value), gain, shift)

@@ -91,7 +91,7 @@ def fit_laplace(
         C. M. Bishop. Pattern Recognition and Machine Learning. 2006, sections 4.4 and 4.5.
     """
     if max_iter < 1:
-        raise InputError(f"max_iter must be 1 or more, got {max_iter}")
+        raise InputError(f"max_iter must be at least 1, got {max_iter}")
     steps = 0
 
     def at(alpha: float, weights: Tensor) -> LaplaceFit:

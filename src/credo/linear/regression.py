@@ -50,7 +50,7 @@ class BayesianLinearRegression(RegressorMixin, ClassicalEstimator):  # type: ign
     memory. Features that are nearly linear combinations of one another, such as powers of large numbers, keep all
     digits that float64 has for them; where too few remain, a ``LinAlgWarning`` is given.
 
-    The intercept b has a flat prior: features and target are centred, as in scikit-learn, and predictions carry the
+    The intercept b has a flat prior: features and target are centered, as in scikit-learn, and predictions carry the
     variance 1/(Nβ) that is left of b. The precisions and ``log_evidence_`` are those at the most probable b.
     With ``fit_intercept=False`` everything is the textbook's model, in which a constant is a basis function like any
     other (``include_bias=True``).
@@ -62,8 +62,8 @@ class BayesianLinearRegression(RegressorMixin, ClassicalEstimator):  # type: ign
     Args:
         basis: φ: a :class:`~credo.linear.Basis`, its name (``"identity"``, ``"polynomial"``, ``"gaussian"``,
             ``"sigmoidal"``, ``"fourier"``), or a function from ``[N, D]`` to ``[N, M]`` that maps each row by itself.
-        hyperparameters: ``"evidence"``: α and β maximise log p(y | α, β), found among all its maxima.
-            ``"variational"``: beliefs q(α), q(β) by a factorised posterior, with a lower bound on log p(y). ``"ard"``:
+        hyperparameters: ``"evidence"``: α and β maximize log p(y | α, β), found among all its maxima.
+            ``"variational"``: beliefs q(α), q(β) by a factorized posterior, with a lower bound on log p(y). ``"ard"``:
             one α for every weight, by the evidence; weights that explain nothing are exactly m₀. With fewer rows than
             weights it may take noise for signal: give ``noise_precision`` then.
         weight_precision: α; ``None``: learned, or 1 where ``prior_covariance`` is given.
@@ -88,7 +88,7 @@ class BayesianLinearRegression(RegressorMixin, ClassicalEstimator):  # type: ign
         noise_precision_: β, or E[β].
         effective_parameters_: γ, how many weights the data determine.
         log_evidence_: log p(y | α, β); ``None`` for ``"variational"``.
-        lower_bound_: what was maximised: the log evidence and the log density of the precisions' priors at (log α,
+        lower_bound_: what was maximized: the log evidence and the log density of the precisions' priors at (log α,
             log β), or the variational bound.
         relevant_: which weights are in the model, ``[M]``.
         basis_: φ, with what depends on the range of the data filled in.
@@ -183,30 +183,30 @@ class BayesianLinearRegression(RegressorMixin, ClassicalEstimator):  # type: ign
 
     @property
     def posterior(self) -> GaussianBelief:
-        """p(w | y) of the relevant weights; the intercept of the centred features is independent of them."""
+        """p(w | y) of the relevant weights; the intercept of the centered features is independent of them."""
         check_is_fitted(self)
         return GaussianBelief(self._tensor(self.coef_)[self._relevant], self._tensor(self.precision_cholesky_))
 
     def sample(self, n_samples: int = 1) -> WeightDraws:
         """Weights and intercepts from the posterior; a fixed ``random_state`` gives the same ones at every call."""
         if n_samples < 1:
-            raise InputError(f"n_samples must be 1 or more, got {n_samples}")
+            raise InputError(f"n_samples must be at least 1, got {n_samples}")
         posterior = self.posterior
         generator = torch.Generator(posterior.mean.device).manual_seed(draw_seed(self.random_state))
         coef = self._tensor(self.coef_).expand(n_samples, -1).clone()
         coef[:, self._relevant] = posterior.sample(n_samples, generator)
         noise = torch.randn(n_samples, generator=generator, dtype=coef.dtype, device=coef.device)
-        centre = self.y_offset_ + math.sqrt(self.intercept_variance_) * noise
-        intercept = centre - coef @ self._tensor(self.X_offset_)
+        center = self.y_offset_ + math.sqrt(self.intercept_variance_) * noise
+        intercept = center - coef @ self._tensor(self.X_offset_)
         return WeightDraws(coef.cpu().numpy(), intercept.cpu().numpy())
 
     def sample_y(self, X: Any, n_samples: int = 1) -> NDArray[np.float64]:
         """Functions from the posterior at ``X``, without noise, ``[N, n_samples]``; those of ``sample``."""
         draws = self.sample(n_samples)
         coef = self._tensor(draws.coef)
-        centre = self._tensor(draws.intercept) + coef @ self._tensor(self.X_offset_)
+        center = self._tensor(draws.intercept) + coef @ self._tensor(self.X_offset_)
         values: NDArray[np.float64] = self._new_rows(X).map(
-            lambda x: self._features(x) @ coef.mT + centre, max(coef.shape)
+            lambda x: self._features(x) @ coef.mT + center, max(coef.shape)
         )
         return values
 
@@ -278,7 +278,7 @@ class BayesianLinearRegression(RegressorMixin, ClassicalEstimator):  # type: ign
         return like.new_tensor(mean).expand(size), factor
 
     def _check(self) -> None:
-        """Refuse settings that have no meaning."""
+        """Raise ``InputError`` for settings that have no meaning."""
         if self.hyperparameters not in SEARCHES:
             raise unknown_name("hyperparameters", self.hyperparameters, SEARCHES)
         for name, value in (("weight_precision", self.weight_precision), ("noise_precision", self.noise_precision)):

@@ -113,7 +113,7 @@ class RelevancePosterior:
 def determine_relevance(
     table: ReducedTable, noise_prior: PrecisionPrior, *, tolerance: float, max_iter: int
 ) -> EMFit[RelevancePosterior, RelevancePosterior]:
-    """Maximise log p(y | α, β) + log p(log β).
+    """Maximize log p(y | α, β) + log p(log β).
 
     For one weight the maximum is known: α = s²/(q² − s) where q² > s, and infinite otherwise. Every step puts in,
     changes or takes out the weight that gains most, or changes all weights of the model at once where that gains more;
@@ -126,7 +126,7 @@ def determine_relevance(
     it takes one column of several that say the same.
 
     References:
-        M. E. Tipping, A. C. Faul. Fast marginal likelihood maximisation for sparse Bayesian models. AISTATS 2003.
+        M. E. Tipping, A. C. Faul. Fast marginal likelihood maximization for sparse Bayesian models. AISTATS 2003.
     """
 
     def bound(posterior: RelevancePosterior) -> float:

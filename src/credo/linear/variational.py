@@ -1,4 +1,4 @@
-"""Fully Bayesian linear regression: Gamma beliefs about both precisions, by a factorised posterior."""
+"""Fully Bayesian linear regression: Gamma beliefs about both precisions, by a factorized posterior."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def infer_precisions(
     tolerance: float,
     max_iter: int,
 ) -> EMFit[PrecisionBeliefs, SpectralPosterior]:
-    """Maximise the evidence lower bound over q(w)q(α)q(β) (Bishop, section 10.3 and exercise 10.26).
+    """Maximize the evidence lower bound over q(w)q(α)q(β) (Bishop, section 10.3 and exercise 10.26).
 
         q(w) = N(m, S),    S⁻¹ = E[α]I + E[β]ΦᵀΦ,    m = E[β]SΦᵀy
         q(α) = Gam(a + M/2, b + E‖w‖²/2),    q(β) = Gam(c + N/2, d + E‖y − Φw‖²/2)

@@ -2,7 +2,7 @@ r"""Variance reduction as forward hooks: the right noise, added to what a layer 
 
 For a layer that is linear in its weights, y = W∗x + b with W ~ N(μ, σ²):
 
-- *local reparameterisation* draws the output instead of the weights, y ~ N(μ∗x, σ²∗x²). Each output gets
+- *local reparameterization* draws the output instead of the weights, y ~ N(μ∗x, σ²∗x²). Each output gets
   noise of its own, which is the right joint distribution only where every row uses each weight once: a Linear
   layer on ``[B, D]``, called once.
 - *Flipout* gives each row n its own signs: W_n = μ + (σ∘ε)∘(r_n s_nᵀ). All positions of a row see the same

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numbers
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -11,7 +10,6 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from credo import data as data_
-from credo.errors import InputError
 from credo.model import Model
 from credo.predictive import Predictive
 
@@ -67,9 +65,3 @@ class Predictor(ABC):
     @abstractmethod
     def __call__(self, x: Any, batch_size: int | None = None) -> Predictive:
         """The predictive distribution for the rows of ``x``."""
-
-
-def check_samples(samples: object, least: int = 0) -> None:
-    """Refuse a number of draws below ``least``."""
-    if isinstance(samples, bool) or not isinstance(samples, numbers.Integral) or int(samples) < least:
-        raise InputError(f"samples must be {least} or more, got {samples!r}")

@@ -1,4 +1,4 @@
-r"""Bayes by Backprop: a mean-field Gaussian posterior, found by minimising the variational free energy."""
+r"""Bayes by Backprop: a mean-field Gaussian posterior, found by minimizing the variational free energy."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from credo._arguments import whole
+from credo._arguments import check_integer
 from credo._devices import at_least_float32
 from credo._notices import notify
 from credo.data import Batch
@@ -20,7 +20,6 @@ from credo.likelihoods import Likelihood
 from credo.methods._convergence import convergence_notes
 from credo.methods._noise_hooks import NoiseHooks, noisy_layers
 from credo.methods._planning import plan_estimators
-from credo.methods.base import check_samples
 from credo.methods.network import NetworkMethod, Terms
 from credo.nests import count_rows
 from credo.posteriors.mean_field import MeanField, choose_kl
@@ -35,7 +34,7 @@ _WEIGHTINGS = ("uniform", "blundell")
 class BayesByBackprop(NetworkMethod):
     r"""A posterior q(w | θ) = N(μ, σ²) over the weights of any network, by variational inference.
 
-    Minimises the variational free energy
+    Minimizes the variational free energy
 
         F(θ) = KL(q(w | θ) ‖ p(w)) − (1/T)·E_q[log p(D | w)]
 
@@ -47,7 +46,7 @@ class BayesByBackprop(NetworkMethod):
         likelihood: p(y | f(x)); ``None`` follows from the target's dtype.
         prior: p(w), any univariate torch distribution, or a mapping from name patterns to them.
         bayesian: name pattern or patterns of the parameters to cover; ``"*"`` is all trainable ones but the
-            affine parameters of normalisation layers.
+            affine parameters of normalization layers.
         initial_scale: σ at the start.
         estimator: how noise enters in training. ``"weight"`` draws the weights once a batch. ``"local"`` draws
             the outputs of Linear and convolution layers; for convolutions and tokens that is a published
@@ -99,8 +98,8 @@ class BayesByBackprop(NetworkMethod):
         if not (temperature > 0 and math.isfinite(temperature)):
             raise InputError(f"temperature must be positive and finite, got {temperature}")
         if kl_warmup is not None:
-            whole(kl_warmup, "kl_warmup", least=0)
-        check_samples(samples, least=1)
+            check_integer(kl_warmup, "kl_warmup", minimum=0)
+        check_integer(samples, "samples", minimum=1)
         names = select(net, bayesian)
         self.prior: Prior = Normal(0.0, 1.0) if prior is None else prior
         self._priors = resolve(self.prior, {name: net.get_parameter(name).shape for name in names})

@@ -9,9 +9,10 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
+from credo._arguments import check_integer
 from credo.errors import InputError, LoadError, unknown_name
 from credo.methods._initialization import check_is_fresh, initialize_anew, perturb
-from credo.methods.base import Method, Predictor, check_samples
+from credo.methods.base import Method, Predictor
 from credo.methods.map import MAP
 from credo.methods.network import NetworkMethod
 from credo.predictive import Predictive
@@ -81,7 +82,7 @@ class DeepEnsemble(Method):
 
     def predictor(self, samples: int, seed: int | None) -> Predictor:
         """What predicts with fixed draws of every member."""
-        check_samples(samples)
+        check_integer(samples, "samples", minimum=0)
         return _EnsemblePredictor(self._models(), samples, seed)
 
     def elbo(self, data: Any, samples: int = 10, seed: int | None = None) -> float:
@@ -89,7 +90,7 @@ class DeepEnsemble(Method):
         return sum(member.elbo(data, samples, seed) for member in self._models()) / len(self.members)
 
     def parameter_groups(self, weight_decay: float = 0.0) -> list[dict[str, Any]]:
-        """The members' parameter groups, for an optimiser."""
+        """The members' parameter groups, for an optimizer."""
         return [group for member in self._models() for group in member.parameter_groups(weight_decay)]
 
     def summary(self) -> str:
@@ -156,7 +157,7 @@ def _networks(source: Any, members: int | None, init: str | None) -> list[nn.Mod
         return list(source)
     count = 5 if members is None else members
     if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-        raise InputError(f"members must be 1 or more, got {members!r}")
+        raise InputError(f"members must be at least 1, got {members!r}")
     if isinstance(source, nn.Module):
         networks = [copy.deepcopy(source) for _ in range(count)]
         if init is None:
@@ -173,7 +174,7 @@ def _networks(source: Any, members: int | None, init: str | None) -> list[nn.Mod
 
 
 def _check_apart(networks: Sequence[nn.Module]) -> None:
-    """Refuse members that share parameters: they would be one network, fitted several times."""
+    """Raise ``InputError`` for members that share parameters: they would be one network, fitted several times."""
     seen: set[int] = set()
     for net in networks:
         own = {id(parameter) for parameter in net.parameters()} if isinstance(net, nn.Module) else set()

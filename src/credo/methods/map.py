@@ -1,4 +1,4 @@
-"""The maximum a posteriori estimate: one network, regularised by a prior; the baseline of every comparison."""
+"""The maximum a posteriori estimate: one network, regularized by a prior; the baseline of every comparison."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from credo._arguments import check_integer
 from credo._devices import at_least_float32
 from credo.functional import Caller, Forward
 from credo.likelihoods import Likelihood
-from credo.methods.base import check_samples
 from credo.methods.network import NetworkMethod, NetworkPredictor, Terms
 from credo.posteriors.point import PointMass
 from credo.priors import Normal, Prior, all_moved, resolve, to_config
@@ -19,7 +19,7 @@ from credo.selection import select
 
 
 class MAP(NetworkMethod):
-    r"""The weights that maximise log p(D | w) + log p(w). Its predictive has no epistemic part.
+    r"""The weights that maximize log p(D | w) + log p(w). Its predictive has no epistemic part.
 
     Args:
         net: any ``nn.Module``.
@@ -68,7 +68,7 @@ class MAP(NetworkMethod):
 
     def predictor(self, samples: int, seed: int | None) -> NetworkPredictor:
         """Every draw is the same, so one is enough."""
-        check_samples(samples)
+        check_integer(samples, "samples", minimum=0)
         return NetworkPredictor(self, 0, None)
 
     def kind_of(self, name: str) -> str:

@@ -55,7 +55,7 @@ class MCDropout(NetworkMethod):
     """
 
     posterior: WeightDropout | LayerDropout
-    derived = frozenset({"_replica", "_masks", "_planned", "_penalised"})
+    derived = frozenset({"_replica", "_masks", "_planned", "_penalized"})
     _planned: bool
 
     def __init__(
@@ -70,9 +70,9 @@ class MCDropout(NetworkMethod):
     ) -> None:
         super().__init__(net, likelihood, forward)
         if not length_scale >= 0:
-            raise InputError(f"length_scale must be 0 or more, got {length_scale}")
+            raise InputError(f"length_scale must be at least 0, got {length_scale}")
         if not weight_noise >= 0:
-            raise InputError(f"weight_noise is a standard deviation and must be 0 or more, got {weight_noise}")
+            raise InputError(f"weight_noise is a standard deviation and must be at least 0, got {weight_noise}")
         if p is None and weight_noise > 0:
             raise InputError("weight_noise needs dropout before the weight layers: pass p as well")
         self.p, self.length_scale, self.weight_noise = p, float(length_scale), float(weight_noise)
@@ -104,7 +104,7 @@ class MCDropout(NetworkMethod):
         dtype = at_least_float32(self.dtype)
         squares = [
             _sum_of_squares(self.net.get_parameter(name), dtype) / (1.0 - rates.get(name, 0.0))
-            for name in self._penalised
+            for name in self._penalized
         ]
         return 0.5 * self.length_scale**2 * torch.stack(squares).sum()
 
@@ -170,7 +170,7 @@ class MCDropout(NetworkMethod):
         self._replica = Replica(self.net, self.call, own_buffers=False)
         rates = self.posterior.rates if isinstance(self.posterior, WeightDropout) else {}
         layers = noisy_layers(self.net, rates, tied(self.net)) if self.weight_noise == 0 else {}
-        self._penalised = choose(self.net)
+        self._penalized = choose(self.net)
         self._masks = _RowMasks(self._replica, {path: rates[f"{path}.weight".lstrip(".")] for path in layers})
         self._planned = False
 

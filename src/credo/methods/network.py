@@ -13,11 +13,12 @@ from torch.utils.data import DataLoader, Dataset
 
 from credo import architectures
 from credo import data as data_
+from credo._arguments import check_integer
 from credo._notices import notify
 from credo.errors import InputError, LoadError
 from credo.functional import Evaluator, Forward, Replica
 from credo.likelihoods import Gaussian, Likelihood, infer_likelihood, likelihood_from_config
-from credo.methods.base import Method, Predictor, check_samples
+from credo.methods.base import Method, Predictor
 from credo.nests import take_rows
 from credo.posteriors.base import Posterior
 from credo.predictive import Predictive
@@ -170,7 +171,7 @@ class NetworkMethod(Trainable, Method):
     @torch.no_grad()
     def elbo(self, data: Any, samples: int = 10, seed: int | None = None) -> float:
         """The evidence lower bound of ``data`` in nats, at temperature 1: E_q[log p(D | w)] − KL(q ‖ p)."""
-        check_samples(samples, least=1)
+        check_integer(samples, "samples", minimum=1)
         with seeded(seed, self.device):
             kl = float(self.kl())
         return self.expected_log_likelihood(data, samples, seed) - kl
@@ -215,7 +216,7 @@ class NetworkMethod(Trainable, Method):
         self.resolve_likelihood(batch.y)
 
     def check_data(self, batch: data_.Batch, dataset: Dataset[Any] | DataLoader[Any]) -> None:
-        """Refuse what does not fit the network or the likelihood by shape, dtype or value."""
+        """Raise ``InputError`` for what does not fit the network or the likelihood by shape, dtype or value."""
         evaluation.check_data(self, batch, dataset)
 
     def undo_set_up(self) -> Callable[[], None]:
@@ -261,9 +262,9 @@ class NetworkMethod(Trainable, Method):
         return evaluation.score(self, held_out, _VALIDATION_SAMPLES, seed, self.n_data)
 
     def parameter_groups(self, weight_decay: float = 0.0) -> list[dict[str, Any]]:
-        """Parameter groups for an optimiser; ``weight_decay`` reaches the network's weights only, never scales.
+        """Parameter groups for an optimizer; ``weight_decay`` reaches the network's weights only, never scales.
 
-        Without weight decay all parameters are one group, which a fused optimiser updates in one kernel.
+        Without weight decay all parameters are one group, which a fused optimizer updates in one kernel.
         """
         if weight_decay == 0.0:
             return [{"params": [p for p in self.parameters() if p.requires_grad], "weight_decay": 0.0}]
@@ -338,7 +339,7 @@ class NetworkPredictor(Predictor):
     """Predicts with one network, its posterior and its likelihood."""
 
     def __init__(self, method: NetworkMethod, samples: int, seed: int | None) -> None:
-        check_samples(samples)
+        check_integer(samples, "samples", minimum=0)
         self._method = method
         self._likelihood = method.likelihood
         posterior = method.posterior
@@ -354,12 +355,12 @@ class NetworkPredictor(Predictor):
             self._evaluate = Evaluator(build, lambda network, draw, x: network(draw, x), lambda _: [point], 1, base)
         else:
             draw = posterior.sampler(base)
-            self._evaluate = Evaluator(build, posterior.call, draw, samples, base, posterior.vectorisable)
+            self._evaluate = Evaluator(build, posterior.call, draw, samples, base, posterior.vectorizable)
 
     def outputs(self, x: Any, batch_size: int | None = None) -> Tensor:
         """The network's outputs ``[S, B, ...]``."""
         if batch_size is not None and batch_size < 1:
-            raise InputError(f"batch_size must be 1 or more, got {batch_size}")
+            raise InputError(f"batch_size must be at least 1, got {batch_size}")
         x = data_.prepare_input(x, self._method.device, self._method.dtype)
         self._method.inspect(x)
         return self._evaluate(x, batch_size)

@@ -138,13 +138,13 @@ class Studentized(Estimate):
         of_all, error = self.statistic.with_error(self.statistic.unit_weights)
         if not float(error) > 1e-12 * abs(value):  # rows that are equal to rounding
             return Bounds(value, value)
-        centre, spread = self._scaled(of_all, error)
+        center, spread = self._scaled(of_all, error)
         at, spreads = self._scaled(values, errors)
         # A resample of equal rows has no spread but rounding, and neither has a score of 0 on a log scale.
-        distance = at - centre
+        distance = at - center
         t = torch.where(spreads > 1e-9 * spread, distance / spreads, distance.sign() * math.inf)
         t = torch.where(values == of_all, 0.0, t)
-        ends = (float(centre) - _order_statistic(t, q) * float(spread) for q in (1 - TAIL, TAIL))
+        ends = (float(center) - _order_statistic(t, q) * float(spread) for q in (1 - TAIL, TAIL))
         lower, upper = sorted(min(max(self._back(end), self.smallest), self.largest) for end in ends)
         return Bounds(lower, upper)
 

@@ -19,7 +19,7 @@ _WORK = 2**22  # weights spread over targets at once
 
 @dataclass(frozen=True)
 class Statistic:
-    """A score of ``rows`` rows; ``function`` takes weights ``[R, rows]``, whole numbers in float64, to ``[R]``."""
+    """A score of ``rows`` rows; ``function`` takes weights ``[R, rows]``, integers in float64, to ``[R]``."""
 
     rows: int
     function: Callable[[Tensor], Tensor]
@@ -82,12 +82,12 @@ def explained_variance(squared_error: Tensor, y: Tensor) -> Statistic:
 
     NaN where all rows that count are equal.
     """
-    centred = y - y.mean(0)
+    centered = y - y.mean(0)
 
     def function(weights: Tensor) -> Tensor:
         rows = weights.sum(1, keepdim=True)
-        square = (weights @ centred.square() / rows).mean(1)
-        variance = square - (weights @ centred / rows).square().mean(1)
+        square = (weights @ centered.square() / rows).mean(1)
+        variance = square - (weights @ centered / rows).square().mean(1)
         residual = weights @ squared_error / rows.squeeze(1)
         # Equal targets leave no variance but rounding, some 1e-16 of the square.
         return torch.where(variance > 1e-12 * square, 1 - residual / variance, torch.nan)
@@ -107,10 +107,10 @@ def mean_absolute_deviation(values: Tensor, nominal: Tensor) -> Statistic:
 def binned_gap(gap: Tensor, index: Tensor, bins: int, from_observed: bool = False) -> Statistic:
     """Σ_k |Σ_{n in bin k} gap_n| / N, for ``gap [N]`` in the bins ``index [N]``; or how far its terms have moved."""
     members = torch.nn.functional.one_hot(index, bins) * gap[:, None]
-    centre = members.mean(0) if from_observed else torch.zeros(bins, dtype=gap.dtype)
+    center = members.mean(0) if from_observed else torch.zeros(bins, dtype=gap.dtype)
 
     def function(weights: Tensor) -> Tensor:
-        return (weights @ members / weights.sum(1, keepdim=True) - centre).abs().sum(1)
+        return (weights @ members / weights.sum(1, keepdim=True) - center).abs().sum(1)
 
     return Statistic(len(gap), function)
 

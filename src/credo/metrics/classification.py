@@ -90,7 +90,7 @@ def calibration_gap(answers: Answers, bins: int, binning: str, from_observed: bo
 def _bin_index(confidence: Tensor, bins: int, binning: str) -> Tensor:
     """The bin of every confidence, closed above, ``[N]``."""
     if isinstance(bins, bool) or not isinstance(bins, int) or bins < 1:
-        raise InputError(f"bins must be a whole number, 1 or more, got {bins!r}.")
+        raise InputError(f"bins must be an integer of at least 1, got {bins!r}.")
     if binning == "width":
         edges = torch.arange(1, bins, dtype=torch.float64) / bins
     elif binning == "mass":

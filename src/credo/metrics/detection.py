@@ -82,7 +82,7 @@ def fpr95(inside: Values, outside: Values) -> float:
         outside: scores of other rows, ``[M]``.
     """
     inside, outside = score_vector(inside, "inside"), score_vector(outside, "outside")
-    caught = -(-95 * len(outside) // 100)  # rounded up, in whole numbers
+    caught = -(-95 * len(outside) // 100)  # rounded up, in integers
     threshold = outside.sort(descending=True).values[caught - 1]
     return float((inside >= threshold).double().mean())
 

@@ -85,7 +85,7 @@ def calibration_curve(p: Predictive, y: Values, levels: Values = LEVELS) -> Cali
         observed(q) = (1/N) Σ_n P(u_n ≤ q),    u_n = F_n(y_n),
 
     which is 1{u_n ≤ q} for real targets; for counts it is the share of the jump of F_n at y_n that lies below q, the
-    expectation of the randomised transform :func:`pit` (Czado et al. 2009).
+    expectation of the randomized transform :func:`pit` (Czado et al. 2009).
 
     Args:
         p: the prediction of real or count-valued targets.

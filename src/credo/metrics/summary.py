@@ -138,7 +138,7 @@ def scores(p: Predictive, y: Values, level: float = 0.95, resamples: int = 1000,
     """
     targets = any_targets(p, y, "scores")
     if isinstance(resamples, bool) or not isinstance(resamples, int) or resamples < 1:
-        raise InputError(f"resamples must be a whole number, 1 or more, got {resamples!r}.")
+        raise InputError(f"resamples must be an integer of at least 1, got {resamples!r}.")
     parts = _of_classes(p, targets) if isinstance(p.components, ClassComponents) else _of_numbers(p, targets, level)
     replicates: dict[str, list[Tensor]] = {name: [] for name in parts}
     for weights in _resampled(len(p), resamples, check_seed(seed)):

@@ -17,7 +17,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from credo._arguments import whole
+from credo._arguments import check_integer
 from credo._estimator import ClassicalEstimator, draw_seed
 from credo._rows import Rows
 from credo._threads import one_thread
@@ -32,7 +32,7 @@ InitParams = Literal["kmeans", "k-means++", "random", "random_from_data"]
 STARTS: tuple[InitParams, ...] = ("kmeans", "k-means++", "random", "random_from_data")
 
 START_ROWS = 2**14
-"""How many rows the centres of a start are found from; of a longer table, a sample of so many."""
+"""How many rows the centers of a start are found from; of a longer table, a sample of so many."""
 KMEANS_RUNS = 3
 """How many runs of k-means a start takes the best of: cheaper than EM from a poor one."""
 
@@ -81,7 +81,7 @@ class Mixture(DensityMixin, ClassicalEstimator):  # type: ignore[misc]
     def sample(self, n_samples: int = 1) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
         """New rows ``[n, D]``, and the component that each came from ``[n]``."""
         check_is_fitted(self)
-        whole(n_samples, "n_samples", least=1)
+        check_integer(n_samples, "n_samples", minimum=1)
         random = np.random.default_rng(draw_seed(self.random_state))
         components, _ = self._log_joint()
         labels = random.choice(len(self.weights_), n_samples, p=self.weights_ / self.weights_.sum())
@@ -89,7 +89,7 @@ class Mixture(DensityMixin, ClassicalEstimator):  # type: ignore[misc]
         for k in np.unique(labels):
             mine = labels == k
             noise = self._tensor(self._noise(k, (int(mine.sum()), rows.shape[1]), random))
-            rows[mine] += components.colour(k, noise).cpu().numpy()
+            rows[mine] += components.color(k, noise).cpu().numpy()
         return rows, labels
 
     def _of_rows(self, X: Any, answer: Callable[[Tensor], Tensor]) -> NDArray[Any]:
@@ -103,14 +103,14 @@ class Mixture(DensityMixin, ClassicalEstimator):  # type: ignore[misc]
         for name in ("n_components", "max_iter", "n_init"):
             whole = getattr(self, name)
             if not isinstance(whole, Integral) or whole < 1:
-                raise InputError(f"{name} must be a whole number, 1 or more, got {whole!r}")
+                raise InputError(f"{name} must be an integer of at least 1, got {whole!r}")
         for name in ("tol", "reg_covar"):
             number = getattr(self, name)
             if not isinstance(number, Real) or not 0.0 <= float(number) < math.inf:
-                raise InputError(f"{name} must be a number, 0 or more, got {number!r}")
+                raise InputError(f"{name} must be a number of at least 0, got {number!r}")
         if self.init_params not in STARTS:
             raise unknown_name("init_params", self.init_params, STARTS)
-        rows = self._training_rows(X, least=2)
+        rows = self._training_rows(X, minimum=2)
         least = max(self.n_components, 2)
         if rows.count < least:
             raise InputError(
@@ -122,17 +122,17 @@ class Mixture(DensityMixin, ClassicalEstimator):  # type: ignore[misc]
     def _first_shares(self, rows: Rows, kind: type[Kind], seed: int, number: int) -> Shared[Kind]:
         """The rows shared out as the start of that number begins; the total is the entropy of the shares.
 
-        Shares are those of the nearest of K centres, except for ``"random"`` ones.
+        Shares are those of the nearest of K centers, except for ``"random"`` ones.
         """
         seed = derive(seed, number)
         if self.init_params == "random":
             anchors = kind.unit(rows.sample(self.n_components, seed))
             with one_thread():  # which takes the blocks, and so the draws, in their order
                 return share(rows, anchors, at_random(torch.Generator().manual_seed(seed)))
-        return share(rows, kind.unit(self._centres(rows, seed)), to_nearest)
+        return share(rows, kind.unit(self._centers(rows, seed)), to_nearest)
 
-    def _centres(self, rows: Rows, seed: int) -> Tensor:
-        """K centres to begin with, ``[K, D]``."""
+    def _centers(self, rows: Rows, seed: int) -> Tensor:
+        """K centers to begin with, ``[K, D]``."""
         if self.init_params == "random_from_data":
             return rows.sample(self.n_components, seed)
         sample = rows.sample(max(START_ROWS, 100 * self.n_components), seed)

@@ -7,7 +7,7 @@ origin or nearly flat, and covariances that float64 could not tell from singular
 
 A floor under the covariances enters as a prior, so that EM climbs one objective: the density of Λ_k is flat where no
 eigenvalue of Σ_k is below ε and 0 elsewhere. A flat density adds a constant to the log likelihood, which is left out,
-and the M-step stays in closed form. It maximises
+and the M-step stays in closed form. It maximizes
 
     ½ N_k log|Λ_k| − ½ tr(Λ_k Σ_n r_nk (x_n − μ_k)(x_n − μ_k)ᵀ)    over 0 < Λ_k ≤ I/ε
 
@@ -142,11 +142,11 @@ class Components(ABC):
         """How many numbers the covariances have."""
 
     @abstractmethod
-    def colour(self, k: int, noise: Tensor) -> Tensor:
+    def color(self, k: int, noise: Tensor) -> Tensor:
         """White ``noise [n, D]`` with the covariance of component k: P_k⁻ᵀ times each row."""
 
     @property
-    def centre(self) -> Tensor:
+    def center(self) -> Tensor:
         """The middle of the means, ``[D]``: measured from there, coordinates keep most digits."""
         return self.means.mean(0)
 

@@ -39,7 +39,7 @@ class DiagonalComponents(Components):
     @cached_property
     def _narrow(self) -> bool:
         """Whether a component is so narrow that p²(x − μ)² must not be taken apart into powers of x."""
-        extent = ((self.means - self.centre).square() + self.covariances).amax(0)
+        extent = ((self.means - self.center).square() + self.covariances).amax(0)
         return bool((self.precisions * extent).max() > FAR)
 
     def measure(self, x: Tensor) -> Measured:
@@ -48,7 +48,7 @@ class DiagonalComponents(Components):
 
     def _measure_differences(self, x: Tensor) -> Measured:
         p = self.factor.unsqueeze(-1)
-        y = (x - self.centre).mT * p - (self.means - self.centre).unsqueeze(-1) * p
+        y = (x - self.center).mT * p - (self.means - self.center).unsqueeze(-1) * p
         squares = y.square()
 
         def sums(r: Tensor) -> Sums:
@@ -57,8 +57,8 @@ class DiagonalComponents(Components):
         return Measured(squares.sum(1), sums)
 
     def _measure_powers(self, x: Tensor) -> Measured:
-        """p²(z − m)² = p²z² − 2p²m z + p²m², with z and m measured from the centre."""
-        z, m, squares = x - self.centre, self.means - self.centre, self.factor.square()
+        """p²(z − m)² = p²z² − 2p²m z + p²m², with z and m measured from the center."""
+        z, m, squares = x - self.center, self.means - self.center, self.factor.square()
         powers = torch.cat([z, z.square()], 1)
         matrix = torch.cat([-2.0 * squares * m, squares], 1)
         distances = torch.addmm((squares * m.square()).sum(1, keepdim=True), matrix, powers.mT)
@@ -103,7 +103,7 @@ class DiagonalComponents(Components):
         """K D."""
         return self.means.numel()
 
-    def colour(self, k: int, noise: Tensor) -> Tensor:
+    def color(self, k: int, noise: Tensor) -> Tensor:
         """σ_k times each row."""
         return noise / self.factor[k]
 
@@ -134,7 +134,7 @@ class SphericalComponents(Components):
 
     def measure(self, x: Tensor) -> Measured:
         """Distances from differences, exact also where a component is narrow."""
-        z, m, p = x - self.centre, self.means - self.centre, self.factor[:, None]
+        z, m, p = x - self.center, self.means - self.center, self.factor[:, None]
         distances = torch.cdist(m, z, compute_mode="donot_use_mm_for_euclid_dist").mul_(p).square_()
 
         def sums(r: Tensor) -> Sums:
@@ -176,7 +176,7 @@ class SphericalComponents(Components):
         """K."""
         return len(self.means)
 
-    def colour(self, k: int, noise: Tensor) -> Tensor:
+    def color(self, k: int, noise: Tensor) -> Tensor:
         """σ_k times each row."""
         return noise / self.factor[k]
 

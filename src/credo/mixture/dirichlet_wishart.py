@@ -5,7 +5,7 @@ on the first through sums over rows only, and the bound at the pair is
 
     L = H[q(z)] + log (Z_N / Z_0) − ½ N D log 2π
 
-with Z_0 and Z_N the normalising constants of the prior and of q(π, μ, Λ): equations 10.70–10.77 of Bishop (2006) added
+with Z_0 and Z_N the normalizing constants of the prior and of q(π, μ, Λ): equations 10.70–10.77 of Bishop (2006) added
 up, at the best q(π, μ, Λ) for that q(z). For one component it is the exact log evidence.
 """
 

@@ -1,4 +1,4 @@
-"""Mixtures of Gaussians by expectation–maximisation."""
+"""Mixtures of Gaussians by expectation–maximization."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class GaussianMixture(Mixture):
         max_iter: the most iterations from one start.
         n_init: how many starts, of which the one with the highest bound is kept.
         init_params: ``"kmeans"`` (the best of three runs), ``"k-means++"`` or ``"random_from_data"``: rows go to the
-            nearest of such centres, found from a sample where there are very many rows; ``"random"``: to all
+            nearest of such centers, found from a sample where there are very many rows; ``"random"``: to all
             components in random shares.
         weights_init: π to start from, ``[K]``.
         means_init: μ to start from, ``[K, D]``.

@@ -1,4 +1,4 @@
-"""k-means: K centres, and every row with the one nearest to it."""
+"""k-means: K centers, and every row with the one nearest to it."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ SEEDING_ROWS = 2**16
 
 
 class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, ClassicalEstimator):  # type: ignore[misc]
-    """Clusters by Lloyd's algorithm: assign every row to its nearest centre, move centres to the means, repeat.
+    """Clusters by Lloyd's algorithm: assign every row to its nearest center, move centers to the means, repeat.
 
-    It minimises the inertia J = Σ_n min_k ‖x_n − c_k‖², which is EM for a mixture of spherical Gaussians whose common
-    variance goes to 0. A centre that loses all its rows moves to the row farthest from its own centre, which cannot
+    It minimizes the inertia J = Σ_n min_k ‖x_n − c_k‖², which is EM for a mixture of spherical Gaussians whose common
+    variance goes to 0. A center that loses all its rows moves to the row farthest from its own center, which cannot
     raise J.
 
     Args:
         n_clusters: K.
-        init: ``"k-means++"`` (greedy, on a sample of the rows where there are many), ``"random"`` rows, or the centres
+        init: ``"k-means++"`` (greedy, on a sample of the rows where there are many), ``"random"`` rows, or the centers
             to start from ``[K, D]``.
         n_init: how many starts, of which the best is kept; ``"auto"``: 10 for ``"random"``, else 1.
         max_iter: the most iterations from one start.
         tol: an iteration must lower J/N by more than ``tol``/K of the mean variance of a column. For clusters of equal
-            size that asks of the squared shifts of all centres together what scikit-learn asks of them.
+            size that asks of the squared shifts of all centers together what scikit-learn asks of them.
         device: where torch computes; ``None`` is the CPU.
         random_state: a seed, or scikit-learn's kind of generator.
 
@@ -49,7 +49,7 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Cl
         labels_: the cluster of every row of the last call of ``fit`` or ``partial_fit``, ``[N]``; rows in chunks are
             counted in the order in which these came.
         inertia_: J of these rows.
-        counts_: how many rows each centre is the mean of, ``[K]``.
+        counts_: how many rows each center is the mean of, ``[K]``.
         n_iter_: iterations from the best start.
         converged_: whether that start stopped by ``tol``.
 
@@ -92,10 +92,10 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Cl
         return self
 
     def partial_fit(self, X: Any, y: Any = None) -> Self:
-        """Let more rows move the centres: each becomes the mean of all rows ever assigned to it.
+        """Let more rows move the centers: each becomes the mean of all rows ever assigned to it.
 
         The first call is a ``fit``, for which K rows are the least; after that rows are assigned once and may be
-        forgotten: ``cluster_centers_`` and ``counts_`` are the sufficient statistics. Early rows stay with the centre
+        forgotten: ``cluster_centers_`` and ``counts_`` are the sufficient statistics. Early rows stay with the center
         that was nearest when they came, so that the clusters are close to those of ``fit`` but not the same.
 
         Reference:
@@ -105,7 +105,7 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Cl
             return self.fit(X)
         if self.n_clusters != len(self.cluster_centers_):
             raise InputError(
-                f"n_clusters is {self.n_clusters}, but {len(self.cluster_centers_)} centres have been learned: "
+                f"n_clusters is {self.n_clusters}, but {len(self.cluster_centers_)} centers have been learned: "
                 "call fit to begin anew"
             )
         with as_before_on_failure(self):
@@ -121,13 +121,13 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Cl
         return self
 
     def predict(self, X: Any) -> NDArray[np.int32]:
-        """The number of the nearest centre, ``[N]``."""
+        """The number of the nearest center, ``[N]``."""
         rows = self._new_rows(X)
         centers = self._tensor(self.cluster_centers_)
         return rows.map(lambda x: nearest(x, centers)[0].int(), numbers_per_row(centers))
 
     def transform(self, X: Any) -> NDArray[np.float64]:
-        """The distances to all centres, ``[N, K]``."""
+        """The distances to all centers, ``[N, K]``."""
         rows = self._new_rows(X)
         centers = self._tensor(self.cluster_centers_)
         return rows.map(lambda x: _distances(x, centers), numbers_per_row(centers))
@@ -164,10 +164,10 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Cl
                 continue
             if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 1:
                 alternative = " or 'auto'" if name == "n_init" else ""
-                raise InputError(f"{name} must be a whole number, 1 or more{alternative}, got {value!r}")
+                raise InputError(f"{name} must be an integer of at least 1{alternative}, got {value!r}")
         tol: object = self.tol
         if not isinstance(tol, Real) or not float(tol) >= 0.0:
-            raise InputError(f"tol must be 0 or more, got {tol!r}")
+            raise InputError(f"tol must be at least 0, got {tol!r}")
         if isinstance(self.init, str) and self.init not in STARTS:
             raise unknown_name("init", self.init, STARTS)
 
@@ -179,7 +179,7 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Cl
         return self.n_init
 
     def _start(self, rows: Rows, seed: int) -> Tensor:
-        """Centres to begin with, ``[K, D]``."""
+        """Centers to begin with, ``[K, D]``."""
         if not isinstance(self.init, str):
             return self._tensor(self._given_centers())
         if self.init == "random":
@@ -219,5 +219,5 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Cl
 
 
 def _distances(x: Tensor, centers: Tensor) -> Tensor:
-    """‖x − c‖, ``[b, K]``, from differences: exact also for a row that lies on a centre."""
+    """‖x − c‖, ``[b, K]``, from differences: exact also for a row that lies on a center."""
     return torch.cdist(x, centers, compute_mode="donot_use_mm_for_euclid_dist")

@@ -8,7 +8,7 @@ gain does not depend on the units of the data. With n_k rows of sum s_k in clust
 
     Σ_n ‖x_n − c_{z_n}‖² = Σ_n ‖x_n‖² + Σ_k (n_k ‖c_k‖² − 2 c_k·s_k)
 
-Rows and centres are measured from the mean of all rows: far from the origin such differences would lose their digits.
+Rows and centers are measured from the mean of all rows: far from the origin such differences would lose their digits.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Moments:
 
 @dataclass(frozen=True)
 class Assignment:
-    """What the rows say of the centres.
+    """What the rows say of the centers.
 
     Attributes:
         centers: to which the rows were assigned, ``[K, D]``.
@@ -64,7 +64,7 @@ class Assignment:
 
 
 class Lloyd:
-    """Both steps for one source of rows, with all centres ``[K, D]`` measured from ``moments.mean``.
+    """Both steps for one source of rows, with all centers ``[K, D]`` measured from ``moments.mean``.
 
     Of a table it remembers the clusters of all rows. Most stay in theirs from one pass to the next, and a screen finds
     the others, by which the sums change.
@@ -78,7 +78,7 @@ class Lloyd:
         self._remembered: Assignment | None = None
 
     def e_step(self, centers: Tensor) -> Expectation[Assignment]:
-        """Give every row to its nearest centre."""
+        """Give every row to its nearest center."""
         assignment = self._of_table(centers) if self._rows.is_table else assign(self._rows, centers, self._moments.mean)
         sums, counts = assignment.sums, assignment.counts
         inertia = self._moments.squares + float(counts @ centers.square().sum(1) - 2.0 * (centers * sums).sum())
@@ -87,7 +87,7 @@ class Lloyd:
         return Expectation(assignment, -max(inertia, 0.0) / self._moments.variance)
 
     def m_step(self, assignment: Assignment) -> Tensor:
-        """Move every centre to the mean of its rows; one without rows stays."""
+        """Move every center to the mean of its rows; one without rows stays."""
         counts = assignment.counts[:, None]
         return torch.where(counts > 0, assignment.sums / counts.clamp_min(1.0), assignment.centers)
 
@@ -117,7 +117,7 @@ class Lloyd:
         return _sums(x, labels, centers), _counts(labels, len(centers))
 
     def _reassign(self, block: Tensor, labels: Tensor, centers: Tensor) -> tuple[Tensor, Tensor]:
-        """By how much sums and counts of a block change; rewrites ``labels`` where another centre is nearer."""
+        """By how much sums and counts of a block change; rewrites ``labels`` where another center is nearer."""
         x = block - self._moments.mean
         new = nearest_rows(x, centers)
         moved = (new != labels).nonzero().view(-1)
@@ -134,10 +134,10 @@ class Lloyd:
         return changes
 
     def _filled(self, assignment: Assignment) -> Assignment:
-        """Give empty clusters the rows farthest from their centres, which cannot raise the inertia.
+        """Give empty clusters the rows farthest from their centers, which cannot raise the inertia.
 
         A row that becomes its own cluster costs nothing, and the rows that it leaves behind lie nearer to their own
-        mean. No cluster gives its last row, and rows that lie on their centre stay: where there are fewer distinct rows
+        mean. No cluster gives its last row, and rows that lie on their center stay: where there are fewer distinct rows
         than clusters, some remain empty.
         """
         sums, counts = assignment.sums.clone(), assignment.counts.clone()
@@ -152,7 +152,7 @@ class Lloyd:
         return Assignment(assignment.centers, sums, counts)
 
     def _farthest(self, centers: Tensor, n: int) -> list[tuple[Tensor, int]]:
-        """The up to ``n`` rows that lie farthest from their centre, with its number, farthest first."""
+        """The up to ``n`` rows that lie farthest from their center, with its number, farthest first."""
         found = centers.new_empty(0, centers.shape[1] + 2)
         rows = self._rows.beside(self._labels) if self._rows.is_table else self._rows
         for block, *known in rows.blocks(numbers_per_row(centers)):
@@ -176,7 +176,7 @@ def assign(rows: Rows, centers: Tensor, origin: Tensor) -> Assignment:
 
 
 def nearest(x: Tensor, centers: Tensor) -> tuple[Tensor, Tensor]:
-    """The number of the nearest centre of every row, and the squared distance from it, both ``[b]``."""
+    """The number of the nearest center of every row, and the squared distance from it, both ``[b]``."""
     middle = centers.mean(0)
     labels = nearest_rows(x - middle, centers - middle)
     return labels, (x - centers[labels]).square_().sum(1)

@@ -43,13 +43,13 @@ class FullComponents(Components):
     @cached_property
     def _projection(self) -> tuple[Tensor, Tensor]:
         """Pᵀ and −Pᵀ(μ − c) of all components below one another: ``[K·D, D]`` and ``[K·D, 1]``."""
-        offset = self.factor.mT @ (self.means - self.centre).unsqueeze(-1)
+        offset = self.factor.mT @ (self.means - self.center).unsqueeze(-1)
         return self.factor.mT.reshape(-1, self.means.shape[1]), -offset.reshape(-1, 1)
 
     def measure(self, x: Tensor) -> Measured:
         """One product for all components; rows run along the last dimension, where memory is contiguous."""
         matrix, offset = self._projection
-        y = torch.addmm(offset, matrix, (x - self.centre).mT).view(*self.means.shape, len(x))
+        y = torch.addmm(offset, matrix, (x - self.center).mT).view(*self.means.shape, len(x))
         return Measured(y.square().sum(1), lambda r: matrix_sums(y, r))
 
     def updated(self, sums: Sums, floor: float) -> Self:
@@ -91,9 +91,9 @@ class FullComponents(Components):
         components, features = self.means.shape
         return components * features * (features + 1) // 2
 
-    def colour(self, k: int, noise: Tensor) -> Tensor:
+    def color(self, k: int, noise: Tensor) -> Tensor:
         """P_k⁻ᵀ times each row."""
-        return _coloured(self.factor[k], noise)
+        return _colored(self.factor[k], noise)
 
 
 @final
@@ -122,17 +122,17 @@ class TiedComponents(Components):
 
     @cached_property
     def _white_means(self) -> Tensor:
-        """Measured from the centre, ``[K, D]``."""
-        return (self.means - self.centre) @ self.factor
+        """Measured from the center, ``[K, D]``."""
+        return (self.means - self.center) @ self.factor
 
     @cached_property
     def _far_apart(self) -> bool:
-        """Whether the scatter about the means would be lost in that about the centre."""
+        """Whether the scatter about the means would be lost in that about the center."""
         return bool(self._white_means.square().max() > FAR)
 
     def measure(self, x: Tensor) -> Measured:
         """Rows are projected once and then compared with every mean."""
-        means, z = self._white_means, (x - self.centre) @ self.factor
+        means, z = self._white_means, (x - self.center) @ self.factor
         distances = torch.cdist(means, z, compute_mode="donot_use_mm_for_euclid_dist").square_()
 
         def sums(r: Tensor) -> Sums:
@@ -150,7 +150,7 @@ class TiedComponents(Components):
     def updated(self, sums: Sums, floor: float) -> Self:
         """Σ = Σ_k scatter_k / N, with no eigenvalue below ε."""
         shift = sums.shift
-        means = self.means + _coloured(self.factor, shift)
+        means = self.means + _colored(self.factor, shift)
         scatter = sums.second - sums.first.mT @ shift
         return type(self)(means, corrected(self.factor, scatter / sums.count.sum(), floor))
 
@@ -180,9 +180,9 @@ class TiedComponents(Components):
         features = self.means.shape[1]
         return features * (features + 1) // 2
 
-    def colour(self, k: int, noise: Tensor) -> Tensor:
+    def color(self, k: int, noise: Tensor) -> Tensor:
         """P⁻ᵀ times each row, whatever k."""
-        return _coloured(self.factor, noise)
+        return _colored(self.factor, noise)
 
 
 def matrix_sums(y: Tensor, r: Tensor) -> Sums:
@@ -255,7 +255,7 @@ def outer(a: Tensor, b: Tensor) -> Tensor:
     return a.unsqueeze(-1) * b.unsqueeze(-2)
 
 
-def _coloured(factor: Tensor, noise: Tensor) -> Tensor:
+def _colored(factor: Tensor, noise: Tensor) -> Tensor:
     """P⁻ᵀ times each row of ``noise [n, D]``."""
     solved: Tensor = torch.linalg.solve_triangular(factor.mT, noise.mT, upper=False)
     return solved.mT

@@ -1,4 +1,4 @@
-"""Where k-means begins: centres drawn far from one another."""
+"""Where k-means begins: centers drawn far from one another."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from credo._distances import SquaredDistances
 def plus_plus(x: Tensor, n_clusters: int, generator: torch.Generator) -> Tensor:
     """The start of k-means++: ``n_clusters`` rows of ``x``, ``[K, D]``.
 
-    The first centre is any row; each further one is drawn with probability proportional to the squared distance of a
-    row to its nearest centre so far. As the authors suggest, 2 + ⌊ln K⌋ candidates are drawn each time and the one
+    The first center is any row; each further one is drawn with probability proportional to the squared distance of a
+    row to its nearest center so far. As the authors suggest, 2 + ⌊ln K⌋ candidates are drawn each time and the one
     that leaves the smallest sum of squared distances is kept.
 
     Args:

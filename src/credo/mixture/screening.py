@@ -1,8 +1,8 @@
-"""Which rows may have a new nearest centre, found in single precision without missing one.
+"""Which rows may have a new nearest center, found in single precision without missing one.
 
-A score is s_k = ‖c_k‖² − 2 c_k·x, smallest for the nearest centre. In single precision, with rounding unit u, it is off
-by at most (2D + 10) u c (‖x‖ + c), where c is the length of the longest centre (Higham 2002, section 3.1, for the sum
-of D products, and a few roundings more). A row whose own centre wins by more than twice that need not be looked at in
+A score is s_k = ‖c_k‖² − 2 c_k·x, smallest for the nearest center. In single precision, with rounding unit u, it is off
+by at most (2D + 10) u c (‖x‖ + c), where c is the length of the longest center (Higham 2002, section 3.1, for the sum
+of D products, and a few roundings more). A row whose own center wins by more than twice that need not be looked at in
 double precision.
 
 Reference:
@@ -65,7 +65,7 @@ class Against:
         self._offset = self._slope * longest
 
     def doubtful(self, labels: Tensor, x: Tensor, lengths: Tensor) -> Tensor:
-        """The numbers of the rows ``x [b, D]`` that may have another nearest centre than ``labels [b]`` says."""
+        """The numbers of the rows ``x [b, D]`` that may have another nearest center than ``labels [b]`` says."""
         scores = torch.addmm(self._squares, self._centers, x.T, alpha=-2.0)
         cells = torch.arange(len(x)).add_(labels, alpha=len(x))
         own = scores.view(-1).index_select(0, cells)

@@ -79,9 +79,9 @@ def check_level(level: float) -> float:
 
 
 def check_count(name: str, value: int) -> int:
-    """A whole number, 1 or more."""
+    """An integer, 1 or more."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-        raise InputError(f"{name} must be 1 or more, got {value!r}")
+        raise InputError(f"{name} must be at least 1, got {value!r}")
     return int(value)
 
 

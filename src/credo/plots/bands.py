@@ -47,12 +47,12 @@ def predictive_bands(
     # Quantiles of a few draws may stray past the mixture's own.
     lower, upper = np.minimum(lower, low), np.maximum(upper, high)
     ax = axes_or_new(ax)
-    for label, colour, alpha, below, above in (
+    for label, color, alpha, below, above in (
         (f"epistemic, {level:.0%}", EPISTEMIC, 0.4, low, high),
         (f"with aleatoric, {level:.0%}", ALEATORIC, 0.35, high, upper),
         (None, ALEATORIC, 0.35, lower, low),
     ):
-        ax.fill_between(grid, below, above, color=colour, alpha=alpha, linewidth=0.0, label=label)
+        ax.fill_between(grid, below, above, color=color, alpha=alpha, linewidth=0.0, label=label)
     ax.plot(grid, mean, color=EPISTEMIC, label="mean", zorder=3)
     if data is not None:
         ax.scatter(to_array(data[0]), to_array(data[1]), s=7, color=DATA, linewidths=0, label="data", zorder=4)

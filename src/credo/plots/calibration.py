@@ -79,7 +79,7 @@ def interval_calibration(
 ) -> Axes:
     """The share of observations inside central intervals, over the probability the intervals promise.
 
-    Below the diagonal intervals are too narrow, above too wide. The grey band holds 95 % of what a prediction without
+    Below the diagonal intervals are too narrow, above too wide. The gray band holds 95 % of what a prediction without
     fault would show on as many rows: binomial at every level on its own. Outputs of one row need not be independent, so
     only rows are counted for it.
 
@@ -100,10 +100,10 @@ def interval_calibration(
     ax = axes_or_new(ax)
     ax.fill_between(nominal, lower, upper, color=MUTED, alpha=0.3, linewidth=0.0, label=f"by chance (n = {rows:,})")
     ax.plot([0.0, 1.0], [0.0, 1.0], color=DATA, linestyle="--", linewidth=1.0)
-    for (name, coverage), colour, dashes, marker in zip(
+    for (name, coverage), color, dashes, marker in zip(
         observed.items(), cycle(CYCLE), cycle(DASHES), cycle(MARKERS), strict=False
     ):
-        ax.plot(_LEVELS, coverage, color=colour, linestyle=dashes, marker=marker, markersize=3, label=name)
+        ax.plot(_LEVELS, coverage, color=color, linestyle=dashes, marker=marker, markersize=3, label=name)
     ax.set(xlabel="probability of the interval", ylabel="share inside", xlim=(0.0, 1.0), ylim=(0.0, 1.0))
     ax.set_yticks(np.linspace(0.0, 1.0, 6))
     legend_on_top(ax)
@@ -113,7 +113,7 @@ def interval_calibration(
 def pit_histogram(p: Predictive, y: ArrayLike | Tensor, ax: Axes | None = None, *, bins: int = 10) -> Axes:
     """A histogram of F(y), the predicted probability of less than was observed: flat where predictions are right.
 
-    A hill is a prediction too wide, a valley one too narrow, a slope one that is biased. The grey band holds 95 % of
+    A hill is a prediction too wide, a valley one too narrow, a slope one that is biased. The gray band holds 95 % of
     what a prediction without fault would show in a bin, for as many rows.
 
     Args:

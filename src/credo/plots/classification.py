@@ -57,8 +57,8 @@ def _write_numbers(ax: Axes, counts: NDArray[np.int64], share: NDArray[np.float6
 
     size = min(mpl.rcParams["font.size"], _cell(ax, len(counts)) / (_CHARACTER * len(str(counts.max()))))
     for row, column in np.argwhere(counts):
-        colour = "white" if share[row, column] > 0.6 else "black"
-        ax.text(column, row, str(counts[row, column]), ha="center", va="center", color=colour, fontsize=size)
+        color = "white" if share[row, column] > 0.6 else "black"
+        ax.text(column, row, str(counts[row, column]), ha="center", va="center", color=color, fontsize=size)
 
 
 def _name_classes(ax: Axes, names: Sequence[str]) -> None:

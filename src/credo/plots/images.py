@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from credo._arguments import whole
+from credo._arguments import check_integer
 from credo.errors import InputError
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def image_grid(
             ``[rows, columns, C, H, W]``, as ``interpolate`` gives them.
         columns: how many in a row; by default about as many as rows.
         value_range: the values of black and white; by default 0 and 1, −1 and 1 where there are clearly negative ones,
-            0 and 255 for whole numbers.
+            0 and 255 for integers.
         gap: black pixels around every image.
     """
     from matplotlib.figure import Figure
@@ -97,7 +97,7 @@ def tile(images: Tensor, columns: int, gap: int = 0) -> NDArray[np.float32]:
 
     ``gap`` black pixels are put around every image.
     """
-    columns, gap = whole(columns, "columns", least=1), whole(gap, "gap", least=0)
+    columns, gap = check_integer(columns, "columns", minimum=1), check_integer(gap, "gap", minimum=0)
     images = F.pad(images, (gap, gap, gap, gap))
     rows = -(-len(images) // columns)
     blank = images.new_ones((rows * columns - len(images), *images.shape[1:]))

@@ -41,12 +41,12 @@ def predicted_vs_observed(p: Predictive, y: ArrayLike | Tensor, ax: Axes | None 
     missed = (observed < lower) | (observed > upper)
     rows = np.argsort(observed, kind="stable")[spread(len(observed), _ROWS)]
     ax = axes_or_new(ax)
-    for part, colour, marker, label in (
+    for part, color, marker, label in (
         (rows[~missed[rows]], EPISTEMIC, ".", f"{level:.0%} interval"),
         (rows[missed[rows]], TRUTH, "x", f"missed ({missed.mean():.1%} of {len(missed):,})"),
     ):
-        ax.vlines(observed[part], lower[part], upper[part], color=colour, alpha=0.35, linewidth=0.9)
-        ax.scatter(observed[part], mean[part], s=25, color=colour, marker=marker, linewidths=1.0, label=label, zorder=3)
+        ax.vlines(observed[part], lower[part], upper[part], color=color, alpha=0.35, linewidth=0.9)
+        ax.scatter(observed[part], mean[part], s=25, color=color, marker=marker, linewidths=1.0, label=label, zorder=3)
     ax.axline((observed[0], observed[0]), slope=1.0, color=MUTED, linestyle="--", linewidth=1.0, zorder=1)
     ax.set(xlabel="observed", ylabel="predicted")
     legend_on_top(ax)

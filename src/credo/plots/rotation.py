@@ -55,9 +55,9 @@ def rotated_digit(
     check_names(names, mean.shape[1])
     lower, upper = draw_band(predictive, level)
     ax = axes_or_new(ax)
-    for c, colour in zip(shown, cycle(CYCLE), strict=False):
-        ax.fill_between(angle, lower[:, c], upper[:, c], color=colour, alpha=0.22, linewidth=0.0)
-        ax.plot(angle, mean[:, c], color=colour, label=names[c] if names else str(c))
+    for c, color in zip(shown, cycle(CYCLE), strict=False):
+        ax.fill_between(angle, lower[:, c], upper[:, c], color=color, alpha=0.22, linewidth=0.0)
+        ax.plot(angle, mean[:, c], color=color, label=names[c] if names else str(c))
     ax.set(xlabel="rotation (degrees)", ylabel="probability", ylim=(-0.02, 1.02))
     if angle[0] < angle[-1]:
         ax.set_xlim(angle[0], angle[-1])
@@ -79,7 +79,7 @@ def softmax_scatter(
     """One dot for each posterior draw, class and image: the inputs or the outputs of the softmax along a rotation.
 
     Softmax inputs whose clouds overlap belong to classes the model cannot tell apart, however sure the softmax of
-    their mean would be. The outputs are the draws of a prediction; the inputs are what the network puts out,
+    their mean would be. The outputs are the draws of a prediction; the inputs are what the network outputs,
     ``model.predictor(100, seed=0).outputs(images)``. At every angle the classes stand side by side, in the order of
     the key.
 
@@ -111,14 +111,14 @@ def softmax_scatter(
     step = float(np.diff(angle).min(initial=np.inf))
     step = step if 0.0 < step < np.inf else 1.0
     ax = axes_or_new(ax)
-    for i, (c, colour, marker) in enumerate(zip(shown, cycle(CYCLE), cycle(MARKERS), strict=False)):
+    for i, (c, color, marker) in enumerate(zip(shown, cycle(CYCLE), cycle(MARKERS), strict=False)):
         # Side by side within half a step, or the last class would hide the others at 0 and 1.
         aside = 0.5 * step * ((i + 0.5) / len(shown) - 0.5)
         ax.scatter(
             np.broadcast_to(angle + aside, dots.shape[:2]),
             dots[:, :, c],
             s=9,
-            color=colour,
+            color=color,
             alpha=max(0.25, 1.0 / np.sqrt(len(dots))),
             marker=marker,
             linewidths=0,
@@ -162,7 +162,7 @@ def _strip(ax: Axes, images: Tensor, angle: NDArray[np.float64], count: int) -> 
     left, right = ax.get_xlim()
     width = 0.8 / len(picks)
     for pick in picks:
-        centre = (angle[pick] - left) / (right - left)
-        frame = ax.inset_axes((centre - 0.5 * width, 1.03, width, 0.22), anchor="S")
+        center = (angle[pick] - left) / (right - left)
+        frame = ax.inset_axes((center - 0.5 * width, 1.03, width, 0.22), anchor="S")
         frame.imshow(to_array(images[pick, 0]), cmap="gray_r", vmin=0.0, vmax=1.0, interpolation="nearest")
         frame.set_axis_off()

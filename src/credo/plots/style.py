@@ -1,11 +1,11 @@
-"""Colours that everyone can tell apart, and the settings of a figure fit to print."""
+"""Colors that everyone can tell apart, and the settings of a figure fit to print."""
 
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
 from typing import Any, Final
 
-# Okabe & Ito (2008), "Color universal design": distinct under every common kind of colour blindness.
+# Okabe & Ito (2008), "Color universal design": distinct under every common kind of color blindness.
 OKABE_ITO: Final = {
     "black": "#000000",
     "orange": "#E69F00",
@@ -17,7 +17,7 @@ OKABE_ITO: Final = {
     "purple": "#CC79A7",
 }
 
-# One colour for each idea, the same in every figure of the library.
+# One color for each idea, the same in every figure of the library.
 EPISTEMIC: Final = OKABE_ITO["blue"]
 ALEATORIC: Final = OKABE_ITO["orange"]
 DATA: Final = "#222222"
@@ -25,7 +25,7 @@ TRUTH: Final = OKABE_ITO["vermilion"]
 MUTED: Final = "#8A8A8A"
 
 CYCLE: Final = tuple(OKABE_ITO[name] for name in ("blue", "vermilion", "green", "purple", "orange", "sky", "black"))
-# Beside the colour, so that a figure can be read in grey.
+# Beside the color, so that a figure can be read in gray.
 DASHES: Final = ("-", "--", "-.", ":")
 MARKERS: Final = ("o", "s", "^", "D", "v", "P", "X", "<")
 
@@ -33,7 +33,7 @@ MARKERS: Final = ("o", "s", "^", "D", "v", "P", "X", "<")
 def paper() -> AbstractContextManager[None]:
     """A context in which figures are made for print: ``with credo.plots.paper(): ...``.
 
-    Small sans-serif type, no box around the axes, Okabe–Ito colours, 200 dots per inch on saving. The user's own
+    Small sans-serif type, no box around the axes, Okabe–Ito colors, 200 dots per inch on saving. The user's own
     settings return when the context closes.
     """
     import matplotlib as mpl

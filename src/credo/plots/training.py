@@ -50,11 +50,11 @@ def training_curves(history: Sequence[Mapping[str, float]], ax: Axes | None = No
     ax = axes_or_new(ax)
     for i, (epochs, curves) in enumerate(runs):
         for name, values in curves.items():
-            colour, dashes = _STYLES.get(name) or (CYCLE[list(curves).index(name) % len(CYCLE)], "-")
+            color, dashes = _STYLES.get(name) or (CYCLE[list(curves).index(name) % len(CYCLE)], "-")
             ax.plot(
                 epochs,
                 values,
-                color=colour,
+                color=color,
                 linestyle=dashes,
                 linewidth=1.5 if len(runs) == 1 else 0.8,
                 marker="." if len(epochs) == 1 else None,
@@ -135,8 +135,8 @@ def _set_scale(ax: Axes, values: NDArray[np.float64]) -> None:
         if values.max() > _DECADE * values.min():
             ax.set_yscale("log")
             # Powers of ten alone would be one or two labels on a short axis, 1-2-5 a crowd on a long one.
-            labelled = (1.0, 2.0, 5.0) if values.max() < 3.0 * _DECADE * values.min() else (1.0,)
-            ax.yaxis.set_major_locator(LogLocator(subs=labelled))
+            labeled = (1.0, 2.0, 5.0) if values.max() < 3.0 * _DECADE * values.min() else (1.0,)
+            ax.yaxis.set_major_locator(LogLocator(subs=labeled))
             ax.yaxis.set_major_formatter("{x:g}")
             ax.yaxis.set_minor_formatter(NullFormatter())
     elif np.abs(values).max() > _DECADE * typical > 0.0:

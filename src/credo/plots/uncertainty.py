@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from credo.predictive import Predictive
 
 _POINTS = 1000  # of a curve; more cannot be told apart
-_STEPS = 200  # more rows than this are averaged in groups of neighbours
+_STEPS = 200  # more rows than this are averaged in groups of neighbors
 
 
 def uncertainty_histogram(
@@ -55,14 +55,14 @@ def uncertainty_histogram(
     low, high = limits or (min(v.min() for v in values.values()), max(v.max() for v in values.values()))
     edges = np.linspace(low, high if high > low else low + 1.0, check_count("bins", bins) + 1).tolist()
     ax = axes_or_new(ax)
-    for (name, group), colour in zip(values.items(), cycle(CYCLE), strict=False):
+    for (name, group), color in zip(values.items(), cycle(CYCLE), strict=False):
         ax.hist(
             group,
             edges,
             density=True,
             histtype="stepfilled",
-            facecolor=to_rgba(colour, 0.25),
-            edgecolor=colour,
+            facecolor=to_rgba(color, 0.25),
+            edgecolor=color,
             linewidth=1.2,
             label=name,
         )
@@ -79,7 +79,7 @@ def risk_coverage(
 ) -> Axes:
     """What it gains to answer only where one is certain: the mean loss of the most certain rows, over their share.
 
-    Two references in grey. Rows taken at random keep the mean loss; the best order, which knows the losses, is the
+    Two references in gray. Rows taken at random keep the mean loss; the best order, which knows the losses, is the
     lowest curve there can be. A good uncertainty lies near the latter. The key gives the area under each curve,
     :func:`credo.metrics.aurc`.
 
@@ -105,13 +105,13 @@ def risk_coverage(
         shown = spread(len(risk), _POINTS)
         ax.axhline(risk[-1], color=MUTED, linestyle="--", linewidth=1.0, label=None if i else "random order")
         ax.plot(coverage[shown], risk[shown], ":", color=MUTED, label=None if i else "best order")
-    for (name, curve), colour, dashes in zip(curves.items(), cycle(CYCLE), cycle(DASHES), strict=False):
+    for (name, curve), color, dashes in zip(curves.items(), cycle(CYCLE), cycle(DASHES), strict=False):
         coverage, risk = to_array(curve.coverage), to_array(curve.risk)
         shown = spread(len(risk), _POINTS)
         ax.plot(
             coverage[shown],
             risk[shown],
-            color=colour,
+            color=color,
             linestyle=dashes,
             marker="." if len(shown) == 1 else None,
             label=f"{name} (AURC {areas[name]:.3g})",
@@ -127,7 +127,7 @@ def uncertainty_parts(p: Predictive, ax: Axes | None = None) -> Axes:
 
     The height is the whole uncertainty, the variance of a real target or the entropy of a class; it is the sum of its
     aleatoric part, below, and its epistemic part, which more data would remove. Where there are more than a few
-    hundred rows, neighbours in that order are averaged.
+    hundred rows, neighbors in that order are averaged.
 
     Args:
         p: the prediction; targets of several outputs count one by one.
@@ -149,7 +149,7 @@ def uncertainty_parts(p: Predictive, ax: Axes | None = None) -> Axes:
     ax.stairs(floor, edges, fill=True, color=ALEATORIC, alpha=0.55, label=f"aleatoric ({1.0 - share:.0%})")
     ax.stairs(top, edges, color="black", linewidth=0.6, baseline=None)
     unit = "predictive entropy (nats)" if isinstance(p.components, ClassComponents) else "predictive variance"
-    ax.set(xlabel="share of rows, surest first", ylabel=unit, xlim=(0.0, 1.0))
+    ax.set(xlabel="share of rows, most certain first", ylabel=unit, xlim=(0.0, 1.0))
     ax.set_ylim(bottom=0.0, auto=None)
     legend_on_top(ax)
     return ax

@@ -49,18 +49,18 @@ def weight_histogram(
     Reference: C. Blundell et al., "Weight uncertainty in neural networks", ICML 2015, Figure 3.
     """
     if samples < 0:
-        raise InputError(f"samples must be 0 or more, got {samples}")
+        raise InputError(f"samples must be at least 0, got {samples}")
     series = _series(posterior, samples, seed)
     low, high = min(w.min() for w in series.values()), max(w.max() for w in series.values())
     edges = np.linspace(low, high if high > low else low + 1.0, check_count("bins", bins) + 1)
     ax = axes_or_new(ax)
-    for i, ((name, weights), colour, dashes) in enumerate(
+    for i, ((name, weights), color, dashes) in enumerate(
         zip(series.items(), cycle(CYCLE), cycle(DASHES), strict=False)
     ):
         density = np.histogram(weights, edges, density=True)[0]
-        ax.stairs(density, edges, color=colour, linestyle=dashes, linewidth=1.3, label=name)
+        ax.stairs(density, edges, color=color, linestyle=dashes, linewidth=1.3, label=name)
         if i == 0:
-            ax.stairs(density, edges, color=colour, alpha=0.2, fill=True)
+            ax.stairs(density, edges, color=color, alpha=0.2, fill=True)
     ax.set(xlabel="weight", ylabel="density", xlim=(edges[0], edges[-1]))
     ax.set_ylim(bottom=0.0, auto=None)
     legend_on_top(ax)

@@ -23,7 +23,7 @@ _CHANNELWISE = {F.dropout1d: 1, F.dropout2d: 2, F.dropout3d: 3, torch.feature_dr
 _ALPHA = (F.alpha_dropout, torch.alpha_dropout)
 _FEATURE_ALPHA = (F.feature_alpha_dropout, torch.feature_alpha_dropout)
 _SELU_FLOOR = 1.7580993408473766
-"""−α·scale of the self-normalising ELU: what alpha dropout sets a dropped unit to, up to its affine map."""
+"""−α·scale of the self-normalizing ELU: what alpha dropout sets a dropped unit to, up to its affine map."""
 
 
 class DropoutCalls(TorchFunctionMode):
@@ -38,7 +38,7 @@ class DropoutCalls(TorchFunctionMode):
             p: the rate that was asked for.
             on: whether dropout was asked for at all; it is not in evaluation mode.
             spatial_dims: trailing dimensions that are dropped together, those of a channel.
-            alpha: dropped units take the floor of the self-normalising ELU.
+            alpha: dropped units take the floor of the self-normalizing ELU.
         """
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

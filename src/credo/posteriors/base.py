@@ -21,7 +21,7 @@ class Posterior(nn.Module, ABC):
     drawn before it, so that draws need not be kept and results do not depend on how they are batched.
     """
 
-    vectorisable: ClassVar[bool] = True
+    vectorizable: ClassVar[bool] = True
     """Whether :meth:`call` can be mapped over stacked draws."""
 
     @abstractmethod
@@ -59,7 +59,7 @@ class Posterior(nn.Module, ABC):
     def sample(self, n: int = 1, seed: int | None = None) -> Draw:
         """``n`` draws: name → ``[n, *shape]``."""
         if n < 0:
-            raise InputError(f"n must be 0 or more, got {n}")
+            raise InputError(f"n must be at least 0, got {n}")
         if n == 0:
             return {name: value.new_empty(0, *value.shape) for name, value in self.mean().items()}
         base = check_seed(seed)

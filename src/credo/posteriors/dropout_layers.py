@@ -49,7 +49,7 @@ def check_dropout(net: nn.Module) -> None:
 class LayerDropout(Posterior):
     """Mask sets for the dropout layers of a network. A draw holds only the number its masks grow from."""
 
-    vectorisable = False
+    vectorizable = False
 
     def names(self) -> list[str]:
         """One name: the masks have shapes only once there is an input."""

@@ -73,7 +73,7 @@ class MeanField(Posterior):
         return f"{weights:,} weights in {len(self._owners)} tensors"
 
     def mean(self) -> Draw:
-        """μ, detached; zero where a weight was pruned, whatever an optimiser did to it since."""
+        """μ, detached; zero where a weight was pruned, whatever an optimizer did to it since."""
         means = {}
         for name in self._owners:
             mean, kept = self._mean(name).detach(), self._kept(name)
@@ -109,7 +109,7 @@ class MeanField(Posterior):
         return draw
 
     def rsample(self, names: Sequence[str], scale: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """One reparameterised draw of ``names``, w = μ + σ·ε, from torch's default generator."""
+        """One reparameterized draw of ``names``, w = μ + σ·ε, from torch's default generator."""
         return {
             name: torch.addcmul(self._wide_mean(name), scale[name], torch.randn_like(scale[name])).to(
                 self._mean(name).dtype
@@ -134,7 +134,7 @@ class MeanField(Posterior):
                 E_q[log q − log p] (SGVB A), ``"auto"`` takes the closed form where one is known.
         """
         if samples < 1:
-            raise InputError(f"samples must be 1 or more, got {samples}")
+            raise InputError(f"samples must be at least 1, got {samples}")
         priors = resolve(prior, {name: self._mean(name).shape for name in self._owners})
         rho = next(iter(self.rho.parameters()))
         kinds = choose_kl(kind, priors)
@@ -241,7 +241,7 @@ class MeanField(Posterior):
 
     @torch.no_grad()
     def enforce_pruning(self) -> None:
-        """Put the means of pruned weights back to zero, after an optimiser moved them."""
+        """Put the means of pruned weights back to zero, after an optimizer moved them."""
         for name in self._owners:
             kept = self._kept(name)
             if kept is not None:
@@ -282,8 +282,8 @@ class MeanField(Posterior):
             sizes = [self._mean(name).numel() for name in names] if len(names) > 1 else None
             return scale_and_kl(mean, rho, None, prior.best_scale(mean, F.softplus(rho), sizes))
         assert isinstance(prior, Normal)
-        centre = None if getattr(prior, "is_centred", False) else prior.loc
-        return scale_and_kl(mean, rho, centre, prior.scale)
+        center = None if getattr(prior, "is_centered", False) else prior.loc
+        return scale_and_kl(mean, rho, center, prior.scale)
 
     def _sampled_kl(self, name: str, prior: Distribution, samples: int, weight: Tensor | None) -> Tensor:
         """log q(w) − log p(w) elementwise, a mean over draws w = μ + σ·ε, with log q = −log σ − ε²/2 − log √2π."""

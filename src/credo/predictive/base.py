@@ -132,7 +132,7 @@ class Predictive(ABC):
         function. With a ``seed`` the global random state is neither used nor changed.
         """
         if n < 0:
-            raise InputError(f"n must be 0 or more, got {n}.")
+            raise InputError(f"n must be at least 0, got {n}.")
         weights = _dense_weights(self)
         stream = None if seed is None else generator(weights.device, check_seed(seed))
         picked = torch.multinomial(weights, n, replacement=True, generator=stream) if n else torch.zeros(0).long()

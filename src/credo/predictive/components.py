@@ -36,11 +36,11 @@ class Components(ABC):
 
     @abstractmethod
     def check_form(self, y: Tensor) -> None:
-        """Refuse targets of the wrong dtype or shape. Static: it may run inside ``torch.compile``."""
+        """Raise ``InputError`` for targets of the wrong dtype or shape. Static: it may run inside ``torch.compile``."""
 
     @abstractmethod
     def check_values(self, y: Tensor) -> None:
-        """Refuse targets the distribution cannot put out. Looks at the numbers: not for compiled code."""
+        """Raise ``InputError`` for targets of probability 0. Looks at the values: not for compiled code."""
 
     @abstractmethod
     def log_density(self, y: Tensor) -> Tensor:
@@ -56,7 +56,7 @@ class Components(ABC):
         return next(iter(self._tensors.values()))
 
     def check(self, y: Tensor) -> None:
-        """Refuse targets that do not fit by dtype, shape or value."""
+        """Raise ``InputError`` for targets that do not fit by dtype, shape or value."""
         self.check_form(y)
         self.check_values(y)
 
@@ -200,15 +200,15 @@ def pooled(z: Callable[[int], Tensor], count: int, draws: int) -> Tensor:
 def quadrature(grid: Tensor, discrete: bool) -> tuple[Tensor, Tensor]:
     """Points and weights of ∫ g dy ≈ Σ w g, or of Σ_k g(k), on a grid that rises along dim 0.
 
-    Two-point Gauss–Legendre between neighbours for an integral. For a sum over counts the trapezoidal rule, which is
+    Two-point Gauss–Legendre between neighbors for an integral. For a sum over counts the trapezoidal rule, which is
     the sum itself where the grid holds every count, however often, and interpolates where it skips some.
     """
     gaps = grid.diff(dim=0)
     if discrete:
         ends = torch.ones_like(grid[:1])
         return grid, 0.5 * (torch.cat([ends, gaps]) + torch.cat([gaps, ends]))
-    centres, offsets = grid[:-1] + 0.5 * gaps, gaps / math.sqrt(12)
-    return torch.cat([centres - offsets, centres + offsets]), 0.5 * torch.cat([gaps, gaps])
+    centers, offsets = grid[:-1] + 0.5 * gaps, gaps / math.sqrt(12)
+    return torch.cat([centers - offsets, centers + offsets]), 0.5 * torch.cat([gaps, gaps])
 
 
 def entropy_of(log_p: Tensor, dim: int) -> Tensor:
@@ -222,7 +222,7 @@ def listed(shape: torch.Size) -> str:
 
 
 def check_shape(y: Tensor, wanted: torch.Size) -> None:
-    """Refuse targets whose shape is not ``wanted``, and say what to do: nothing is broadcast."""
+    """Raise ``InputError`` for targets whose shape is not ``wanted``, and say what to do: nothing is broadcast."""
     if y.shape == wanted:
         return
     if y.ndim + 1 == len(wanted) and wanted[-1] == 1 and y.shape == wanted[:-1]:
@@ -239,13 +239,13 @@ def check_shape(y: Tensor, wanted: torch.Size) -> None:
 
 
 def check_tensor(y: object) -> None:
-    """Refuse targets that are no tensor."""
+    """Raise ``InputError`` for targets that are no tensor."""
     if not isinstance(y, Tensor):
         raise InputError(f"y must be a tensor, got {type(y).__name__}: convert it with torch.as_tensor(y).")
 
 
 def check_finite(y: Tensor) -> None:
-    """Refuse missing and infinite targets."""
+    """Raise ``InputError`` for missing and infinite targets."""
     bad = int((~torch.isfinite(y)).sum())
     if bad:
         raise InputError(f"y holds {bad} value(s) that are NaN or infinite: drop or impute those rows.")

@@ -22,7 +22,7 @@ from credo.predictive.components import (
 
 
 def check_real(y: Tensor, wanted: torch.Size) -> None:
-    """Refuse targets that are not real numbers of shape ``wanted``."""
+    """Raise ``InputError`` for targets that are not real numbers of shape ``wanted``."""
     check_tensor(y)
     if not y.is_floating_point():
         raise InputError(f"y has dtype {y.dtype}, a real-valued target is needed: call y.float().")

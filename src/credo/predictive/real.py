@@ -36,8 +36,8 @@ class RealPredictive(Predictive):
     @property
     def epistemic(self) -> Tensor:
         """Var E[y | f] = Σ_s w_s (v_s + (m_s − m̄)²), ``[B, ...]``: v_s within a component, 0 for a drawn function."""
-        centred = self.draws - self.mean
-        return average(self.components.function_variance + centred.square(), self.weights)
+        centered = self.draws - self.mean
+        return average(self.components.function_variance + centered.square(), self.weights)
 
     @property
     def entropy(self) -> Tensor:
@@ -116,7 +116,7 @@ def check_levels(q: float | Sequence[float] | Tensor) -> Tensor:
 
 
 def check_level(level: float) -> None:
-    """Refuse the level of an interval that is not between 0 and 1."""
+    """Raise ``InputError`` for the level of an interval that is not between 0 and 1."""
     if not 0 < level < 1:
         raise InputError(f"level must lie between 0 and 1, both excluded, got {level}.")
 

@@ -1,4 +1,4 @@
-"""The evidence of a Gaussian process, its gradient, and the hyperparameters that maximise it."""
+"""The evidence of a Gaussian process, its gradient, and the hyperparameters that maximize it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Solution:
         cholesky: the lower triangular L with LLᵀ = K, ``[N, N]``.
         alpha: K⁻¹y, ``[N]``.
         log_evidence: log N(y | 0, K), a number.
-        jitter: what was added to the diagonal of K because its factorisation failed; 0 where it did not.
+        jitter: what was added to the diagonal of K because its factorization failed; 0 where it did not.
     """
 
     cholesky: Tensor
@@ -54,7 +54,7 @@ def solve(kernel: Kernel, theta: Tensor, x: Tensor, y: Tensor) -> Solution:
 
     Equation 5.8 of Rasmussen & Williams 2006.
     """
-    factor, jitter = _factorised(_lower_covariance(kernel, theta, x))
+    factor, jitter = _factorized(_lower_covariance(kernel, theta, x))
     alpha = torch.cholesky_solve(y[:, None], factor)[:, 0]
     log_evidence = -0.5 * y @ alpha - factor.diagonal().log().sum() - 0.5 * len(y) * math.log(2.0 * math.pi)
     return Solution(factor, alpha, float(log_evidence), jitter)
@@ -79,8 +79,8 @@ def gradient(kernel: Kernel, theta: Tensor, x: Tensor, solution: Solution) -> Te
     return slope
 
 
-def maximise(kernel: Kernel, x: Tensor, y: Tensor, starts: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
-    """The θ that maximises the evidence, ``[P]``: by L-BFGS-B from each start, the best of them.
+def maximize(kernel: Kernel, x: Tensor, y: Tensor, starts: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
+    """The θ that maximizes the evidence, ``[P]``: by L-BFGS-B from each start, the best of them.
 
     Warns:
         ConvergenceWarning: the best search stopped before it stood still.
@@ -128,7 +128,7 @@ def _search(kernel: Kernel, x: Tensor, y: Tensor, start: NDArray[np.float64]) ->
 
 
 def _lower_covariance(kernel: Kernel, theta: Tensor, x: Tensor) -> Tensor:
-    """k(X, X), ``[N, N]``, whose part above the diagonal is not filled: the Cholesky factorisation does not read it."""
+    """k(X, X), ``[N, N]``, whose part above the diagonal is not filled: the Cholesky factorization does not read it."""
     out = x.new_zeros(len(x), len(x))
     with torch.no_grad():
         for rows, before in _blocks(x):
@@ -150,7 +150,7 @@ def _blocks(x: Tensor) -> Iterator[tuple[slice, slice | None]]:
             yield rows, slice(0, start)
 
 
-def _factorised(covariance: Tensor) -> tuple[Tensor, float]:
+def _factorized(covariance: Tensor) -> tuple[Tensor, float]:
     """The Cholesky factor, and the jitter that it took; ``covariance`` is changed where it took some."""
     diagonal = covariance.diagonal()
     scale, added = float(diagonal.mean()), 0.0

@@ -64,5 +64,5 @@ def white_noise(noise: object, deviation: float, unit: float = 1.0) -> White | N
         spread = deviation / unit
         return White(NOISE_START * spread, (NOISE_LEAST * spread, NOISE_MOST * spread))
     if not isinstance(noise, Real) or not 0.0 <= float(noise) < math.inf:
-        raise InputError(f"noise must be 'learned', a number of 0 or more, or a White kernel, got {noise!r}")
+        raise InputError(f"noise must be 'learned', a number of at least 0, or a White kernel, got {noise!r}")
     return White(float(noise) / unit, "fixed") if noise else None

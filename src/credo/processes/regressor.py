@@ -21,7 +21,7 @@ from credo._devices import check_device
 from credo._estimator import ClassicalEstimator, as_before_on_failure, draw_seed
 from credo.errors import InputError, unknown_name
 from credo.predictive.exact import ExactGaussianPredictive
-from credo.processes.evidence import Solution, maximise, promising, solve
+from credo.processes.evidence import Solution, maximize, promising, solve
 from credo.processes.kernels import RBF, Constant, Kernel, White
 from credo.processes.kernels.base import WIDE
 from credo.processes.observed import Observed, white_noise
@@ -49,7 +49,7 @@ class GaussianProcessRegressor(RegressorMixin, ClassicalEstimator):  # type: ign
     open is epistemic; ``noise`` is added to every observation and is aleatoric. A ``White`` kernel in ``kernel`` is
     part of the function, then; beside a learned noise, from which no data could tell it, it is refused.
 
-    The hyperparameters are those that maximise the evidence log p(y | X) (type II maximum likelihood), found by
+    The hyperparameters are those that maximize the evidence log p(y | X) (type II maximum likelihood), found by
     L-BFGS-B in their logarithms with gradients by autograd.
 
     Args:
@@ -77,7 +77,7 @@ class GaussianProcessRegressor(RegressorMixin, ClassicalEstimator):  # type: ign
         y_scale_: what they were divided by.
         alpha_: K⁻¹(y − ``y_mean_``)/``y_scale_``, ``[N]``, with K the covariance of the scaled observations.
         L_: the lower Cholesky factor of K, ``[N, N]``.
-        jitter_: what was added to the diagonal of K because it could not be factorised; usually 0.
+        jitter_: what was added to the diagonal of K because it could not be factorized; usually 0.
 
     References:
         C. E. Rasmussen, C. K. I. Williams. Gaussian Processes for Machine Learning. 2006, chapters 2 and 5.
@@ -215,7 +215,7 @@ class GaussianProcessRegressor(RegressorMixin, ClassicalEstimator):  # type: ign
         z = (y - mean) / scale
         observed = Observed(self._start_kernel(x, deviation / scale), white_noise(self.noise, deviation, scale))
         if self.optimizer is not None and len(observed.kernel.theta):
-            observed = self._maximised(observed, x, z)
+            observed = self._maximized(observed, x, z)
         solution = _solved(observed, x, z)
         self.kernel_, self.noise_ = observed.function, scale * observed.sigma
         self.y_mean_, self.y_scale_ = mean, scale
@@ -224,7 +224,7 @@ class GaussianProcessRegressor(RegressorMixin, ClassicalEstimator):  # type: ign
         self.jitter_ = solution.jitter
         self.log_evidence_ = solution.log_evidence - len(y) * math.log(scale)
 
-    def _maximised(self, observed: Observed, x: Tensor, z: Tensor) -> Observed:
+    def _maximized(self, observed: Observed, x: Tensor, z: Tensor) -> Observed:
         """The hyperparameters with the highest evidence; unchanged where there is none."""
         if not bool(z.any()):
             warnings.warn(
@@ -240,7 +240,7 @@ class GaussianProcessRegressor(RegressorMixin, ClassicalEstimator):  # type: ign
         starts = [start]
         if self.kernel is None:
             starts = promising(observed.kernel, x, z, [start, *_others(observed.kernel, start)])
-        return observed.with_theta(maximise(observed.kernel, x, z, [*starts, *further]))
+        return observed.with_theta(maximize(observed.kernel, x, z, [*starts, *further]))
 
     def _check_parameters(self) -> None:
         if self.kernel is not None and not isinstance(self.kernel, Kernel):
@@ -302,7 +302,7 @@ def _solved(observed: Observed, x: Tensor, z: Tensor) -> Solution:
 
 def _check_count(name: str, value: object, least: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        raise InputError(f"{name} must be a whole number, {least} or more, got {value!r}")
+        raise InputError(f"{name} must be an integer of at least {least}, got {value!r}")
 
 
 def _shared(array: NDArray[np.float64], device: torch.device) -> Tensor:
@@ -333,7 +333,7 @@ def _others(kernel: Kernel, start: NDArray[np.float64]) -> Iterator[NDArray[np.f
 
 
 def _check_size(rows: int, device: torch.device) -> None:
-    """Refuse more rows than memory can hold, and warn of hours of work."""
+    """Raise ``InputError`` for more rows than memory can hold, and warn of hours of work."""
     needed = _MATRICES * rows**2 * torch.float64.itemsize
     there = _memory(device)
     if needed > there:

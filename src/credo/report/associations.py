@@ -73,10 +73,10 @@ def _correlation(columns: NDArray[np.float64], y: NDArray[np.float64]) -> NDArra
     count = np.maximum(known.sum(axis=0), 1)
     x = np.where(known, columns, 0.0)
     x -= known * (x.sum(axis=0) / count)
-    centred = known * (y[:, None] - known.T @ y / count)
-    scale = np.sqrt(np.square(x).sum(axis=0) * np.square(centred).sum(axis=0))
+    centered = known * (y[:, None] - known.T @ y / count)
+    scale = np.sqrt(np.square(x).sum(axis=0) * np.square(centered).sum(axis=0))
     correlation = np.full(len(scale), np.nan)
-    np.divide((x * centred).sum(axis=0), scale, out=correlation, where=scale > 0.0)
+    np.divide((x * centered).sum(axis=0), scale, out=correlation, where=scale > 0.0)
     return correlation
 
 

@@ -73,8 +73,8 @@ class BaumWelch:
     def m_step(self, expected: Expected) -> Parameters:
         """The parameters that the expected counts and sums call for."""
         chain = expected.at.chain
-        start = _normalised(expected.starts + (self._start_prior - 1.0), chain.start)
-        transition = _normalised(expected.transitions + (self._transition_prior - 1.0), chain.transition)
+        start = _normalized(expected.starts + (self._start_prior - 1.0), chain.start)
+        transition = _normalized(expected.transitions + (self._transition_prior - 1.0), chain.transition)
         return Parameters(Chain(start, transition), expected.at.components.updated(expected.sums, self._floor))
 
     def log_prior(self, at: Parameters) -> float:
@@ -97,7 +97,7 @@ def log_emission(rows: Rows, components: Components) -> Tensor:
     return torch.from_numpy(emission).to(rows.device)
 
 
-def _normalised(counts: Tensor, otherwise: Tensor) -> Tensor:
+def _normalized(counts: Tensor, otherwise: Tensor) -> Tensor:
     """Counts as probabilities along the last dimension; those of before where there is nothing to count."""
     total = counts.sum(-1, keepdim=True)
     return torch.where(total > 0.0, counts / total.clamp_min(torch.finfo(counts.dtype).tiny), otherwise)

@@ -15,7 +15,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 from torch.utils.data import DataLoader, RandomSampler
 
-from credo._arguments import whole
+from credo._arguments import check_integer
 from credo._estimator import ClassicalEstimator, as_before_on_failure, draw_seed
 from credo._rows import Rows
 from credo.em import fit_em
@@ -32,7 +32,7 @@ from credo.sequence.viterbi import most_probable_path
 
 CovarianceType = Literal["diag", "full", "tied", "spherical"]
 START_ROWS = 2**15
-"""How many rows the centres of a start are found from; of a longer table, a sample of so many."""
+"""How many rows the centers of a start are found from; of a longer table, a sample of so many."""
 
 
 class Decoding(NamedTuple):
@@ -185,7 +185,7 @@ class GaussianHMM(DensityMixin, ClassicalEstimator):  # type: ignore[misc]
     def sample(self, n_samples: int = 1) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
         """A new sequence ``[n, D]`` and its states ``[n]``."""
         check_is_fitted(self)
-        whole(n_samples, "n_samples", least=1)
+        check_integer(n_samples, "n_samples", minimum=1)
         random = np.random.default_rng(draw_seed(self.random_state))
         states = _walk(self.startprob_, self.transmat_, random.random(n_samples))
         components = self._parameters().components
@@ -193,14 +193,14 @@ class GaussianHMM(DensityMixin, ClassicalEstimator):  # type: ignore[misc]
         for k in np.unique(states):
             mine = states == k
             noise = self._tensor(random.standard_normal((int(mine.sum()), rows.shape[1])))
-            rows[mine] += components.colour(k, noise).cpu().numpy()
+            rows[mine] += components.color(k, noise).cpu().numpy()
         return rows, states
 
     def _check(self) -> None:
         whole: tuple[tuple[str, Any], ...] = (("n_components", self.n_components), ("n_init", self.n_init))
         for name, count in whole:
             if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 1:
-                raise InputError(f"{name} must be a whole number of 1 or more, got {count!r}")
+                raise InputError(f"{name} must be an integer of at least 1, got {count!r}")
         if self.covariance_type not in KINDS:
             raise unknown_name("covariance_type", self.covariance_type, KINDS)
         bounded: tuple[tuple[str, Any, float], ...] = (
@@ -210,7 +210,7 @@ class GaussianHMM(DensityMixin, ClassicalEstimator):  # type: ignore[misc]
         )
         for name, value, least in bounded:
             if not isinstance(value, Real) or not least <= float(value) < math.inf:
-                raise InputError(f"{name} must be a number of {least:g} or more, got {value!r}")
+                raise InputError(f"{name} must be a number of at least {least:g}, got {value!r}")
 
     def _start(self, rows: Rows, seed: int) -> Parameters:
         """The clusters of k-means, and a chain that knows nothing."""
@@ -219,8 +219,8 @@ class GaussianHMM(DensityMixin, ClassicalEstimator):  # type: ignore[misc]
             # a start need not be the end of k-means
             warnings.simplefilter("ignore", ConvergenceWarning)
             kmeans = KMeans(self.n_components, n_init=1, random_state=seed % 2**32, device=self.device)
-            centres = self._tensor(kmeans.fit(sample.cpu().numpy()).cluster_centers_)
-        shared = share(rows, KINDS[self.covariance_type].unit(centres), to_nearest)
+            centers = self._tensor(kmeans.fit(sample.cpu().numpy()).cluster_centers_)
+        shared = share(rows, KINDS[self.covariance_type].unit(centers), to_nearest)
         uniform = torch.full_like(shared.sums.count, 1.0 / self.n_components)
         chain = Chain(uniform, uniform.repeat(self.n_components, 1))
         return Parameters(chain, shared.components.updated(shared.sums, self.reg_covar))
@@ -263,13 +263,13 @@ def _layout(lengths: ArrayLike | None, rows: Rows) -> Layout:
         return Layout(np.array([rows.count]), rows.device)
     found = np.asarray(lengths)
     if found.ndim != 1 or not np.issubdtype(found.dtype, np.integer) or (found < 1).any():
-        raise InputError(f"lengths must be whole numbers of 1 or more, one for each sequence, got {lengths!r}")
+        raise InputError(f"lengths must be integers of at least 1, one for each sequence, got {lengths!r}")
     if found.sum() != rows.count:
         raise InputError(f"lengths must add up to the number of rows, {rows.count}, but add up to {found.sum()}")
     return Layout(found.astype(np.int64), rows.device)
 
 
 def _refuse_lengths_as_targets(y: Any, rows: int) -> None:
-    """Refuse a second argument that cannot be the y which scikit-learn passes along: lengths go by their name."""
+    """Raise ``InputError`` for lengths passed as y, the argument that scikit-learn passes along."""
     if y is not None and np.shape(y)[:1] != (rows,):
         raise InputError("y is not used and must have a value for each row: give the lengths of sequences as lengths=…")

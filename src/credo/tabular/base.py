@@ -233,7 +233,7 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
 
     @abstractmethod
     def _outputs(self, plan: recipes.Plan) -> tuple[int, Likelihood]:
-        """How many numbers the network puts out, and what they mean."""
+        """How many numbers the network outputs, and what they mean."""
 
     @abstractmethod
     def _in_units(self, predictive: Predictive, rows: TableRows, predictor: Predictor) -> Predictive:

@@ -1,7 +1,7 @@
 """What one cell of a table means, whatever its column is stored as.
 
 The same cell may come as the text ``"007"`` in one file, as the integer 7 in another and, where its column has gaps,
-as 7.0. Every rule here therefore looks at one cell alone, never at its neighbours or at the dtype of its column, and
+as 7.0. Every rule here therefore looks at one cell alone, never at its neighbors or at the dtype of its column, and
 gives all three the same number and the same word. Reading a file in pieces cannot change what its rows mean.
 
 * A cell is **missing** if it is ``None``, NaN, NaT, ``pandas.NA``, or text that says so (:data:`MISSING_WORDS`).

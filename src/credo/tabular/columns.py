@@ -23,7 +23,7 @@ from credo.tabular.summary import ColumnSummary, Diary
 from credo.tabular.wording import counted, listed, nearest, quoted
 
 MOSTLY = 0.5
-"""A column of numbers that holds more than this share of something else is not the column that was learnt."""
+"""A column of numbers that holds more than this share of something else is not the column that was learned."""
 
 _FEW_CELLS = 10  # fewer say nothing about a column
 
@@ -46,7 +46,7 @@ class TableRows(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Columns:
-    """How the columns of a table become features: learnt once, then the same for every row.
+    """How the columns of a table become features: learned once, then the same for every row.
 
     * Numbers are centered and scaled by :class:`~credo.tabular.scaling.Scaling`, and long-tailed ones come with their
       asinh; where training had gaps, a 0/1 feature says which values were imputed.
@@ -166,8 +166,8 @@ class Columns:
 
     def _check_names(self, names: Sequence[str], diary: Diary) -> None:
         needed = (*self.scaling.names, *(category.name for category in self.categories))
-        given, learnt = set(names), set(self.names)
-        new = [name for name in names if name not in learnt]
+        given, learned = set(names), set(self.names)
+        new = [name for name in names if name not in learned]
         absent = [name for name in needed if name not in given]
         if absent:
             near = nearest(absent[0], new)

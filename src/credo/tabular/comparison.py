@@ -221,7 +221,7 @@ def compare(
     Args:
         frame: the table, as :func:`~credo.tabular.reading.read_table` gives it.
         target: the column to predict; rows without it are left out, and so are classes of a single row, which cannot
-            be both learnt and tested.
+            be both learned and tested.
         task: ``"regression"`` or ``"classification"``.
         methods: some of :func:`credo.tabular.recipes.names`; ``None`` is all of them.
         folds: into how many parts the table is cut.
@@ -233,13 +233,13 @@ def compare(
     chosen = [recipes.get(name) for name in dict.fromkeys(methods or recipes.names())]
     if target not in frame:
         raise unknown_name("target", target, frame.columns)
-    learnt = RegressionTarget.learn(frame[target]) if task == "regression" else ClassTarget.learn(frame[target])
-    _warn([*learnt.notes, *Columns.learn(frame.drop(columns=target)).notes])
+    learned = RegressionTarget.learn(frame[target]) if task == "regression" else ClassTarget.learn(frame[target])
+    _warn([*learned.notes, *Columns.learn(frame.drop(columns=target)).notes])
     rows = frame[known_rows(frame[target])]
-    if isinstance(learnt, ClassTarget):
-        rows, learnt = _without_lonely_classes(rows, target, learnt)
-    truth = true_values(learnt, rows[target])
-    parts = split(len(rows), folds, seed, truth.numpy() if isinstance(learnt, ClassTarget) else None)
+    if isinstance(learned, ClassTarget):
+        rows, learned = _without_lonely_classes(rows, target, learned)
+    truth = true_values(learned, rows[target])
+    parts = split(len(rows), folds, seed, truth.numpy() if isinstance(learned, ClassTarget) else None)
     results = []
     for recipe in chosen:
         estimator = (Regressor if task == "regression" else Classifier)(
@@ -275,13 +275,13 @@ def _cross_validate(
     return MethodResult(estimator.method, title, scores(predictive, truth), fold_nll, seconds, predictive)
 
 
-def _without_lonely_classes(rows: pd.DataFrame, target: str, learnt: ClassTarget) -> tuple[pd.DataFrame, ClassTarget]:
-    positions = learnt.encode(rows[target])
+def _without_lonely_classes(rows: pd.DataFrame, target: str, learned: ClassTarget) -> tuple[pd.DataFrame, ClassTarget]:
+    positions = learned.encode(rows[target])
     lonely = np.bincount(positions) == 1
     if not lonely.any():
-        return rows, learnt
-    labels = [quoted(label) for label in learnt.classes[lonely]]
-    _warn([f"Left out of the comparison, because a class of one row cannot be learnt and tested: {listed(labels)}."])
+        return rows, learned
+    labels = [quoted(label) for label in learned.classes[lonely]]
+    _warn([f"Left out of the comparison, because a class of one row cannot be learned and tested: {listed(labels)}."])
     rows = rows[~lonely[positions]]
     if (~lonely).sum() < 2:
         raise InputError(f"the target {quoted(target)} holds no two classes of two rows or more: there is no comparing")

@@ -13,7 +13,7 @@ from credo.tabular.cells import Measured, measure, words
 from credo.tabular.cycles import Cycles
 from credo.tabular.kinds import hint, kind_of
 from credo.tabular.scaling import Scaling
-from credo.tabular.summary import ColumnSummary, Diary, summarise_numbers, summarise_words
+from credo.tabular.summary import ColumnSummary, Diary, summarize_numbers, summarize_words
 from credo.tabular.wording import quoted
 
 EMPTY = "no value is given"
@@ -21,7 +21,7 @@ CONSTANT = "all values are the same"
 UNIQUE = "nearly every value is different, as in names, identifiers or free text"
 
 
-class LearntNumbers(NamedTuple):
+class LearnedNumbers(NamedTuple):
     """What was decided on columns of numbers and dates."""
 
     scaling: Scaling
@@ -30,14 +30,14 @@ class LearntNumbers(NamedTuple):
     summaries: list[ColumnSummary]
 
 
-class LearntWords(NamedTuple):
+class LearnedWords(NamedTuple):
     """What was decided on columns of words."""
 
     categories: tuple[Category, ...]
     summaries: list[ColumnSummary]
 
 
-class Learnt(NamedTuple):
+class Learned(NamedTuple):
     """How the columns of a table are used, what to tell about it, and what each of them held, in their order."""
 
     scaling: Scaling
@@ -48,7 +48,7 @@ class Learnt(NamedTuple):
     summaries: tuple[ColumnSummary, ...]
 
 
-def learn(table: pd.DataFrame) -> Learnt:
+def learn(table: pd.DataFrame) -> Learned:
     """Decide what each column of a training table holds and what becomes of it."""
     kinds: dict[str, str] = {name: kind_of(column) for name, column in table.items()}
     diary = Diary()
@@ -56,7 +56,7 @@ def learn(table: pd.DataFrame) -> Learnt:
     numbers = _learn_numbers(measured, len(_of_kind("number", kinds)), diary)
     in_words = _learn_words(table[_of_kind("category", kinds)], diary)
     by_name = {summary.name: summary for summary in (*numbers.summaries, *in_words.summaries)}
-    return Learnt(
+    return Learned(
         scaling=numbers.scaling,
         cycles=numbers.cycles,
         unclean=numbers.unclean,
@@ -70,7 +70,7 @@ def _of_kind(wanted: str, kinds: dict[str, str]) -> list[str]:
     return [name for name, kind in kinds.items() if kind == wanted]
 
 
-def _learn_numbers(measured: Measured, n_numbers: int, diary: Diary) -> LearntNumbers:
+def _learn_numbers(measured: Measured, n_numbers: int, diary: Diary) -> LearnedNumbers:
     names, values = measured.names, measured.values
     useless = _useless_numbers(measured)
     used = [j for j, name in enumerate(names) if name not in useless]
@@ -81,11 +81,11 @@ def _learn_numbers(measured: Measured, n_numbers: int, diary: Diary) -> LearntNu
     for name, cycle in cycles.treatments().items():
         treatments[name] = f"days {treatments[name]}" + (f", {cycle}" if cycle else "")
     is_date = [j >= n_numbers for j in range(len(names))]
-    summaries = summarise_numbers(names, is_date, values, [treatments[name] for name in names])
+    summaries = summarize_numbers(names, is_date, values, [treatments[name] for name in names])
     _tell_of_numbers(measured, summaries, diary)
     infinite = np.isinf(values).sum(axis=0)
     unclean = tuple(name for j, name in enumerate(names) if infinite[j] or name in measured.unread)
-    return LearntNumbers(scaling, cycles, unclean, summaries)
+    return LearnedNumbers(scaling, cycles, unclean, summaries)
 
 
 def _useless_numbers(measured: Measured) -> dict[str, str]:
@@ -99,7 +99,7 @@ def _useless_numbers(measured: Measured) -> dict[str, str]:
     return {name: _left_out(str(reason)) for name, reason in zip(measured.names, reasons, strict=True) if reason}
 
 
-def _learn_words(table: pd.DataFrame, diary: Diary) -> LearntWords:
+def _learn_words(table: pd.DataFrame, diary: Diary) -> LearnedWords:
     categories, summaries = [], []
     for name, column in table.items():
         cells = words(column)
@@ -113,8 +113,8 @@ def _learn_words(table: pd.DataFrame, diary: Diary) -> LearntWords:
             treatment = categories[-1].treatment
             if advice:
                 diary.add("Used as categories", name, advice)
-        summaries.append(summarise_words(name, cells, treatment))
-    return LearntWords(tuple(categories), summaries)
+        summaries.append(summarize_words(name, cells, treatment))
+    return LearnedWords(tuple(categories), summaries)
 
 
 def _why_useless(cells: Words) -> str:

@@ -99,7 +99,7 @@ def true_values(target: RegressionTarget | ClassTarget, y: pd.Series) -> Tensor:
     """Targets that are all known, as predictions are scored against: quantities, or positions among the classes."""
     if isinstance(target, ClassTarget):
         return torch.from_numpy(target.encode(y))
-    return torch.from_numpy(target.unstandardise(target.standardise(y).astype(np.float64)))
+    return torch.from_numpy(target.unstandardize(target.standardize(y).astype(np.float64)))
 
 
 def _predict_pieces(
@@ -153,5 +153,5 @@ def _of_classes(predictive: Predictive, target: ClassTarget) -> pd.DataFrame:
 
 
 def _probability_names(target: ClassTarget) -> list[str]:
-    """``p_1`` also where whole numbers are stored as 1.0."""
+    """``p_1`` also where integers are stored as 1.0."""
     return [f"p_{int(label) if isinstance(label, float) else label}" for label in target.classes.tolist()]

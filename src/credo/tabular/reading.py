@@ -57,7 +57,7 @@ def read_chunks(path: str | Path, rows: int = 50_000) -> Iterator[pd.DataFrame]:
         rows: the most rows of one piece.
     """
     if rows < 1:
-        raise InputError(f"rows must be 1 or more, got {rows}")
+        raise InputError(f"rows must be at least 1, got {rows}")
     return open_source(Path(path)).pieces(rows)
 
 

@@ -58,7 +58,7 @@ class Plan:
         given: dict[str, object] = {"epochs": epochs, "batch_size": batch_size}
         for name, value in given.items():
             if value is not None and (isinstance(value, bool) or not isinstance(value, Integral) or int(value) < 1):
-                raise InputError(f"{name} must be a whole number, 1 or more, or None, got {value!r}")
+                raise InputError(f"{name} must be an integer of at least 1, or None, got {value!r}")
         if batch_size is None:
             doublings = math.floor(math.log2(max(rows / BATCHES_PER_EPOCH, 1.0)))
             batch_size = min(max(2**doublings, SMALLEST_BATCH), LARGEST_BATCH)
@@ -84,7 +84,7 @@ class Task:
 
     Attributes:
         in_features: columns of the encoded table.
-        outputs: numbers the network puts out.
+        outputs: numbers the network outputs.
         likelihood: p(y | outputs).
         hidden: widths of the hidden layers.
         activation: between them.

@@ -33,7 +33,7 @@ class Regressor(RegressorMixin, TableEstimator):  # type: ignore[misc]
     """Regression on a table with error bars: a Bayesian network whose noise may differ from row to row.
 
     Columns of numbers, words and dates, missing values, constant columns and wide scales are taken as they come (see
-    :class:`credo.tabular.Columns`). Targets are standardised inside; every answer is in their own units.
+    :class:`credo.tabular.Columns`). Targets are standardized inside; every answer is in their own units.
 
         p = credo.Regressor().fit(X, y).predict_dist(X_new)
         p.mean, p.interval(0.95), p.epistemic, p.aleatoric
@@ -60,7 +60,7 @@ class Regressor(RegressorMixin, TableEstimator):  # type: ignore[misc]
 
     Attributes:
         columns_: how the table becomes features.
-        target_: how the target is standardised.
+        target_: how the target is standardized.
         model_: the trained method, a :class:`credo.Method`.
         calibrator_: the fitted calibrator, or ``None``.
         notes_: sentences about what was left out, converted and imputed.
@@ -119,7 +119,7 @@ class Regressor(RegressorMixin, TableEstimator):  # type: ignore[misc]
         return RegressionTarget.learn(y)
 
     def _encode_target(self, y: Any) -> NDArray[Any]:
-        z = self.target_.standardise(y)[:, None]
+        z = self.target_.standardize(y)[:, None]
         if self.target_.constant and z.any():
             raise InputError(
                 f"every target so far was {self.target_.mean:.6g}, so the scale of the target is not known: call fit "
@@ -128,7 +128,7 @@ class Regressor(RegressorMixin, TableEstimator):  # type: ignore[misc]
         return z
 
     def _truth(self, targets: NDArray[Any]) -> Tensor:
-        return torch.from_numpy(self.target_.unstandardise(targets[:, 0].astype(np.float64)))
+        return torch.from_numpy(self.target_.unstandardize(targets[:, 0].astype(np.float64)))
 
     def _outputs(self, plan: Plan) -> tuple[int, Likelihood]:
         if self.noise not in NOISES:

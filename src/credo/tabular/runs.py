@@ -50,7 +50,7 @@ _NO_REPORT = """<!doctype html>
 """
 
 
-class Labelled(NamedTuple):
+class Labeled(NamedTuple):
     """Rows whose target is known.
 
     Attributes:
@@ -90,7 +90,7 @@ class Run:
                 "no rows were held out of this run, so there is none to report on: "
                 "use credo evaluate with rows that the model has not seen, and --report"
             )
-        rows = labelled(self.holdout, self.model.target_.name)
+        rows = labeled(self.holdout, self.model.target_.name)
         return render(self.model, rows.X, rows.y, source=self.record["source"], seed=self.record["seed"])
 
     def save(self, path: str | Path) -> None:
@@ -118,7 +118,7 @@ def fit_run(
     progress: bool | None = False,
     source: str = "",
 ) -> Run:
-    """Hold rows of a table out, learn from the others, and score what was learnt on those held out.
+    """Hold rows of a table out, learn from the others, and score what was learned on those held out.
 
     Args:
         frame: the table, as :func:`~credo.tabular.reading.read_table` gives it.
@@ -148,7 +148,7 @@ def fit_run(
     start = time.perf_counter()
     model.fit(training.drop(columns=target), training[target])
     seconds = time.perf_counter() - start
-    on_holdout = evaluate(model, labelled(held_out, target), seed=seed) if len(held_out) else []
+    on_holdout = evaluate(model, labeled(held_out, target), seed=seed) if len(held_out) else []
     record = {
         "source": source,
         "target": target,
@@ -202,13 +202,13 @@ def load_model(path: str | Path) -> TableEstimator:
     return model
 
 
-def evaluate(model: TableEstimator, rows: Labelled, level: float = 0.95, seed: int = 0) -> list[Score]:
+def evaluate(model: TableEstimator, rows: Labeled, level: float = 0.95, seed: int = 0) -> list[Score]:
     """The scores of a model on rows whose target is known, by :func:`credo.metrics.scores`."""
     truth = true_values(model.target_, rows.y)
     return scores(model.predict_dist(rows.X), truth, level, seed=seed)
 
 
-def labelled(frame: pd.DataFrame, target: str) -> Labelled:
+def labeled(frame: pd.DataFrame, target: str) -> Labeled:
     """The rows of ``frame`` whose target is known; warns of others."""
     if target not in frame:
         raise InputError(f"the table has no column {quoted(target)}, which the model predicts: add it")
@@ -219,7 +219,7 @@ def labelled(frame: pd.DataFrame, target: str) -> Labelled:
         gaps = f"{(~known).sum():,} of {counted(len(frame), 'row')}"
         warnings.warn(f"Left out, because the target is missing: {gaps}.", UserWarning, stacklevel=2)
         frame = frame[known]
-    return Labelled(frame.drop(columns=target), frame[target])
+    return Labeled(frame.drop(columns=target), frame[target])
 
 
 def without(frame: pd.DataFrame, drop: Sequence[str], target: str) -> pd.DataFrame:
@@ -271,7 +271,7 @@ def _content(known: pd.Series, task: Task) -> str:
         return "numbers"
     if pd.api.types.is_bool_dtype(known.infer_objects().dtype):
         return "truth values"
-    return "whole numbers" if pd.api.types.is_numeric_dtype(known.dtype) else "text"
+    return "integers" if pd.api.types.is_numeric_dtype(known.dtype) else "text"
 
 
 def _rows_apart(y: pd.Series, task: str, share: float, seed: int) -> NDArray[np.intp]:

@@ -35,7 +35,7 @@ class Scaling:
     second feature beside it. A missing value becomes the median, and in columns that had gaps in training a further
     feature, 0 or 1, says so.
 
-    All of it is learnt from sorted columns, so that the order of the rows does not matter, not even by rounding.
+    All of it is learned from sorted columns, so that the order of the rows does not matter, not even by rounding.
 
     Attributes:
         names: of the D columns.
@@ -164,9 +164,9 @@ def _known(values: Floats) -> Floats:
     return np.clip(np.where(np.isinf(values), np.nan, values), -_HUGE, _HUGE)
 
 
-def _relative(values: Floats, centre: Floats, width: Floats) -> Floats:
+def _relative(values: Floats, center: Floats, width: Floats) -> Floats:
     with np.errstate(over="ignore"):
-        return np.clip((values - centre) / width, -_HUGE, _HUGE)
+        return np.clip((values - center) / width, -_HUGE, _HUGE)
 
 
 def _or_one(std: Floats) -> Floats:

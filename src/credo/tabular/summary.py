@@ -52,7 +52,7 @@ class Diary:
         return [f"{decision}: {listed(columns)}." for decision, columns in self._entries.items()]
 
 
-def summarise_words(name: str, words: Sequence[str | None], treatment: str) -> ColumnSummary:
+def summarize_words(name: str, words: Sequence[str | None], treatment: str) -> ColumnSummary:
     """The summary of a column of words, ``None`` where missing."""
     ranked = ranking(words)
     known = sum(rows for _, rows in ranked)
@@ -60,7 +60,7 @@ def summarise_words(name: str, words: Sequence[str | None], treatment: str) -> C
     return ColumnSummary(name, "category", 1.0 - known / len(words), len(ranked), listed(shares, limit=3), treatment)
 
 
-def summarise_numbers(
+def summarize_numbers(
     names: Sequence[str], is_date: Sequence[bool], values: NDArray[np.float64], treatments: Sequence[str]
 ) -> list[ColumnSummary]:
     """The summaries of columns of numbers, or of days from 1970, ``values`` ``[N, D]``."""

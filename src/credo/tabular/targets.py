@@ -20,16 +20,16 @@ from credo.tabular.wording import counted, listed, quoted
 Task = Literal["regression", "classification"]
 
 MOST_CLASSES = 10
-"""Whole numbers with more different values than this are taken for quantities."""
+"""Integers with more different values than this are taken for quantities."""
 
 ROWS_PER_CLASS = 5
-"""Whole numbers with fewer rows than this for each different value are taken for quantities."""
+"""Integers with fewer rows than this for each different value are taken for quantities."""
 
 _LARGEST, _SMALLEST = 1e100, 1e-100  # squares of larger numbers overflow, of smaller ones vanish
 
 
 def known_rows(y: Any) -> NDArray[np.bool]:
-    """Which rows ``[N]`` have a target; from the others nothing can be learnt."""
+    """Which rows ``[N]`` have a target; from the others nothing can be learned."""
     return ~np.asarray(_as_series(y).isna())
 
 
@@ -53,7 +53,7 @@ def guess_task(y: Any) -> Task:
 
 @dataclass(frozen=True)
 class RegressionTarget:
-    """A quantity y, learnt as z = (y − mean) / scale.
+    """A quantity y, learned as z = (y − mean) / scale.
 
     Attributes:
         name: of the target's column, or empty.
@@ -89,12 +89,12 @@ class RegressionTarget:
         """How far apart values like the mean are to a computer: the spread of a target that is constant."""
         return max(abs(self.mean) * float(np.finfo(np.float64).eps), _SMALLEST)
 
-    def standardise(self, y: Any) -> NDArray[np.float32]:
+    def standardize(self, y: Any) -> NDArray[np.float32]:
         """z ``[N]`` of targets that are all known."""
         values = _quantities(_as_series(y), self.name)
         return np.asarray((values - self.mean) / self.scale, dtype=np.float32)
 
-    def unstandardise(self, z: Any) -> Any:
+    def unstandardize(self, z: Any) -> Any:
         """y of z, an array or a tensor of any shape."""
         return z * self.scale + self.mean
 
@@ -113,11 +113,11 @@ class RegressionTarget:
 
 @dataclass(frozen=True, eq=False)
 class ClassTarget:
-    """One of K classes, learnt as its position among them.
+    """One of K classes, learned as its position among them.
 
     Attributes:
         name: of the target's column, or empty.
-        classes: the labels ``[K]`` in ascending order: whole numbers, text or truth values, as they were given.
+        classes: the labels ``[K]`` in ascending order: integers, text or truth values, as they were given.
         notes: sentences about rows left out and classes that occur once.
     """
 
@@ -223,24 +223,24 @@ def _quantities(column: pd.Series, name: str) -> NDArray[np.float64]:
 
 
 def _labels(column: pd.Series, name: str) -> NDArray[Any]:
-    """The labels of the rows that have one, as truth values, whole numbers or text."""
+    """The labels of the rows that have one, as truth values, integers or text."""
     known = column.dropna()
     numeric = isinstance(known.dtype, np.dtype) and known.dtype.kind in "biuf"
     if not numeric and len({type(cell) for cell in known}) > 1:
-        raise InputError(f"{_called(name)} mixes labels of different types: make all of them text or whole numbers")
+        raise InputError(f"{_called(name)} mixes labels of different types: make all of them text or integers")
     labels: NDArray[Any] = known.to_numpy() if numeric else np.array(known.tolist())
     if labels.dtype.kind not in "biufU":
         raise InputError(
             f"Unknown label type: {_called(name)} holds {quoted(known.iloc[0])}, a {type(known.iloc[0]).__name__}: "
-            "make its labels text or whole numbers"
+            "make its labels text or integers"
         )
     if labels.dtype.kind == "f" and not _are_whole(labels):
         raise InputError(
             f"Unknown label type: {_called(name)} is continuous, with values such as {quoted(labels[0])}: use "
-            "regression (credo.Regressor), or make its labels text or whole numbers"
+            "regression (credo.Regressor), or make its labels text or integers"
         )
     if labels.dtype.kind == "f" and len(known) < len(column):
-        labels = labels.astype(np.int64)  # pandas stores whole numbers with gaps as floats
+        labels = labels.astype(np.int64)  # pandas stores integers with gaps as floats
     return labels
 
 

@@ -1,4 +1,4 @@
-"""Checkpoints of training: a run that can be loaded, and beside it what the optimiser needs to go on."""
+"""Checkpoints of training: a run that can be loaded, and beside it what the optimizer needs to go on."""
 
 from __future__ import annotations
 
@@ -58,11 +58,11 @@ class Checkpoint(NamedTuple):
     """The model's tensors at its best validation score, or nothing."""
     model: dict[str, Tensor]
     optimizers: dict[str, dict[str, Any]]
-    """The state of every player's optimiser."""
+    """The state of every player's optimizer."""
     source: str
 
     def apply(self, model: Trainable, optimizers: Mapping[str, Optimizer]) -> None:
-        """Put the model and its optimisers where the checkpoint left them."""
+        """Put the model and its optimizers where the checkpoint left them."""
         from credo import io
 
         io.put_tensors(model, self.model, self.source)
@@ -109,7 +109,7 @@ def read(folder: str | Path, model: Trainable, optimizers: Mapping[str, Optimize
         written = training.get("optimizers")
         found = written.values() if isinstance(written, dict) else [written]
         raise LoadError(
-            f"{path} was written with the optimiser {', '.join(map(repr, found))}, not "
+            f"{path} was written with the optimizer {', '.join(map(repr, found))}, not "
             f"{', '.join(map(repr, kinds.values()))}"
         )
     best: dict[str, Tensor] = {}
@@ -163,7 +163,7 @@ def _checked_best(best: dict[str, Tensor], model: Trainable, path: Path) -> dict
 
 
 def _optimizer_state(values: dict[str, Any], optimizer: Optimizer, path: Path) -> dict[int, dict[str, Any]]:
-    """The optimiser's state by parameter, each tensor of a shape that can belong to its parameter."""
+    """The optimizer's state by parameter, each tensor of a shape that can belong to its parameter."""
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     state: dict[int, dict[str, Any]] = {}
     for name, value in values.items():
@@ -173,7 +173,7 @@ def _optimizer_state(values: dict[str, Any], optimizer: Optimizer, path: Path) -
         shape = parameters[int(index)].shape
         own = value.shape if isinstance(value, Tensor) else ()
         if len(own) == len(shape) and any(a not in (b, 1) for a, b in zip(own, shape, strict=True)):
-            raise LoadError(f"the state of the optimiser in {path} does not fit the model's parameters")
+            raise LoadError(f"the state of the optimizer in {path} does not fit the model's parameters")
         state.setdefault(int(index), {})[key] = value
     return state
 

@@ -28,7 +28,7 @@ class Trainable(Model):
     """A model that the loop can train: ``model(x, y, n_data, **options)`` is the loss of a minibatch, per datum.
 
     Most models have one objective. Where several *players* train parts of one model against or beside each other, each
-    has its own parameters and optimiser, and :meth:`turn` says who moves on a minibatch.
+    has its own parameters and optimizer, and :meth:`turn` says who moves on a minibatch.
 
     Attributes:
         monitors: what early stopping can watch of held-out data, the default first: 1 where more is better, −1 where
@@ -61,11 +61,11 @@ class Trainable(Model):
 
     @abstractmethod
     def check_data(self, batch: data_.Batch, dataset: Dataset[Any] | DataLoader[Any]) -> None:
-        """Refuse data that do not fit, in a sentence, by a first batch and whatever is held in memory."""
+        """Raise ``InputError`` for data that do not match the model, by a first batch and what is in memory."""
 
     @abstractmethod
     def parameter_groups(self, weight_decay: float = 0.0) -> list[dict[str, Any]]:
-        """Parameter groups for an optimiser, of everything that is learned."""
+        """Parameter groups for an optimizer, of everything that is learned."""
 
     def default_optimizer(self, groups: list[dict[str, Any]], lr: float) -> Optimizer:
         """The optimizer of one player, where ``fit`` was not told of another."""
@@ -133,7 +133,7 @@ class Trainable(Model):
         return {}
 
     def after_step(self, player: str) -> None:
-        """Called when a player's optimiser has moved."""
+        """Called when a player's optimizer has moved."""
 
     def after_epoch(self, entry: Mapping[str, float]) -> None:
         """Called with the new entry of the history."""
@@ -157,6 +157,6 @@ class Trainable(Model):
             self.n_data = n_data
 
     def check_device_count(self, devices: int) -> None:
-        """Refuse a number of processes that the model cannot be trained with."""
+        """Raise ``InputError`` for a number of processes that the model cannot be trained with."""
         if devices > 1 and len(self.players(0.0)) > 1:
             raise InputError(f"{type(self).__name__} has several players and trains in one process: use devices=1")

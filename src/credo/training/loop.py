@@ -171,7 +171,7 @@ class _Run:
         if epoch + 1 == self.epochs or self._is_checkpoint_due(epoch + 1):
             watch.see(self.step, model.probe(batch), batch)
         self._stop_if_diverged(watch, epoch)
-        self._synchronise_buffers()
+        self._synchronize_buffers()
         self.epoch_start = {}
         entry = {"epoch": epoch + 1, **model.entry(means.over_processes()), **self.players.rates()}
         if self.validation is not None:
@@ -183,7 +183,7 @@ class _Run:
         model.after_epoch(entry)
 
     def _move(self, player: str, loss: Tensor) -> None:
-        """One step of the player's optimiser down its loss."""
+        """One step of the player's optimizer down its loss."""
         optimizer, options = self.fabric_optimizers[player], self.options
         optimizer.zero_grad()
         self.fabric.backward(loss)
@@ -260,10 +260,10 @@ class _Run:
         where = f"the end of epoch {self.good_epochs}" if self.good_epochs else "its start"
         raise DivergenceError(
             f"training diverged: the loss was no longer finite at step {bad_loss} (epoch {epoch + 1}); the model is "
-            f"back at {where}. Try a smaller lr, gradient_clip=1.0, or standardised inputs and targets"
+            f"back at {where}. Try a smaller lr, gradient_clip=1.0, or standardized inputs and targets"
         )
 
-    def _synchronise_buffers(self) -> None:
+    def _synchronize_buffers(self) -> None:
         if self.fabric.world_size > 1:
             for buffer in self.model.buffers():
                 if buffer.dtype != torch.bool:  # masks of pruned weights never differ

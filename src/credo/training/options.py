@@ -35,12 +35,12 @@ class Options:
         batch_size: rows in a minibatch, over all processes; a DataLoader keeps its own.
         lr: learning rate at the start; where a model has several players, such as a generator and a discriminator, a
             mapping from their names may give each its own.
-        optimizer: ``callable(parameter_groups, lr=…)`` giving an optimiser; by default Adam, in the
+        optimizer: ``callable(parameter_groups, lr=…)`` giving an optimizer; by default Adam, in the
             posterior's own units where it has scales (:class:`credo.training.NaturalAdam`). Groups it gives learning
             rates of their own keep their ratios; or a mapping from the names of players.
         schedule: ``"cosine"`` (to 0), ``"constant"``, or ``callable(progress)`` giving a factor on the learning
             rate for progress from 0 to 1; or a mapping from the names of players.
-        weight_decay: the optimiser's, for the network's weights and never for the scales of a posterior.
+        weight_decay: the optimizer's, for the network's weights and never for the scales of a posterior.
         gradient_clip: largest norm of the whole gradient, or ``None``.
         validation: held-out data, evaluated after every epoch.
         monitor: what early stopping watches, per held-out datum: ``"elbo"``, ``"log_likelihood"``, or whatever else the
@@ -88,7 +88,7 @@ class Options:
             if value is None and name in _OPTIONAL_COUNTS:
                 continue
             if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < least:
-                raise InputError(f"{name} must be a whole number, {least} or more, got {value!r}")
+                raise InputError(f"{name} must be an integer of at least {least}, got {value!r}")
         for lr in _each(self.lr):
             if not _is_positive(lr):
                 raise InputError(f"lr must be positive and finite, got {lr!r}")
@@ -118,7 +118,7 @@ class Options:
 
     @classmethod
     def from_keywords(cls, keywords: dict[str, Any]) -> Options:
-        """Options from keyword arguments; a misspelt one gets the nearest names."""
+        """Options from keyword arguments; a misspelled one gets the nearest names."""
         names = [field.name for field in dataclasses.fields(cls)]
         for key in keywords:
             if key not in names:
@@ -138,7 +138,7 @@ def factor(schedule: Schedule, progress: float) -> float:
     except (TypeError, ValueError):
         found = math.nan
     if not 0.0 <= found < math.inf:
-        raise InputError(f"schedule must give a number of 0 or more, but gave {given!r} at progress {progress:g}")
+        raise InputError(f"schedule must give a number of at least 0, but gave {given!r} at progress {progress:g}")
     return found
 
 

@@ -1,4 +1,4 @@
-"""Who moves while a model trains: the optimiser, the learning rate and the schedule of each player."""
+"""Who moves while a model trains: the optimizer, the learning rate and the schedule of each player."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Players:
-    """The players of ``model``, mostly one, with their optimisers by name.
+    """The players of ``model``, mostly one, with their optimizers by name.
 
     ``lr``, ``schedule`` and ``optimizer`` among the options are for all players, or a mapping from the names of some;
     the others have the default.

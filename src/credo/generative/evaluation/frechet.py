@@ -82,7 +82,7 @@ def fit_lenet(x: Tensor, y: Tensor, *, epochs: int = 10, device: str | None = No
     if x.ndim != 4 or x.shape[2] != x.shape[3]:
         raise InputError(f"x must be square images, [N, C, S, S], got {list(x.shape)}")
     if y.is_floating_point():
-        raise InputError(f"y must be labels, whole numbers from 0, got {y.dtype}: convert with y.long()")
+        raise InputError(f"y must be labels, integers from 0, got {y.dtype}: convert with y.long()")
     with seeded(seed, torch.device("cpu")):
         method = MAP(LeNet(int(y.max()) + 1, x.shape[1], x.shape[2]), likelihood=Categorical())
     return method.fit((x, y), epochs=epochs, batch_size=128, device=device, seed=seed, progress=False)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from credo._arguments import positive, whole
+from credo._arguments import check_integer, check_positive
 from credo._distances import SquaredDistances
 from credo.errors import InputError
 from credo.methods import Method
@@ -48,7 +48,7 @@ def mode_coverage(samples: Tensor, classify: Method | Callable[[Tensor], Tensor]
 
     Args:
         samples: ``[N, ...]``.
-        classify: samples to whole numbers from 0 to n − 1, ``[N]``; or a fitted method, such as :func:`fit_lenet`
+        classify: samples to integers from 0 to n − 1, ``[N]``; or a fitted method, such as :func:`fit_lenet`
             gives, of whose predictive the mode is taken.
         n: the number of classes.
     """
@@ -56,10 +56,10 @@ def mode_coverage(samples: Tensor, classify: Method | Callable[[Tensor], Tensor]
         raise InputError("there are no samples to classify")
     found = classify.predict(samples).mode if isinstance(classify, Method) else classify(samples)
     classes = torch.as_tensor(found)
-    modes = whole(n, "n", least=1)
+    modes = check_integer(n, "n", minimum=1)
     if classes.shape != samples.shape[:1] or classes.is_floating_point():
         raise InputError(
-            f"classify must give one whole number for each of {len(samples)} samples, got {classes.dtype} of shape "
+            f"classify must give one integer for each of {len(samples)} samples, got {classes.dtype} of shape "
             f"{list(classes.shape)}"
         )
     if bool(((classes < 0) | (classes >= modes)).any()):
@@ -69,23 +69,23 @@ def mode_coverage(samples: Tensor, classify: Method | Callable[[Tensor], Tensor]
     return Coverage(torch.bincount(classes.cpu(), minlength=modes), len(samples))
 
 
-def ring_coverage(samples: Tensor, centres: Tensor, scale: float, radius: float = 3.0) -> Coverage:
-    """How many samples lie near each centre; those near none count for no mode.
+def ring_coverage(samples: Tensor, centers: Tensor, scale: float, radius: float = 3.0) -> Coverage:
+    """How many samples lie near each center; those near none count for no mode.
 
     Args:
         samples: ``[N, D]``.
-        centres: ``[modes, D]``.
+        centers: ``[modes, D]``.
         scale: the standard deviation of a mode.
-        radius: how many scales from a centre still belong to it; 3 in the literature.
+        radius: how many scales from a center still belong to it; 3 in the literature.
     """
-    if samples.ndim != 2 or centres.ndim != 2 or samples.shape[1] != centres.shape[1] or not len(samples):
+    if samples.ndim != 2 or centers.ndim != 2 or samples.shape[1] != centers.shape[1] or not len(samples):
         raise InputError(
-            f"samples and centres must have shapes [N, D] and [modes, D], got {list(samples.shape)} and "
-            f"{list(centres.shape)}"
+            f"samples and centers must have shapes [N, D] and [modes, D], got {list(samples.shape)} and "
+            f"{list(centers.shape)}"
         )
-    nearest = SquaredDistances(centres.to(samples.device).double())(samples.double()).min(1)
-    near = nearest.values.sqrt() <= positive(radius, "radius") * positive(scale, "scale")
-    return Coverage(torch.bincount(nearest.indices[near].cpu(), minlength=len(centres)), len(samples))
+    nearest = SquaredDistances(centers.to(samples.device).double())(samples.double()).min(1)
+    near = nearest.values.sqrt() <= check_positive(radius, "radius") * check_positive(scale, "scale")
+    return Coverage(torch.bincount(nearest.indices[near].cpu(), minlength=len(centers)), len(samples))
 
 
 def nearest_distance(x: Tensor) -> float:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from credo._arguments import positive
+from credo._arguments import check_positive
 from credo._distances import SquaredDistances
 from credo.errors import InputError
 
@@ -45,7 +45,7 @@ def parzen_log_likelihood(
 
     What Goodfellow et al. (2014) and others before them report. In many dimensions it says little: it needs
     astronomically many samples to come near the log likelihood of the model, ranks models wrongly, and prefers blurred
-    samples such as the centres of k-means to data themselves (Theis et al. 2016).
+    samples such as the centers of k-means to data themselves (Theis et al. 2016).
 
     Args:
         samples: ``[n, ...]``.
@@ -60,53 +60,53 @@ def parzen_log_likelihood(
     """
     if (sigma is None) == (validation is None):
         raise InputError("give either sigma or validation data to choose it with; test data must not choose it")
-    centres = _flat(samples, "samples")
+    centers = _flat(samples, "samples")
     if sigma is None:
         assert validation is not None
-        width = _likeliest_width(centres, _flat(validation, "validation", centres))
+        width = _likeliest_width(centers, _flat(validation, "validation", centers))
     else:
-        width = positive(sigma, "sigma")
-    values = _log_density(centres, _flat(test, "test", centres), torch.tensor([width], dtype=torch.float64))[0]
+        width = check_positive(sigma, "sigma")
+    values = _log_density(centers, _flat(test, "test", centers), torch.tensor([width], dtype=torch.float64))[0]
     error = float(values.std()) / math.sqrt(len(values)) if len(values) > 1 else 0.0
     return ParzenEstimate(float(values.mean()), error, width)
 
 
-def _likeliest_width(centres: Tensor, validation: Tensor) -> float:
+def _likeliest_width(centers: Tensor, validation: Tensor) -> float:
     """The width of the highest mean log density, from a grid and a finer one about its best.
 
     Where one sample is much the nearest, at distance d, the best σ is d/√D; where many are near, it is larger, but
     never beyond the spread of all.
     """
-    nearest = torch.cat([squared.amin(1) for squared in _squared_distances(centres, validation)]).mean().sqrt()
-    spread = (torch.cat([centres, validation]) - centres.mean(0)).square().sum(1).mean().sqrt()
+    nearest = torch.cat([squared.amin(1) for squared in _squared_distances(centers, validation)]).mean().sqrt()
+    spread = (torch.cat([centers, validation]) - centers.mean(0)).square().sum(1).mean().sqrt()
     if not spread > 0.0:
         raise InputError("samples and validation data are all the same: no width fits them best")
     if not nearest > 0.0:
         raise InputError("all validation data are among the samples: they grow ever likelier as the width goes to 0")
     low, high = 0.1 * torch.maximum(nearest, 1e-6 * spread), 2.0 * spread
-    low, high = (low / math.sqrt(centres.shape[1])).log(), (high / math.sqrt(centres.shape[1])).log()
+    low, high = (low / math.sqrt(centers.shape[1])).log(), (high / math.sqrt(centers.shape[1])).log()
     for _ in range(_ROUNDS):
         grid = torch.linspace(float(low), float(high), _CANDIDATES, dtype=torch.float64)
-        best = int(_log_density(centres, validation, grid.exp()).mean(1).argmax())
+        best = int(_log_density(centers, validation, grid.exp()).mean(1).argmax())
         low, high = grid[max(best - 1, 0)], grid[min(best + 1, _CANDIDATES - 1)]
     return math.exp(float(grid[best]))
 
 
-def _log_density(centres: Tensor, x: Tensor, widths: Tensor) -> Tensor:
+def _log_density(centers: Tensor, x: Tensor, widths: Tensor) -> Tensor:
     """log p(x) for every width, ``[widths, N]``, float64 on the CPU."""
-    n, dimension = centres.shape
+    n, dimension = centers.shape
     blocks = []
-    for squared in _squared_distances(centres, x):
+    for squared in _squared_distances(centers, x):
         by_width = [torch.logsumexp(-squared / (2.0 * float(width) ** 2), 1) for width in widths]
         blocks.append(torch.stack(by_width).cpu())
-    normaliser = math.log(n) + dimension * (widths.log() + 0.5 * math.log(2.0 * math.pi))
-    return torch.cat(blocks, dim=1) - normaliser[:, None]
+    normalizer = math.log(n) + dimension * (widths.log() + 0.5 * math.log(2.0 * math.pi))
+    return torch.cat(blocks, dim=1) - normalizer[:, None]
 
 
-def _squared_distances(centres: Tensor, x: Tensor) -> Iterator[Tensor]:
+def _squared_distances(centers: Tensor, x: Tensor) -> Iterator[Tensor]:
     """``[b, n]`` for one block of rows of ``x`` after the other."""
-    squared_distances = SquaredDistances(centres)
-    for block in x.split(max(_DISTANCES_AT_ONCE // len(centres), 1)):
+    squared_distances = SquaredDistances(centers)
+    for block in x.split(max(_DISTANCES_AT_ONCE // len(centers), 1)):
         yield squared_distances(block)
 
 

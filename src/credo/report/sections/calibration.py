@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _TENTHS = 10
 _INTERVALS = (
-    "Do intervals hold as many rows as they promise? Below the diagonal they are too narrow, above too wide; the grey "
+    "Do intervals hold as many rows as they promise? Below the diagonal they are too narrow, above too wide; the gray "
     "band is what chance explains."
 )
 
@@ -106,7 +106,7 @@ def _reliability(forecast: Forecast, of: str = "") -> Picture:
         alt=f"Reliability diagram{f' of {of}' if of else ''}: the share of right answers over the stated confidence. "
         f"ECE {number(forecast.score('ece').value)}. {'; '.join(told)}.",
         caption=f"{f'{of}: is' if of else 'Is'} it right as often as it says? Below the diagonal it is too sure of "
-        "itself. Bars are what chance allows; the steps in grey are how many answers there are.",
+        "itself. Bars are what chance allows; the steps in gray are how many answers there are.",
     )
 
 

@@ -59,7 +59,7 @@ def _split(forecast: Forecast) -> str:
             "this method does not say what the model itself does not know."
         )
     return (
-        f"Of the uncertainty, {percent(share)} is epistemic, what the model does not know for want of rows, and "
+        f"Of the uncertainty, {percent(share)} is epistemic, what the model does not know for lack of rows, and "
         f"{percent(1.0 - share)} is aleatoric, the scatter that columns like these leave."
     )
 
@@ -89,8 +89,8 @@ def _parts(forecast: Forecast, split: str) -> Picture:
         lambda ax: plots.uncertainty_parts(forecast.p, ax),
         alt=f"The uncertainty of {rows(len(forecast))}, from the surest to the least sure, split in two. {split} The "
         f"{what} of a row goes from {interval(low, high)}.",
-        caption="All rows, the surest first, and what their uncertainty is made of. More rows to learn from would "
-        "remove the epistemic part.",
+        caption="All rows, the most certain first, and what their uncertainty is made of. More rows to learn from "
+        "would remove the epistemic part.",
     )
 
 
