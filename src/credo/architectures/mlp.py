@@ -8,6 +8,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
+from credo._arguments import check_integer
 from credo.architectures._base import Architecture, activation_layer, dropout_layers, require_positive
 
 
@@ -42,6 +43,7 @@ class MLP(Architecture):
         super().__init__()
         widths = [in_features, *hidden, out_features]
         require_positive(in_features=in_features, out_features=out_features)
+        check_integer(constants, "constants", 0)
         require_positive(**{f"hidden[{i}]": width for i, width in enumerate(hidden)})
         self.config = {
             "in_features": in_features,
@@ -74,7 +76,6 @@ class Constants(nn.Module):
 
     def __init__(self, count: int) -> None:
         super().__init__()
-        require_positive(constants=count)
         self.weight = nn.Parameter(torch.empty(count))
         self.reset_parameters()
 
