@@ -41,7 +41,7 @@ CASES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
 
 def outputs(model: credo.BayesByBackprop, x: Tensor, draws: int) -> Tensor:
     """Outputs ``[draws, B, C]`` of training-mode forward passes."""
-    model.prepare(x)
+    model._prepare(x)
     scale = model.posterior.scale()
     return torch.stack([model._noisy_forward(x, scale)[0].detach() for _ in range(draws)])
 

@@ -343,7 +343,7 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         self.model_ = model.double()
 
     def _predictor(self) -> Predictor:
-        return self.model_.predictor(self.samples, derive(self.seed_, _DRAWS))
+        return self.model_._predictor(self.samples, derive(self.seed_, _DRAWS))
 
     def _predict(self, rows: TableRows, predictor: Predictor | None = None) -> Predictive:
         predictor = predictor or self._predictor()

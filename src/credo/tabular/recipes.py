@@ -186,11 +186,11 @@ def _continue_bayes_by_backprop(old: BayesByBackprop) -> BayesByBackprop:
         prior,
         bayesian=list(mean),
         estimator=old.estimator,
-        kl=old.kl_kind,
-        kl_weighting=old.kl_weighting,
+        kl=old._kl,
+        kl_weighting=old._kl_weighting,
         temperature=old.temperature,
-        samples=old.samples,
-        forward=old.call,
+        samples=old._samples,
+        forward=old._forward,
     )
     new.posterior.rho.load_state_dict(old.posterior.rho.state_dict())
     return new

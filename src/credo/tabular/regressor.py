@@ -163,7 +163,7 @@ class Regressor(RegressorMixin, TableEstimator):  # type: ignore[misc]
         return split_noise(components, weights, self.extrapolation_.variance(distance))
 
     def _learn_extrapolation(self, rows: TableRows) -> Extrapolation:
-        mean_weights = self.model_.predictor(0, None)
+        mean_weights = self.model_._predictor(0, None)
         return Extrapolation.learn(self.columns_, rows, lambda features: predict_features(mean_weights, features))
 
     @property

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from credo import io
+from credo import _tensors, io
 from credo._files import shortened, to_json
 from credo.calibration import Calibrator
 from credo.errors import InputError, LoadError
@@ -22,21 +22,24 @@ from credo.tabular.targets import ClassTarget
 if TYPE_CHECKING:
     from credo.tabular.base import TableEstimator
 
+_SECTION = "estimator"
+"""The section of a card that describes the estimator around a model."""
+
 
 def to_files(estimator: TableEstimator) -> dict[str, bytes]:
     """The files of a fitted estimator, by name."""
     from sklearn.utils.validation import check_is_fitted
 
     check_is_fitted(estimator)
-    tensors = io.tensor_bytes(estimator.model_)
-    card = {**io.describe(estimator.model_, tensors), io.ESTIMATOR: describe(estimator)}
+    tensors = _tensors.tensor_bytes(estimator.model_)
+    card = {**io.describe(estimator.model_, tensors), _SECTION: describe(estimator)}
     _name_a_prior(card["config"])
     content = to_json(card)
     try:
-        check_estimator(json.loads(content)[io.ESTIMATOR])
+        check_estimator(json.loads(content)[_SECTION])
     except LoadError as error:
         raise InputError(f"this {type(estimator).__name__} could not be loaded again: {error}") from error
-    return {io.TENSORS: tensors, io.CARD: content}
+    return {_tensors.TENSORS: tensors, io.CARD: content}
 
 
 def describe(estimator: TableEstimator) -> dict[str, Any]:
@@ -55,10 +58,12 @@ def describe(estimator: TableEstimator) -> dict[str, Any]:
     }
 
 
-def restore(section: Any, model: Method) -> TableEstimator:
+def restore(section: Any, model: Any) -> TableEstimator:
     """The estimator that a card describes, around its model."""
     from credo.tabular import Classifier, Regressor
 
+    if not isinstance(model, Method):
+        raise LoadError(f"the card describes an estimator of tables around a {type(model).__name__}")
     known = {cls.__name__: cls for cls in (Regressor, Classifier)}
     try:
         check_estimator(section)
@@ -92,7 +97,7 @@ def _check_agreement(estimator: TableEstimator) -> None:
     shape = [1, len(target.classes)] if isinstance(target, ClassTarget) else [1]
     try:
         row = TableRows(columns.scaling.median[None], np.zeros((1, others), dtype=np.float32))
-        mean = estimator._predict(row, estimator.model_.predictor(samples=0, seed=None)).mean
+        mean = estimator._predict(row, estimator.model_._predictor(samples=0, seed=None)).mean
     except Exception as error:  # any layer may be the one that does not fit
         reason = shortened(error) or type(error).__name__
         raise LoadError(f"the card describes {width:,} features, which do not fit its network: {reason}") from error
