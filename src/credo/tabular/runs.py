@@ -245,21 +245,23 @@ def choose_task(y: pd.Series, task: str = "auto") -> tuple[Task, str]:
 
 
 def score_record(score: Score) -> dict[str, Any]:
-    """A score as JSON holds it."""
+    """A score as JSON holds it, with null for what is not finite."""
+    numbers = {"value": score.value, "lower": score.lower, "upper": score.upper}
     return {
         "name": score.name,
         "label": score.label,
-        "value": score.value,
-        "lower": score.lower,
-        "upper": score.upper,
+        **{key: value if math.isfinite(value) else None for key, value in numbers.items()},
         "level": score.level,
         "better": score.better,
     }
 
 
 def _score(entry: Mapping[str, Any]) -> Score:
-    """The inverse of :func:`score_record`; JSON has null for NaN."""
-    value, lower, upper = (math.nan if entry[key] is None else entry[key] for key in ("value", "lower", "upper"))
+    """The inverse of :func:`score_record`; a bound of a known value that is not there is infinite."""
+    absent = {"value": math.nan, "lower": -math.inf, "upper": math.inf}
+    if entry["value"] is None:
+        absent = dict.fromkeys(absent, math.nan)
+    value, lower, upper = (absent[key] if entry[key] is None else entry[key] for key in absent)
     return Score(entry["name"], value, lower, upper, entry["level"])
 
 

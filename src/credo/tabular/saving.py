@@ -14,7 +14,8 @@ from credo.calibration import Calibrator
 from credo.errors import InputError, LoadError
 from credo.methods.base import Method
 from credo.priors import Normal, to_config
-from credo.tabular.columns import Columns
+from credo.tabular.columns import Columns, TableRows
+from credo.tabular.extrapolation import Extrapolation
 from credo.tabular.schema import check_estimator
 from credo.tabular.targets import ClassTarget
 
@@ -44,7 +45,7 @@ def to_files(estimator: TableEstimator) -> dict[str, bytes]:
 def describe(estimator: TableEstimator) -> dict[str, Any]:
     """What the card says beyond the model's own."""
     parameters = estimator.get_params(deep=False)
-    calibrator = estimator.calibrator_
+    calibrator, extrapolation = estimator.calibrator_, estimator.extrapolation_
     return {
         "class": type(estimator).__name__,
         "parameters": {name: value for name, value in parameters.items() if _is_plain(value)},
@@ -53,6 +54,7 @@ def describe(estimator: TableEstimator) -> dict[str, Any]:
         "calibrator": None if calibrator is None else calibrator.get_config(),
         "seed": estimator.seed_,
         "named": estimator.named_columns_,
+        **({} if extrapolation is None else {"extrapolation": extrapolation.get_config()}),
     }
 
 
@@ -71,6 +73,8 @@ def restore(section: Any, model: Any) -> TableEstimator:
         estimator = known[section["class"]](**parameters)
         estimator.columns_ = Columns.from_config(section["columns"])
         estimator.target_ = estimator.restore_target(section["target"])
+        extrapolation = section.get("extrapolation")
+        estimator.extrapolation_ = None if extrapolation is None else Extrapolation.from_config(extrapolation)
         calibrator = section["calibrator"]
         estimator.calibrator_ = None if calibrator is None else Calibrator.from_config(calibrator)
     except LoadError as error:
@@ -87,11 +91,12 @@ def restore(section: Any, model: Any) -> TableEstimator:
 
 def _check_agreement(estimator: TableEstimator) -> None:
     """Raise LoadError if the network does not take the features of the columns, or give what the target needs."""
-    width = len(estimator.columns_.feature_names)
+    columns = estimator.columns_
+    width, others = len(columns.feature_names), len(columns.feature_names) - len(columns.scaling.feature_names)
     target = estimator.target_
     shape = [1, len(target.classes)] if isinstance(target, ClassTarget) else [1]
     try:
-        row = np.zeros((1, width), dtype=np.float32)
+        row = TableRows(columns.scaling.median[None], np.zeros((1, others), dtype=np.float32))
         mean = estimator._predict(row, estimator.model_._predictor(samples=0, seed=None)).mean
     except Exception as error:  # any layer may be the one that does not fit
         reason = shortened(error) or type(error).__name__
