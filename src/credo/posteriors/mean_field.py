@@ -392,7 +392,6 @@ class MeanField(Posterior):
 
 
 def _joined(tensors: Sequence[Tensor]) -> Tensor:
-    """One tensor as it is; several as one long vector."""
     return tensors[0] if len(tensors) == 1 else torch.cat([tensor.flatten() for tensor in tensors])
 
 
