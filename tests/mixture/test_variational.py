@@ -46,11 +46,13 @@ class FromLabels(BayesianGaussianMixture):
 @pytest.mark.parametrize("concentration", [None, 1e-3, 50.0])
 @pytest.mark.parametrize("components", [1, 2, 5])
 @pytest.mark.parametrize("data", [load_iris, load_wine])
-def test_increments_and_posterior_are_those_of_scikit_learn(data, components, concentration, monkeypatch):
+def test_bound_gains_and_posterior_match_scikit_learn(data, components, concentration, monkeypatch):
     X = data().data[:, :4]
     options = {"weight_concentration_prior": concentration, "tol": 1e-9, "reg_covar": 0.0, "max_iter": 30}
     centers = X[np.random.default_rng(0).choice(len(X), components, replace=False)]
-    monkeypatch.setattr(VariationalGaussianMixture, "_centers", lambda self, rows, seed: torch.from_numpy(centers))
+    monkeypatch.setattr(
+        VariationalGaussianMixture, "_initial_centers", lambda self, rows, seed: torch.from_numpy(centers)
+    )
     labels = ((X[:, None] - centers) ** 2).sum(-1).argmin(1)
     theirs = FromLabels(
         n_components=components, weight_concentration_prior_type="dirichlet_distribution", **options
@@ -69,7 +71,7 @@ def test_increments_and_posterior_are_those_of_scikit_learn(data, components, co
 
 
 @pytest.mark.parametrize("features", [1, 4])
-def test_one_component_is_exact(features):
+def test_bound_of_one_component_is_the_exact_log_evidence(features):
     X = load_iris().data[:, :features]
     model = VariationalGaussianMixture(mean_precision_prior=0.5, degrees_of_freedom_prior=features + 2.0).fit(X)
     prior = NormalWishart(model.mean_prior_, 0.5, features + 2.0, model.covariance_prior_)
@@ -120,7 +122,7 @@ def test_bound_is_the_sum_of_its_terms():
     assert rows == pytest.approx(N.sum())
 
 
-def test_small_concentration_empties_components_and_a_large_one_does_not():
+def test_small_concentration_empties_components():
     X = two_clusters()
     options = {"random_state": 0, "max_iter": 500}
     few = VariationalGaussianMixture(6, weight_concentration_prior=1e-3, **options).fit(X)
@@ -132,7 +134,7 @@ def test_small_concentration_empties_components_and_a_large_one_does_not():
     assert set(few.predict(X)) == set(np.argsort(few.weights_)[4:])
 
 
-def test_bound_prefers_the_number_of_clusters():
+def test_bound_is_highest_at_the_true_number_of_clusters():
     X = two_clusters(rows=500)
     bounds = [
         VariationalGaussianMixture(k, weight_concentration_prior=1.0, n_init=3, random_state=0).fit(X).lower_bound_
@@ -142,7 +144,7 @@ def test_bound_prefers_the_number_of_clusters():
 
 
 @pytest.mark.parametrize("init_params", ["kmeans", "k-means++", "random", "random_from_data"])
-def test_bound_never_falls_and_rows_may_come_in_chunks(init_params):
+def test_bound_never_falls_and_chunks_match_the_array(init_params):
     X = two_clusters(rows=2000)
     model = VariationalGaussianMixture(4, init_params=init_params, random_state=0, max_iter=30)
     whole = model.fit(X)
@@ -168,7 +170,7 @@ def test_predictive_density_integrates_to_one_and_samples_follow_it():
         assert stats.kstest(draws[labels == k, 0], law.cdf).pvalue > 1e-4
 
 
-def test_memberships_are_those_of_the_predictive_density():
+def test_predict_proba_matches_the_predictive_density():
     X = two_clusters()
     model = VariationalGaussianMixture(3, random_state=0).fit(X)
     weighted = []
@@ -203,8 +205,8 @@ def test_singular_data_have_a_proper_prior(case):
         ({"n_components": 201}, "as many rows as there are components"),
         ({"covariance_type": "diag"}, "unknown covariance_type 'diag': choose from full"),
         ({"weight_concentration_prior_type": "dirichlet_process"}, "unknown weight_concentration_prior_type"),
-        ({"weight_concentration_prior": 0.0}, "weight_concentration_prior must be above 0"),
-        ({"mean_precision_prior": -1.0}, "mean_precision_prior must be above 0"),
+        ({"weight_concentration_prior": 0.0}, "weight_concentration_prior must be a positive number"),
+        ({"mean_precision_prior": -1.0}, "mean_precision_prior must be a positive number"),
         ({"mean_prior": [0.0]}, r"mean_prior must be finite numbers of shape \(2,\)"),
         ({"degrees_of_freedom_prior": 1.0}, "degrees_of_freedom_prior must be above .* 1, got 1"),
         ({"covariance_prior": -np.eye(2)}, "covariance_prior is singular"),
@@ -212,14 +214,14 @@ def test_singular_data_have_a_proper_prior(case):
         ({"reg_covar": 0.0, "n_components": 2}, "covariance_prior is singular"),
     ],
 )
-def test_bad_arguments_are_refused_in_a_sentence(arguments, words):
+def test_bad_arguments_raise(arguments, words):
     X = two_clusters()
     X = np.column_stack([X[:, 0], X[:, 0]]) if "reg_covar" in arguments else X
     with pytest.raises(InputError, match=words):
         VariationalGaussianMixture(**arguments).fit(X)
 
 
-def test_kmeans_begins_it():
+def test_initial_assignment_is_kmeans():
     """The first q(z) is the clustering: its bound is that of the counts, means and scatters of the clusters."""
     X = two_clusters()
     model = VariationalGaussianMixture(2, random_state=0, max_iter=1, tol=0.0).fit(X)

@@ -11,7 +11,7 @@ from torch import Tensor
 from credo._rows import Rows
 from credo._threads import one_thread
 from credo.em import Expectation
-from credo.mixture.components import Components, Sums, distances_of
+from credo.mixture._components import ComponentSums, GaussianComponents
 from credo.sequence.forward_backward import Chain, smooth
 from credo.sequence.layout import Layout
 
@@ -21,7 +21,7 @@ class Parameters:
     """The chain, and the emissions of its states."""
 
     chain: Chain
-    components: Components
+    components: GaussianComponents
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +38,7 @@ class Expected:
     at: Parameters
     starts: Tensor
     transitions: Tensor
-    sums: Sums
+    sums: ComponentSums
 
 
 class BaumWelch:
@@ -75,25 +75,25 @@ class BaumWelch:
         chain = expected.at.chain
         start = _normalized(expected.starts + (self._start_prior - 1.0), chain.start)
         transition = _normalized(expected.transitions + (self._transition_prior - 1.0), chain.transition)
-        return Parameters(Chain(start, transition), expected.at.components.updated(expected.sums, self._floor))
+        return Parameters(Chain(start, transition), expected.at.components.m_step(expected.sums, self._floor))
 
     def log_prior(self, at: Parameters) -> float:
         """The log density of π and A; that of the precisions is flat above the floor, and its constant left out."""
         start = _log_dirichlet(at.chain.start, self._start_prior)
         return start + _log_dirichlet(at.chain.transition, self._transition_prior)
 
-    def _sums(self, components: Components, posterior: Tensor) -> Sums:
+    def _sums(self, components: GaussianComponents, posterior: Tensor) -> ComponentSums:
         def add_up(x: Tensor, shares: Tensor) -> tuple[Tensor, ...]:
-            sums = components.measure(x).sums(shares.mT)
+            sums = components.whiten(x).sums(shares.mT)
             return sums.count, sums.first, sums.second
 
-        return Sums(*self._rows.beside(posterior).total(add_up, components.numbers_per_row))
+        return ComponentSums(*self._rows.beside(posterior).total(add_up, components.numbers_per_row))
 
 
-def log_emission(rows: Rows, components: Components) -> Tensor:
+def log_emission(rows: Rows, components: GaussianComponents) -> Tensor:
     """log N(x_t | μ_k, Σ_k), ``[N, K]``."""
     log_scale = components.half_log_det - 0.5 * components.means.shape[1] * math.log(2.0 * math.pi)
-    emission = rows.map(lambda x: log_scale - 0.5 * distances_of(components, x).mT, components.numbers_per_row)
+    emission = rows.map(lambda x: log_scale - 0.5 * components.squared_distances(x).mT, components.numbers_per_row)
     return torch.from_numpy(emission).to(rows.device)
 
 

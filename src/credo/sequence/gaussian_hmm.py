@@ -21,9 +21,8 @@ from credo._rows import Rows
 from credo.em import fit_em
 from credo.errors import InputError, unknown_name
 from credo.mixture import KMeans
-from credo.mixture.components import say_where_floor_acts
-from credo.mixture.expectation import share, to_nearest
-from credo.mixture.gaussian_mixture import KINDS
+from credo.mixture._components import assign_rows, nearest_component
+from credo.mixture._covariances import COVARIANCE_TYPES
 from credo.seeding import derive
 from credo.sequence.baum_welch import BaumWelch, Parameters, log_emission
 from credo.sequence.forward_backward import Chain, Smoothed, smooth
@@ -153,7 +152,7 @@ class GaussianHMM(DensityMixin, ClassicalEstimator):  # type: ignore[misc]
             self.covars_ = components.covariances.cpu().numpy()
             self.precisions_cholesky_ = components.factor.cpu().numpy()
             self.log_prior_ = steps.log_prior(fit.parameters)
-            say_where_floor_acts(components, self.reg_covar)
+            components.warn_if_floor_active(self.reg_covar)
             self._record(fit)
         return self
 
@@ -193,7 +192,7 @@ class GaussianHMM(DensityMixin, ClassicalEstimator):  # type: ignore[misc]
         for k in np.unique(states):
             mine = states == k
             noise = self._tensor(random.standard_normal((int(mine.sum()), rows.shape[1])))
-            rows[mine] += components.color(k, noise).cpu().numpy()
+            rows[mine] += components.unwhiten(k, noise).cpu().numpy()
         return rows, states
 
     def _check(self) -> None:
@@ -201,8 +200,8 @@ class GaussianHMM(DensityMixin, ClassicalEstimator):  # type: ignore[misc]
         for name, count in whole:
             if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 1:
                 raise InputError(f"{name} must be an integer of at least 1, got {count!r}")
-        if self.covariance_type not in KINDS:
-            raise unknown_name("covariance_type", self.covariance_type, KINDS)
+        if self.covariance_type not in COVARIANCE_TYPES:
+            raise unknown_name("covariance_type", self.covariance_type, COVARIANCE_TYPES)
         bounded: tuple[tuple[str, Any, float], ...] = (
             ("reg_covar", self.reg_covar, 0.0),
             ("startprob_prior", self.startprob_prior, 1.0),
@@ -220,13 +219,15 @@ class GaussianHMM(DensityMixin, ClassicalEstimator):  # type: ignore[misc]
             warnings.simplefilter("ignore", ConvergenceWarning)
             kmeans = KMeans(self.n_components, n_init=1, random_state=seed % 2**32, device=self.device)
             centers = self._tensor(kmeans.fit(sample.cpu().numpy()).cluster_centers_)
-        shared = share(rows, KINDS[self.covariance_type].unit(centers), to_nearest)
+        shared = assign_rows(
+            rows, COVARIANCE_TYPES[self.covariance_type].with_unit_covariance(centers), nearest_component
+        )
         uniform = torch.full_like(shared.sums.count, 1.0 / self.n_components)
         chain = Chain(uniform, uniform.repeat(self.n_components, 1))
-        return Parameters(chain, shared.components.updated(shared.sums, self.reg_covar))
+        return Parameters(chain, shared.components.m_step(shared.sums, self.reg_covar))
 
     def _parameters(self) -> Parameters:
-        kind = KINDS[self.covariance_type]
+        kind = COVARIANCE_TYPES[self.covariance_type]
         components = kind(self._tensor(self.means_), self._tensor(self.precisions_cholesky_))
         return Parameters(Chain(self._tensor(self.startprob_), self._tensor(self.transmat_)), components)
 
