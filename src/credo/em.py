@@ -7,8 +7,9 @@ with the bound at θ. The M-step takes the statistics and returns better paramet
     M:  θ ← argmax_θ E_q[log p(x, z | θ)] + log p(θ)
 
 For maximum likelihood the bound is the log likelihood. Regularization, such as a covariance floor, enters it as a log
-prior. In a variational model θ are the hyperparameters of q(θ), and the bound is the evidence lower bound. In both cases
-no step can lower the bound: if it falls, the two steps do not belong to one objective, and a ``BoundError`` is raised.
+prior. In a variational model θ are the hyperparameters of q(θ), and the bound is the evidence lower bound. In both
+cases no step can lower the bound: if it falls, the two steps do not belong to one objective, and a ``BoundError`` is
+raised.
 
 References:
     A. P. Dempster, N. M. Laird, D. B. Rubin. Maximum likelihood from incomplete data via the EM algorithm. JRSS B 1977.
@@ -111,7 +112,8 @@ def fit_em(
         max_iter: the maximum number of M-steps from one start.
         restarts: the number of starts. The one with the highest final bound is returned; starts that diverge are
             skipped.
-        callback: called as ``callback(iteration, parameters, expectation)`` after every E-step; iteration 0 is the start.
+        callback: called as ``callback(iteration, parameters, expectation)`` after every E-step; iteration 0 is the
+            start.
 
     Returns:
         The parameters, statistics and bounds of the best start.

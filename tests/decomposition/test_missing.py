@@ -10,19 +10,20 @@ from scipy.stats import multivariate_normal
 from sklearn.exceptions import ConvergenceWarning
 
 from credo._rows import Rows
-from credo.decomposition import ProbabilisticPCA, _em
-from credo.decomposition.moments import Moments
+from credo.decomposition import ProbabilisticPCA
+from credo.decomposition._scatter import ScatterStatistics
+from credo.decomposition.probabilistic import e_step_from_rows, e_step_from_scatter, m_step, random_start
 from credo.errors import InputError
-from decomposition.tables import planted_table, spread_table, with_gaps
+from decomposition.tables import planted_table, spread_table, with_missing
 
 
-def rows_of(table: np.ndarray) -> Rows:
+def as_rows(table: np.ndarray) -> Rows:
     return Rows((table,), torch.device("cpu"), lambda chunk: chunk)
 
 
 @pytest.fixture(scope="module")
 def table() -> np.ndarray:
-    return with_gaps(planted_table(300, 6, 2))
+    return with_missing(planted_table(300, 6, 2))
 
 
 @pytest.fixture(scope="module")
@@ -52,23 +53,23 @@ def test_likelihood_never_falls_and_ends_at_a_maximum(fitted, table):
         assert other.score(table) < fitted.score(table)
 
 
-def test_e_step_over_rows_is_that_from_moments_where_nothing_is_missing():
+def test_e_step_over_rows_is_that_from_scatter_where_nothing_is_missing():
     table = spread_table(500, 5, offset=10.0)
-    moments = Moments.of(rows_of(table))
-    variances = moments.scatter.diagonal() / moments.count
-    parameters = _em.Parameters.random(3, variances, torch.Generator().manual_seed(0))
-    from_moments = _em.expect_from_moments(moments, parameters)
-    from_rows = _em.expect_from_rows(rows_of(table), moments.mean, parameters)
+    statistics = ScatterStatistics.from_rows(as_rows(table))
+    variances = statistics.scatter.diagonal() / statistics.count
+    parameters = random_start(3, variances, torch.Generator().manual_seed(0))
+    from_scatter = e_step_from_scatter(statistics, parameters)
+    from_rows = e_step_from_rows(as_rows(table), statistics.mean, parameters)
     # a row of nothing must not change the sums, and gives every other row a precision of its own
     empty = np.vstack([table, np.full(5, np.nan)])
-    from_gaps = _em.expect_from_rows(rows_of(empty), moments.mean, parameters)
-    for found in (from_rows, from_gaps):
-        assert found.bound == pytest.approx(from_moments.bound, rel=1e-12)
-        assert found.statistics.values == from_moments.statistics.values
+    from_missing = e_step_from_rows(as_rows(empty), statistics.mean, parameters)
+    for found in (from_rows, from_missing):
+        assert found.bound == pytest.approx(from_scatter.bound, rel=1e-12)
+        assert found.statistics.n_values == from_scatter.statistics.n_values
         for d in range(5):
-            torch.testing.assert_close(found.statistics.second[d], from_moments.statistics.second[0])
-        torch.testing.assert_close(found.statistics.cross, from_moments.statistics.cross)
-    ours, theirs = _em.m_step(from_gaps.statistics), _em.m_step(from_moments.statistics)
+            torch.testing.assert_close(found.statistics.second[d], from_scatter.statistics.second[0])
+        torch.testing.assert_close(found.statistics.cross, from_scatter.statistics.cross)
+    ours, theirs = m_step(from_missing.statistics), m_step(from_scatter.statistics)
     torch.testing.assert_close(ours.loading, theirs.loading)
     assert ours.noise == pytest.approx(theirs.noise, rel=1e-10)
 
@@ -92,7 +93,7 @@ def test_empty_rows_change_nothing():
 def test_finds_the_planted_subspace_through_gaps():
     complete = planted_table(2000, 8, 2)
     exact = ProbabilisticPCA(2).fit(complete)
-    found = ProbabilisticPCA(2, method="em", random_state=0).fit(with_gaps(complete, 0.3))
+    found = ProbabilisticPCA(2, method="em", random_state=0).fit(with_missing(complete, 0.3))
     # 5600 values for 24 parameters: directions are uncertain by about noise / √N ≈ 0.01
     assert subspace_angles(found.components_.T, exact.components_.T).max() < 0.05
     assert found.noise_variance_ == pytest.approx(exact.noise_variance_, rel=0.05)
@@ -114,7 +115,7 @@ def test_imputation_is_gaussian_conditioning(fitted, table):
 
 def test_error_bars_of_imputed_values_cover_the_truth():
     complete = planted_table(2000, 8, 2)
-    gappy = with_gaps(complete, 0.2)
+    gappy = with_missing(complete, 0.2)
     filled = ProbabilisticPCA(2, method="em", random_state=0).fit(gappy).predict_missing(gappy)
     absent = np.isnan(gappy)
     covered = (np.abs(complete - filled.mean) < 1.96 * filled.std)[absent].mean()
@@ -123,7 +124,7 @@ def test_error_bars_of_imputed_values_cover_the_truth():
 
 def test_a_model_of_complete_rows_fills_gaps_too():
     table = planted_table(300, 6, 2)
-    found, gappy = ProbabilisticPCA(2).fit(table), with_gaps(table)
+    found, gappy = ProbabilisticPCA(2).fit(table), with_missing(table)
     assert np.isfinite(found.impute(gappy)).all()
     assert np.isfinite(found.score_samples(gappy)).all()
     assert found.posterior(gappy).cholesky.shape == (300, 2, 2)

@@ -15,7 +15,7 @@ from credo.conjugate import GaussianBelief, LinearGaussian
 from credo.decomposition import PCA, ProbabilisticPCA
 from credo.errors import InputError
 from credo.testing import simulation_based_calibration
-from decomposition.tables import planted_table, spread_table, with_gaps
+from decomposition.tables import planted_table, spread_table, with_missing
 
 
 def generative(model: ProbabilisticPCA) -> LinearGaussian:
@@ -148,7 +148,7 @@ def test_draws_have_the_moments_of_the_model():
 
 def test_random_state_decides_the_start_and_torchs_generator_is_left_alone():
     before = torch.get_rng_state()
-    table = with_gaps(spread_table())
+    table = with_missing(spread_table())
     first, again = (ProbabilisticPCA(2, method="em", random_state=3).fit(table) for _ in range(2))
     assert torch.equal(torch.get_rng_state(), before)
     np.testing.assert_array_equal(first.components_, again.components_)

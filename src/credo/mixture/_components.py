@@ -155,13 +155,13 @@ class GaussianComponents(ABC):
         distances = self.whiten(x).squared_distances
         if not bool(torch.isfinite(distances).all()):
             raise InputError(
-                "X contains rows so far from the components that their distance cannot be squared: look for wrong values"
+                "X contains rows so far from the components that their distance cannot be squared: check the values"
             )
         return distances
 
     def sample(self, labels: NDArray[Any], noise: Callable[[int, int], NDArray[Any]]) -> NDArray[np.float64]:
         """One row for each of the ``labels [n]``, ``[n, D]``; ``noise(k, n)`` draws white noise ``[n, D]``."""
-        rows = self.means.cpu().numpy()[labels]
+        rows: NDArray[np.float64] = self.means.cpu().numpy()[labels]
         for k in np.unique(labels):
             own = labels == k
             white = torch.as_tensor(noise(k, int(own.sum())), dtype=self.means.dtype, device=self.means.device)

@@ -3,8 +3,8 @@
     E:  z_n = argmin_k ‖x_n − c_k‖²,    bound = −Σ_n ‖x_n − c_{z_n}‖² / v
     M:  c_k ← mean of the rows with z_n = k
 
-The bound is minus the inertia in units of v, the mean variance of a column, so that tolerance and rounding do not depend
-on the units of the data. With n_k rows of sum s_k in cluster k it follows from the same pass:
+The bound is minus the inertia in units of v, the mean variance of a column, so that tolerance and rounding do not
+depend on the units of the data. With n_k rows of sum s_k in cluster k it follows from the same pass:
 
     Σ_n ‖x_n − c_{z_n}‖² = Σ_n ‖x_n‖² + Σ_k (n_k ‖c_k‖² − 2 c_k·s_k)
 
@@ -72,8 +72,8 @@ class ClusterSums:
 class Lloyd:
     """Both steps for one source of rows, with all centers ``[K, D]`` relative to ``scale.mean``.
 
-    For a table the labels of all rows are kept. Most do not change from one pass to the next: a copy in single precision
-    finds the rows that may change, and the sums are updated by these alone.
+    For a table the labels of all rows are kept. Most do not change from one pass to the next: a copy in single
+    precision finds the rows that may change, and the sums are updated by these alone.
 
     Args:
         rows: a table or chunks.

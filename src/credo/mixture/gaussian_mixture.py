@@ -29,10 +29,11 @@ class GaussianMixture(BaseMixture):
         M:  N_k = Σ_n r_nk,  π_k = N_k/N,  μ_k = Σ_n r_nk x_n / N_k,
             Σ_k = Σ_n r_nk (x_n − μ_k)(x_n − μ_k)ᵀ / N_k
 
-    The likelihood has no maximum where a component can shrink onto a row, or where columns repeat others. The covariance
-    floor prevents this: a prior that is flat where no eigenvalue of Σ_k is below ε = ``reg_covar`` and 0 elsewhere. Under
-    it the M-step raises smaller eigenvalues to ε and changes nothing else, and the likelihood never falls. (scikit-learn
-    adds ε to the diagonal of every Σ_k, which is not the M-step of any prior; results agree to about ε.)
+    The likelihood has no maximum where a component can shrink onto a row, or where columns repeat others. The
+    covariance floor prevents this: a prior that is flat where no eigenvalue of Σ_k is below ε = ``reg_covar`` and 0
+    elsewhere. Under it the M-step raises smaller eigenvalues to ε and changes nothing else, and the likelihood never
+    falls. (scikit-learn adds ε to the diagonal of every Σ_k, which is not the M-step of any prior; results agree to
+    about ε.)
 
     Args:
         n_components: the number K of components.
@@ -158,7 +159,8 @@ class GaussianMixture(BaseMixture):
     def _fit_em(self, rows: Rows) -> EMFit[_Parameters, Assignment[GaussianComponents]]:
         """EM from all starts, then one more step: scikit-learn notices convergence one step later, too."""
         check_option(self.covariance_type, "covariance_type", COVARIANCE_TYPES)
-        initial, seed = self._initial_values(), draw_seed(self.random_state)
+        kind = COVARIANCE_TYPES[self.covariance_type]
+        initial, seed = self._initial_values(kind), draw_seed(self.random_state)
 
         def e_step(parameters: _Parameters) -> Expectation[Assignment[GaussianComponents]]:
             assignment = assign_by_density(rows, parameters.components, parameters.log_scale)
@@ -169,10 +171,14 @@ class GaussianMixture(BaseMixture):
             return _Parameters(count / count.sum(), assignment.components.m_step(assignment.sums, self.reg_covar))
 
         def start(k: int) -> _Parameters:
-            if all(value is not None for value in initial.values()):
-                return self._with_initial_values(None, **initial)
-            kind = COVARIANCE_TYPES[self.covariance_type]
-            return self._with_initial_values(m_step(self._initial_assignment(rows, kind, seed, k)), **initial)
+            weights, means, precisions = initial
+            if weights is None or means is None or precisions is None:
+                found = m_step(self._initial_assignment(rows, kind, seed, k))
+                weights = found.weights if weights is None else weights
+                means = found.components.means if means is None else means
+                if precisions is None:
+                    return _Parameters(weights, kind(means, found.components.factor))
+            return _Parameters(weights, self._components_from_precisions(means, precisions))
 
         fit = fit_em(
             start,
@@ -181,7 +187,7 @@ class GaussianMixture(BaseMixture):
             rows=rows.count,
             tolerance=self.tol,
             max_iter=self.max_iter,
-            restarts=self.n_init if any(value is None for value in initial.values()) else 1,
+            restarts=self.n_init if any(value is None for value in initial) else 1,
         )
         if not fit.converged or fit.n_iter == self.max_iter:
             return fit
@@ -189,42 +195,27 @@ class GaussianMixture(BaseMixture):
         expectation = e_step(parameters)
         return replace(fit, parameters=parameters, expectation=expectation, bounds=(*fit.bounds, expectation.bound))
 
-    def _with_initial_values(
-        self, found: _Parameters | None, weights: Tensor | None, means: Tensor | None, precisions: Tensor | None
-    ) -> _Parameters:
-        """The parameters ``found``, replaced by the initial values that were given."""
-        kind = COVARIANCE_TYPES[self.covariance_type]
-        if found is not None:
-            weights = found.weights if weights is None else weights
-            means = found.components.means if means is None else means
-            if precisions is None:
-                return _Parameters(weights, kind(means, found.components.factor))
-        assert weights is not None and means is not None and precisions is not None
-        components = kind.from_precisions(means, precisions)
+    def _initial_values(self, kind: type[GaussianComponents]) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        """The initial weights, means and precisions that were given, checked; ``None`` for the others."""
+        shape = (self.n_components, self.n_features_in_)
+
+        def check(name: str, value: ArrayLike | None, shape: tuple[int, ...]) -> Tensor | None:
+            return None if value is None else self._tensor(check_array_argument(name, value, shape))
+
+        weights = check("weights_init", self.weights_init, shape[:1])
+        if weights is not None and not (bool((weights >= 0.0).all()) and abs(float(weights.sum()) - 1.0) < 1e-8):
+            raise InputError(f"weights_init must be 0 or more and sum to 1, got {weights.tolist()}")
+        means = check("means_init", self.means_init, shape)
+        return weights, means, check("precisions_init", self.precisions_init, kind.factor_shape(*shape))
+
+    def _components_from_precisions(self, means: Tensor, precisions: Tensor) -> GaussianComponents:
+        components = COVARIANCE_TYPES[self.covariance_type].from_precisions(means, precisions)
         if components.min_variance < self.reg_covar * (1.0 - 1e-9):
             raise InputError(
                 f"precisions_init must have no eigenvalue above 1/reg_covar = {1.0 / self.reg_covar:g}, got "
                 f"{1.0 / components.min_variance:g}"
             )
-        return _Parameters(weights, components)
-
-    def _initial_values(self) -> dict[str, Tensor | None]:
-        """The initial weights, means and precisions that were given, checked; ``None`` for the others."""
-        shape = (self.n_components, self.n_features_in_)
-        shapes: dict[str, tuple[int, ...]] = {
-            "weights": shape[:1],
-            "means": shape,
-            "precisions": COVARIANCE_TYPES[self.covariance_type].factor_shape(*shape),
-        }
-        initial: dict[str, Tensor | None] = dict.fromkeys(shapes)
-        for name, expected in shapes.items():
-            value = getattr(self, f"{name}_init")
-            if value is not None:
-                initial[name] = self._tensor(check_array_argument(f"{name}_init", value, expected))
-        weights = initial["weights"]
-        if weights is not None and not (bool((weights >= 0.0).all()) and abs(float(weights.sum()) - 1.0) < 1e-8):
-            raise InputError(f"weights_init must be 0 or more and sum to 1, got {weights.tolist()}")
-        return initial
+        return components
 
     def _components(self) -> GaussianComponents:
         kind = COVARIANCE_TYPES[self.covariance_type]

@@ -28,7 +28,7 @@ INIT_ROWS = 2**16
 
 
 class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, ClassicalEstimator):  # type: ignore[misc]
-    """k-means clustering by Lloyd's algorithm: assign every row to its nearest center, move centers to the means, repeat.
+    """k-means clustering by Lloyd's algorithm: assign rows to their nearest center, move centers to the means, repeat.
 
     It minimizes the inertia J = Σ_n min_k ‖x_n − c_k‖², which is EM for a mixture of spherical Gaussians whose common
     variance goes to 0. A center that loses all its rows moves to the row farthest from its own center, which cannot
@@ -111,9 +111,9 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Cl
     def partial_fit(self, X: Any, y: Any = None) -> Self:
         """Update the centers with more rows: each is the mean of all rows ever assigned to it.
 
-        The first call is a ``fit`` and needs at least K rows. After that rows are assigned once, and ``cluster_centers_``
-        and ``counts_`` are the sufficient statistics. Early rows keep the center that was nearest at the time, so that
-        the clusters are close to those of ``fit`` but not the same.
+        The first call is a ``fit`` and needs at least K rows. After that rows are assigned once, and
+        ``cluster_centers_`` and ``counts_`` are the sufficient statistics. Early rows keep the center that was nearest
+        at the time, so that the clusters are close to those of ``fit`` but not the same.
 
         Args:
             X: further rows ``[N, D]``.

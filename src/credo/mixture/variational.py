@@ -50,9 +50,9 @@ class VariationalGaussianMixture(BaseMixture):
         π ~ Dir(α₀),    Λ_k ~ Wishart(W₀, ν₀),    μ_k ~ N(m₀, (β₀Λ_k)⁻¹),    x ~ Σ_k π_k N(μ_k, Λ_k⁻¹)
 
     Iterations alternate between q(z), in one pass over the rows, and q(π, μ, Λ) in closed form. Both raise the same
-    lower bound of the log evidence. With a small α₀, components that the data do not need lose all their rows, so that K
-    may be chosen too large; ``weights_`` and ``effective_components_`` show what remains. Components are emptied slowly,
-    while the bound rises little, so ``tol`` is small and ``max_iter`` large.
+    lower bound of the log evidence. With a small α₀, components that the data do not need lose all their rows, so that
+    K may be chosen too large; ``weights_`` and ``effective_components_`` show what remains. Components are emptied
+    slowly, while the bound rises little, so ``tol`` is small and ``max_iter`` large.
 
     The bound includes all constants: for one component it *is* the log evidence. (scikit-learn's omits constants, so
     that it cannot be compared between models.) Densities and memberships of rows are those of the posterior predictive
@@ -170,8 +170,8 @@ class VariationalGaussianMixture(BaseMixture):
     def _fit_em(self, rows: Rows) -> EMFit[Assignment[FullComponents], MixturePosterior]:
         """Maximize the bound from all starts.
 
-        q(z) has the role of the parameters: the closed form of q(π, μ, Λ) with its bound is the E-step and the pass over
-        the rows is the M-step, so that no pass is needed for the last bound.
+        q(z) has the role of the parameters: the closed form of q(π, μ, Λ) with its bound is the E-step and the pass
+        over the rows is the M-step, so that no pass is needed for the last bound.
         """
         prior = MixturePrior(
             self.weight_concentration_prior_,
