@@ -97,7 +97,7 @@ def log_ratios(
 
 @pytest.mark.parametrize("steps", [1, 3, 200])
 def test_bound_matches_monte_carlo_estimate(steps):
-    """By Monte Carlo, on the way and at the end, with components that are on and off."""
+    """By Monte Carlo, on the way and at the end, with components that are zero and not."""
     table = torch.from_numpy(planted_table(25, 4, 1))
     priors = PCAPriors(2.0, 0.5, 1.5, 0.3, 0.1)
     centered = table - table.mean(0)
@@ -114,16 +114,16 @@ def test_bound_matches_monte_carlo_estimate(steps):
 
 
 def test_zero_component_is_chosen_if_its_bound_is_higher():
-    """The closed form for a component that is off is a fixed point of the updates, up to its latent variance."""
+    """The closed form for a zero component is a fixed point of the updates, up to its latent variance."""
     table = planted_table(200, 6, 2)
     priors = PCAPriors(1e-3, 1e-9, 1e-3, 1e-3, 1e-3)
     scatter = torch.from_numpy(np.linalg.eigvalsh(np.cov(table.T, ddof=0) * 200)[::-1].copy())
     model = VariationalSteps(200, scatter, 5, priors)
     tau = torch.tensor(10.0, dtype=torch.float64)
-    off = model._off(tau)
-    again = model._updated(off, tau)
-    torch.testing.assert_close(again.variance, off.variance)
-    torch.testing.assert_close(again.alpha.rate, off.alpha.rate)
+    zero = model._zero(tau)
+    again = model._updated(zero, tau)
+    torch.testing.assert_close(again.variance, zero.variance)
+    torch.testing.assert_close(again.alpha.rate, zero.alpha.rate)
     assert not again.length.any()
 
 

@@ -31,7 +31,7 @@ def fitted(table) -> ProbabilisticPCA:
     return ProbabilisticPCA(2, method="em", tol=1e-9, max_iter=5000, random_state=0).fit(table)
 
 
-def test_bound_is_the_density_of_what_is_there(fitted, table):
+def test_bound_is_the_log_density_of_observed_values(fitted, table):
     covariance = fitted.get_covariance()
     expected = []
     for x in table:
@@ -42,7 +42,7 @@ def test_bound_is_the_density_of_what_is_there(fitted, table):
     assert fitted.log_likelihood_ == pytest.approx(sum(expected), rel=1e-10)
 
 
-def test_likelihood_never_falls_and_ends_at_a_maximum(fitted, table):
+def test_likelihood_never_falls_and_converges_to_a_maximum(fitted, table):
     assert np.diff(fitted.lower_bounds_).min() >= -1e-9 * abs(fitted.lower_bound_)
     rng = np.random.default_rng(0)
     for _ in range(20):  # no step in any direction climbs further
@@ -53,7 +53,7 @@ def test_likelihood_never_falls_and_ends_at_a_maximum(fitted, table):
         assert other.score(table) < fitted.score(table)
 
 
-def test_e_step_over_rows_is_that_from_scatter_where_nothing_is_missing():
+def test_e_steps_from_rows_and_scatter_agree_without_missing_values():
     table = spread_table(500, 5, offset=10.0)
     statistics = ScatterStatistics.from_rows(as_rows(table))
     variances = statistics.scatter.diagonal() / statistics.count
@@ -74,7 +74,7 @@ def test_e_step_over_rows_is_that_from_scatter_where_nothing_is_missing():
     assert ours.noise == pytest.approx(theirs.noise, rel=1e-10)
 
 
-def test_empty_rows_change_nothing():
+def test_rows_without_values_have_no_effect():
     table = spread_table()
     padded = np.insert(table, [0, 100, 300], np.nan, axis=0)
     with pytest.warns(ConvergenceWarning):
@@ -90,7 +90,7 @@ def test_empty_rows_change_nothing():
     assert with_empty.score_samples(empty) == pytest.approx(0.0)
 
 
-def test_finds_the_planted_subspace_through_gaps():
+def test_subspace_is_recovered_with_missing_values():
     complete = planted_table(2000, 8, 2)
     exact = ProbabilisticPCA(2).fit(complete)
     found = ProbabilisticPCA(2, method="em", random_state=0).fit(with_missing(complete, 0.3))
@@ -99,7 +99,7 @@ def test_finds_the_planted_subspace_through_gaps():
     assert found.noise_variance_ == pytest.approx(exact.noise_variance_, rel=0.05)
 
 
-def test_imputation_is_gaussian_conditioning(fitted, table):
+def test_imputation_matches_gaussian_conditioning(fitted, table):
     filled, covariance = fitted.predict_missing(table), fitted.get_covariance()
     np.testing.assert_array_equal(filled.mean, fitted.impute(table))
     for i, x in enumerate(table):
@@ -113,7 +113,7 @@ def test_imputation_is_gaussian_conditioning(fitted, table):
         np.testing.assert_allclose(filled.std[i, absent], np.sqrt(np.diag(spread)), atol=1e-10)
 
 
-def test_error_bars_of_imputed_values_cover_the_truth():
+def test_std_of_imputed_values_is_calibrated():
     complete = planted_table(2000, 8, 2)
     gappy = with_missing(complete, 0.2)
     filled = ProbabilisticPCA(2, method="em", random_state=0).fit(gappy).predict_missing(gappy)
@@ -122,7 +122,7 @@ def test_error_bars_of_imputed_values_cover_the_truth():
     assert covered == pytest.approx(0.95, abs=4.0 * np.sqrt(0.95 * 0.05 / absent.sum()))
 
 
-def test_a_model_of_complete_rows_fills_gaps_too():
+def test_closed_form_model_imputes_missing_values():
     table = planted_table(300, 6, 2)
     found, gappy = ProbabilisticPCA(2).fit(table), with_missing(table)
     assert np.isfinite(found.impute(gappy)).all()
@@ -134,7 +134,7 @@ def test_a_model_of_complete_rows_fills_gaps_too():
         ProbabilisticPCA(2).fit(gappy)
 
 
-def test_chunks_give_what_the_table_gives(table):
+def test_chunks_match_the_array(table):
     whole = ProbabilisticPCA(2, method="em", random_state=0).fit(table)
     pieces = ProbabilisticPCA(2, method="em", random_state=0).fit(lambda: iter(np.array_split(table, 7)))
     np.testing.assert_allclose(pieces.components_, whole.components_, rtol=1e-8, atol=1e-10)
@@ -143,7 +143,7 @@ def test_chunks_give_what_the_table_gives(table):
         ProbabilisticPCA(2, method="em").fit(iter(np.array_split(table, 7)))
 
 
-def test_refuses_a_column_without_a_value(table):
+def test_column_without_values_raises(table):
     hollow = table.copy()
     hollow[:, 3] = np.nan
     with pytest.raises(InputError, match="no value in column 3"):
@@ -152,7 +152,7 @@ def test_refuses_a_column_without_a_value(table):
         ProbabilisticPCA(2, method="em").fit(np.where(np.isnan(table), np.nan, 1.0))
 
 
-def test_further_rows_must_be_complete(table):
+def test_partial_fit_with_missing_values_raises(table):
     found = ProbabilisticPCA(2, method="em", random_state=0)
     with pytest.raises(ValueError, match="NaN"):
         found.partial_fit(table)
