@@ -70,3 +70,10 @@ def check_option(value: object, name: str, options: Collection[str]) -> str:
 
 def _is_real(value: object) -> TypeGuard[float]:
     return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def check_minimum(value: object, name: str, minimum: float) -> float:
+    """Return ``value`` as a float if it is a finite number of at least ``minimum``."""
+    if not _is_real(value) or not minimum <= value < math.inf:
+        raise InputError(f"{name} must be a number of at least {minimum:g}, got {value!r}")
+    return float(value)
