@@ -10,6 +10,7 @@ from scipy import stats
 from scipy.integrate import quad
 from scipy.special import digamma, gammaln, multigammaln, xlogy
 from sklearn.datasets import load_iris, load_wine
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.mixture import BayesianGaussianMixture
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
@@ -233,3 +234,32 @@ def test_initial_assignment_is_kmeans():
         prior = NormalWishart(model.mean_prior_, 1.0, 2.0, model.covariance_prior_)
         bound += float(prior.log_evidence(mine))
     assert model.lower_bounds_[0] == pytest.approx(bound, abs=1e-6)
+
+
+def three_clusters(seed: int) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    return np.concatenate([rng.normal(center, 1.0, (400, 2)) for center in ((0.0, 0.0), (6.0, 0.0), (0.0, 6.0))])
+
+
+@pytest.mark.filterwarnings("error::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("seed", range(8))
+def test_default_settings_converge_to_the_number_of_clusters(seed):
+    model = VariationalGaussianMixture(8, weight_concentration_prior=1e-3, random_state=seed).fit(three_clusters(seed))
+    assert model.converged_
+    assert model.effective_components_ == 3
+
+
+@pytest.mark.filterwarnings("error::sklearn.exceptions.ConvergenceWarning")
+def test_default_tolerance_does_not_stop_on_a_plateau():
+    """The bound can rise by less than 1e-3 nats per iteration, and by 13 nats when a component is emptied later."""
+    X = load_iris().data
+    early = VariationalGaussianMixture(8, tol=1e-3, random_state=2).fit(X)
+    model = VariationalGaussianMixture(8, random_state=2).fit(X)
+    assert model.effective_components_ < early.effective_components_
+    assert model.lower_bound_ > early.lower_bound_ + 10.0
+
+
+def test_unconverged_fit_warns():
+    model = VariationalGaussianMixture(8, max_iter=20, random_state=0)
+    with pytest.warns(ConvergenceWarning, match="VariationalGaussianMixture has not converged after 20 iterations"):
+        model.fit(three_clusters(0))

@@ -52,7 +52,8 @@ class VariationalGaussianMixture(BaseMixture):
     Iterations alternate between q(z), in one pass over the rows, and q(π, μ, Λ) in closed form. Both raise the same
     lower bound of the log evidence. With a small α₀, components that the data do not need lose all their rows, so that
     K may be chosen too large; ``weights_`` and ``effective_components_`` show what remains. Components are emptied
-    slowly, while the bound rises little, so ``tol`` is small and ``max_iter`` large.
+    slowly, over hundreds of iterations in which the bound may rise by less than 10⁻³ nats each, so the default ``tol``
+    is small and the default ``max_iter`` is large. A ``ConvergenceWarning`` is issued if ``max_iter`` is reached.
 
     The bound includes all constants: for one component it *is* the log evidence. (scikit-learn's omits constants, so
     that it cannot be compared between models.) Densities and memberships of rows are those of the posterior predictive
@@ -114,9 +115,9 @@ class VariationalGaussianMixture(BaseMixture):
         n_components: int = 1,
         *,
         covariance_type: Literal["full"] = "full",
-        tol: float = 1e-3,
+        tol: float = 1e-6,
         reg_covar: float = 1e-6,
-        max_iter: int = 100,
+        max_iter: int = 5000,
         n_init: int = 1,
         init_params: InitParams = "kmeans",
         weight_concentration_prior_type: Literal["dirichlet_distribution"] = "dirichlet_distribution",
