@@ -107,7 +107,7 @@ class Lloyd:
 
     def _assign_table(self, centers: Tensor) -> ClusterSums:
         """One pass over a table; after the first, sums change only by the rows that move."""
-        rows, numbers = self._rows.beside(self._labels), numbers_per_row(centers)
+        rows, numbers = self._rows.with_columns(self._labels), numbers_per_row(centers)
         if self._last is None:
             sums, counts = rows.total(lambda x, labels: self._assign(x, labels, centers), numbers)
             self._last = ClusterSums(centers, sums, counts)
@@ -118,7 +118,7 @@ class Lloyd:
             sums, counts = rows.total(lambda x, labels: self._reassign(x, labels, centers), numbers)
         else:
             find = self._copy.uncertain_rows(centers)
-            sums, counts = rows.beside(*self._copy.columns).total(
+            sums, counts = rows.with_columns(*self._copy.columns).total(
                 lambda x, labels, *copy: self._reassign_some(x, labels, find(labels, *copy), centers), numbers
             )
         self._last = ClusterSums(centers, self._last.sums + sums, self._last.counts + counts)
@@ -168,7 +168,7 @@ class Lloyd:
     def _farthest(self, centers: Tensor, n: int) -> list[tuple[Tensor, int]]:
         """At most ``n`` rows, those farthest from their center, with its index, farthest first."""
         found = centers.new_empty(0, centers.shape[1] + 2)
-        rows = self._rows.beside(self._labels) if self._rows.is_table else self._rows
+        rows = self._rows.with_columns(self._labels) if self._rows.is_table else self._rows
         for block, *known in rows.blocks(numbers_per_row(centers)):
             x = block - self._scale.mean
             labels = known[0] if known else nearest_rows(x, centers)
@@ -234,7 +234,7 @@ class SinglePrecisionCopy:
             torch.linalg.vector_norm(copy.copy_((x - mean).div_(scale)), dim=1, out=lengths)
             return ()
 
-        rows.beside(*self.columns).total(fill)
+        rows.with_columns(*self.columns).total(fill)
 
     @staticmethod
     def is_useful(rows: Rows, n_columns: int) -> bool:

@@ -73,7 +73,7 @@ class BaumWelch:
             sums = emissions.whiten(x).sums(responsibilities.mT)
             return sums.count, sums.first, sums.second
 
-        sums = ComponentSums(*self.rows.beside(posterior).total(block_sums, emissions.numbers_per_row))
+        sums = ComponentSums(*self.rows.with_columns(posterior).total(block_sums, emissions.numbers_per_row))
         return Expectation(HMMStatistics(parameters, starts, transitions, sums), bound)
 
     def m_step(self, statistics: HMMStatistics) -> HMMParameters:
