@@ -1,4 +1,4 @@
-"""The one EM loop: what it returns, when it stops, and what it refuses."""
+"""The EM loop: what it returns, when it stops, and what it raises."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from credo.errors import BoundError, CredoError, DivergenceError, InputError
 
 
 def through(bounds):
-    """Steps whose parameters count themselves, with the given bounds one after the other."""
+    """Steps whose parameters are the iteration number, with the given bounds."""
     values = list(bounds)
     return {
         "start": lambda _: 0,
@@ -23,7 +23,7 @@ def through(bounds):
 
 
 def halving(start: float = 1.0):
-    """A bound that climbs from −start to 0, halving the rest in every step."""
+    """A bound that rises from −start to 0, halving the difference in every step."""
     return {
         "start": lambda number: start * (number + 1),
         "e_step": lambda rest: Expectation(rest, -rest),
@@ -66,7 +66,7 @@ def test_zero_tolerance_continues_while_the_bound_rises():
 
 
 def test_best_restart_is_returned():
-    """Each start climbs by the same factor, so that the order of the ends is that of the starts."""
+    """Each start improves by the same factor, so that the order of the final bounds is that of the starts."""
     heights = [5.0, 1.0, 3.0]
     fit = fit_em(
         lambda number: heights[number],
@@ -86,7 +86,7 @@ def test_first_of_equal_restarts_is_returned():
 
 
 def test_bounds_of_restarts_are_not_compared():
-    """A second start that begins far below the end of the first is no fall."""
+    """A second start that begins far below the end of the first does not raise."""
     fit = fit_em(**halving(), restarts=2, tolerance=0.01)
     assert fit.start == 0
 
@@ -174,7 +174,7 @@ def test_bad_arguments_raise_before_any_step(options, message):
 
 
 def test_mixture_of_two_coins():
-    """Two coins, each tossed ten times in a row: EM reaches a point where the likelihood is flat."""
+    """Two coins, each tossed ten times: EM converges to a point where the gradient of the likelihood is 0."""
     heads = np.array([5, 9, 8, 4, 7])
 
     def log_joint(theta):

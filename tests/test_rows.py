@@ -1,4 +1,4 @@
-"""Rows of every kind of table come out as the same blocks."""
+"""Every kind of table gives the same blocks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TABLE = np.random.default_rng(0).normal(size=(1000, 3))
 
 
 class Anything(BaseEstimator):
-    """An estimator that learns nothing but its columns."""
+    """An estimator that learns only its columns."""
 
 
 def rows(X: Any, y: Any = None, **options: Any) -> Rows:

@@ -1,4 +1,4 @@
-"""Bayesian PCA: the bound is a true one, and the data choose the dimension."""
+"""Bayesian PCA: the bound is correct, and the dimension is found."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_noise_is_recovered_from_many_rows(dimensions):
 
 @pytest.mark.parametrize("noise", [1e-2, 1e-3, 1e-4])
 def test_small_noise_is_recovered(noise):
-    """A prior that is called weak must not decide what the data determine."""
+    """The default priors are weak enough for the data to determine the noise."""
     found = BayesianPCA().fit(planted_table(300, 10, 3, noise=noise))
     assert found.n_components_ == 3
     # 5 standard errors of a variance; the prior weighs 1e-11 of the variance of the data, 1e-3 of the least noise
@@ -97,7 +97,7 @@ def log_ratios(
 
 @pytest.mark.parametrize("steps", [1, 3, 200])
 def test_bound_matches_monte_carlo_estimate(steps):
-    """By Monte Carlo, on the way and at the end, with components that are zero and not."""
+    """By Monte Carlo, before and at convergence, with components that are zero and not."""
     table = torch.from_numpy(planted_table(25, 4, 1))
     priors = PCAPriors(2.0, 0.5, 1.5, 0.3, 0.1)
     centered = table - table.mean(0)

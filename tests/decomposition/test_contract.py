@@ -1,4 +1,4 @@
-"""What all three share: scikit-learn's contract, tables in pieces, and input that cannot be used."""
+"""What the three kinds of PCA share: scikit-learn's checks, rows in chunks, and bad input."""
 
 from __future__ import annotations
 

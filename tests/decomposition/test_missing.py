@@ -1,4 +1,4 @@
-"""Probabilistic PCA of tables with gaps: every row is judged by what is there, and by nothing else."""
+"""Probabilistic PCA with missing values: every row contributes its observed values."""
 
 from __future__ import annotations
 

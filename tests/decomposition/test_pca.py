@@ -1,4 +1,4 @@
-"""PCA against scikit-learn's and against the Gaussian that belongs to it."""
+"""PCA against scikit-learn's, and the density of its Gaussian."""
 
 from __future__ import annotations
 

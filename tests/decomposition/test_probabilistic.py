@@ -19,7 +19,7 @@ from decomposition.tables import planted_table, spread_table, with_missing
 
 
 def generative(model: ProbabilisticPCA) -> LinearGaussian:
-    """The fitted model, put together from what it learned."""
+    """The fitted model, built from its learned attributes."""
     loading = torch.tensor(model.components_.T)
     prior = GaussianBelief.isotropic(loading.shape[1], 1.0, like=loading)
     return LinearGaussian(prior, loading, torch.tensor(model.mean_), 1.0 / model.noise_variance_)

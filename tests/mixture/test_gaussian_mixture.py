@@ -1,4 +1,4 @@
-"""Mixtures of Gaussians by EM: against scikit-learn from the same start, closed forms, and data that are hard on it."""
+"""Mixtures of Gaussians by EM: against scikit-learn from the same start, closed forms, and difficult data."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def clusters(rows: int = 400, features: int = 3, seed: int = 0) -> np.ndarray:
 
 
 def start(X: np.ndarray, components: int, covariance_type: str, seed: int = 0) -> dict[str, np.ndarray]:
-    """The arguments that begin both libraries at the same parameters."""
+    """The arguments that start both libraries from the same parameters."""
     rng, features = np.random.default_rng(seed), X.shape[1]
     precision = 1.0 / X.var(0)
     precisions = {

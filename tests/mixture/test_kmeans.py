@@ -1,4 +1,4 @@
-"""k-means against scikit-learn's, what its steps promise, and tables that try it."""
+"""k-means against scikit-learn's, properties of its steps, and difficult tables."""
 
 from __future__ import annotations
 

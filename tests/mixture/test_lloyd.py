@@ -1,4 +1,4 @@
-"""Single precision may ask about too many rows, never about too few."""
+"""The single precision copy may find too many uncertain rows, but never too few."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def nearest(x: np.ndarray, centers: np.ndarray) -> np.ndarray:
 )
 @settings(max_examples=100)
 def test_rows_with_another_nearest_center_are_always_found(seed, columns, clusters, gap, scale):
-    """Rows lie half-way between centers, but for a little, where rounding decides if anywhere."""
+    """Rows lie nearly half-way between centers, where rounding matters most."""
     random = np.random.default_rng(seed)
     centers = random.normal(size=(clusters, columns))
     pairs = random.integers(clusters, size=(200, 2))
@@ -51,7 +51,7 @@ def test_clearly_assigned_rows_are_not_checked_again():
     random = np.random.default_rng(0)
     centers = random.normal(size=(5, 20))
     x = centers[random.integers(5, size=5000)] + random.normal(size=(5000, 20))
-    # by the bound a row is in doubt where its lead is under 2·28·2⁻²³·c(‖x‖ + c), here below 10⁻³ of distances near 20
+    # by the bound a row is uncertain where its lead is under 2·28·2⁻²³·c(‖x‖ + c), here below 10⁻³ of distances near 20
     assert uncertain(x, centers, nearest(x, centers)).mean() < 1e-3
 
 

@@ -1,4 +1,4 @@
-"""The variational mixture: a true bound, scikit-learn's steps, the exact answer for one component."""
+"""The variational mixture: its bound, scikit-learn's steps, and the exact evidence of one component."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def two_clusters(rows: int = 200, seed: int = 0) -> np.ndarray:
 
 
 class FromLabels(BayesianGaussianMixture):
-    """scikit-learn's mixture, begun with every row in the cluster of its label."""
+    """scikit-learn's mixture, initialized with every row in the cluster of its label."""
 
-    def begin_with(self, labels: np.ndarray) -> FromLabels:
+    def initialize_with(self, labels: np.ndarray) -> FromLabels:
         self._begin = np.eye(self.n_components)[labels]
         return self
 
@@ -57,7 +57,7 @@ def test_bound_gains_and_posterior_match_scikit_learn(data, components, concentr
     labels = ((X[:, None] - centers) ** 2).sum(-1).argmin(1)
     theirs = FromLabels(
         n_components=components, weight_concentration_prior_type="dirichlet_distribution", **options
-    ).begin_with(labels)
+    ).initialize_with(labels)
     ours, theirs = VariationalGaussianMixture(components, **options).fit(X), theirs.fit(X)
     gains, wanted = np.diff(ours.lower_bounds_[1:]), np.diff(theirs.lower_bounds_)
     steps = min(len(gains), len(wanted))
@@ -84,7 +84,7 @@ def test_bound_of_one_component_is_the_exact_log_evidence(features):
 
 
 def test_bound_is_the_sum_of_its_terms():
-    """Equations 10.71–10.77 of Bishop (2006), term by term, where q(z) has come to rest."""
+    """Equations 10.71–10.77 of Bishop (2006), term by term, at convergence of q(z)."""
     X = two_clusters()
     model = VariationalGaussianMixture(3, max_iter=2000, tol=0.0, random_state=0, weight_concentration_prior=0.7)
     model.fit(X)

@@ -1,4 +1,4 @@
-"""The hidden Markov model against hmmlearn, the mixture it generalizes, and hostile tables."""
+"""The hidden Markov model against hmmlearn, the mixture it generalizes, and difficult tables."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def simulated(rows: int = 300, columns: int = 2, states: int = 3, seed: int = 0)
 
 
 def steps(kind: str, iterations: int, **settings) -> GaussianHMM:
-    """A model after so many iterations from one and the same start."""
+    """A model after a number of iterations, always from the same start."""
     x, _ = simulated()
     model = GaussianHMM(3, covariance_type=kind, tol=0.0, max_iter=iterations, random_state=0, **settings)
     with pytest.warns(ConvergenceWarning, match="has not converged"):

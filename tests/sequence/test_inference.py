@@ -115,7 +115,7 @@ def test_path_through_a_state_of_tiny_probability_is_kept():
 @pytest.mark.parametrize("zeros", [False, True])
 @pytest.mark.parametrize("rows", [(5, 6, 3), (300, 4)])
 def test_row_far_from_all_states_does_not_reduce_precision_of_others(zeros, rows):
-    """A density that all states share says nothing of them: 2⁻⁶⁰ of it would be a nat."""
+    """A density that all states share must cancel, though 2⁻⁶⁰ of it would be a nat."""
     model, where, total = chain(3, 1, zeros), layout(*rows), sum(rows)
     # multiples of 2¹⁰, so that the common part can be added without rounding
     b = (emissions(total, 3, 1) * 2.0).round() * 2.0**10

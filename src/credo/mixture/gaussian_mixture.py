@@ -74,7 +74,7 @@ class GaussianMixture(BaseMixture):
         >>> rng = np.random.default_rng(0)
         >>> X = np.concatenate([rng.normal(0.0, 1.0, (200, 2)), rng.normal(6.0, 1.0, (100, 2))])
         >>> model = GaussianMixture(2, random_state=0).fit(X)
-        >>> sorted(model.weights_.round(2))
+        >>> sorted(model.weights_.round(2).tolist())
         [0.33, 0.67]
     """
 

@@ -63,7 +63,7 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Cl
         >>> from credo.mixture import KMeans
         >>> X = np.array([[0.0], [1.0], [10.0], [11.0]])
         >>> model = KMeans(2, random_state=0).fit(X)
-        >>> sorted(model.cluster_centers_[:, 0])
+        >>> sorted(model.cluster_centers_[:, 0].tolist())
         [0.5, 10.5]
     """
 
