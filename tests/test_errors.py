@@ -95,7 +95,7 @@ BAD_DATA: dict[str, tuple[Any, str]] = {
     "flat targets": ((X, Y[:, 0]), r"y has shape \[5\], the network's output calls for \[5, 1\]: reshape y"),
     "flat targets in a loader": (
         DataLoader(TensorDataset(X, Y[:, 0])),
-        r"first minibatch does not match the model: y has shape",
+        r"does not match the model: y has shape",
     ),
     "wide targets": ((X, torch.randn(N, 2)), r"y has shape \[5, 2\]"),
     "wrong features": ((torch.randn(N, 3), Y), r"the network cannot be called on a minibatch of shape \[5, 3\]"),
@@ -196,7 +196,7 @@ BAD_OPTIONS: dict[str, tuple[dict[str, Any], str]] = {
     "optimizer": ({"optimizer": "adam"}, "optimizer must be a callable such as torch.optim.SGD, got 'adam'"),
     "optimizer of nothing": (
         {"optimizer": lambda groups, lr: None},
-        "must return a torch.optim.Optimizer, got NoneType",
+        "return a torch.optim.Optimizer, got NoneType",
     ),
     "schedule": ({"schedule": "cosin"}, "unknown schedule 'cosin': did you mean 'cosine'"),
     "schedule of nothing": (
