@@ -72,13 +72,13 @@ def test_a_level_that_needs_more_rows_is_refused_in_a_sentence() -> None:
     p, y = wrong(2.0, rows=40)
     q = SplitConformal().fit(p, y)(p)
     with pytest.raises(
-        InputError, match=r"level 0.99 needs 99 held-out rows or more.* fitted to 40: ask for at most 0.976"
+        InputError, match=r"level 0.99 needs at least 99 held-out rows.* fitted to 40: use a level of at most 0.976"
     ):
         q.interval(0.99)
-    with pytest.raises(InputError, match="level must lie between 0 and 1"):
+    with pytest.raises(InputError, match="level must be a number between 0 and 1"):
         q.interval(95)
     assert bool(SplitConformal().fit(p[:19], y[:19])(p).interval(0.95).upper.isfinite().all())
-    with pytest.raises(InputError, match="needs 19 held-out rows or more"):
+    with pytest.raises(InputError, match="needs at least 19 held-out rows"):
         SplitConformal().fit(p[:18], y[:18])
 
 

@@ -116,15 +116,15 @@ def test_different_calibrations_do_not_join(kind: type[Calibrator]) -> None:
     with pytest.raises(InputError, match="mix the plain ones and calibrate the mixture"):
         Predictive.mixture([first, first])
     for other in REAL:
-        with pytest.raises(InputError, match="for the model's own predictions"):
+        with pytest.raises(InputError, match="for uncalibrated predictions"):
             other().fit(first, y)
 
 
 @pytest.mark.parametrize("kind", ALL)
 def test_bad_held_out_rows_are_refused(kind: type[Calibrator]) -> None:
     p, y = example(kind)
-    few = kind.least_rows - 1
-    with pytest.raises(InputError, match=f"{kind.__name__} needs {kind.least_rows} held-out rows or more.*got {few}"):
+    few = kind.min_rows - 1
+    with pytest.raises(InputError, match=f"{kind.__name__} needs at least {kind.min_rows} held-out rows, got {few}"):
         kind().fit(p[:few], y[:few])
     assert kind().fit(p[: few + 1], y[: few + 1])(p).n_draws == p.n_draws
     with pytest.raises(InputError, match="same number of rows"):
@@ -146,7 +146,7 @@ def test_missing_targets_and_classes_are_refused(kind: type[Calibrator]) -> None
     for classes in (Categorical().predictive(torch.zeros(2, 60, 3)), Bernoulli().predictive(torch.zeros(2, 60))):
         with pytest.raises(InputError, match=f"{kind.__name__} is for real targets.*use TemperatureScaling"):
             kind().fit(classes, torch.zeros(60))
-    with pytest.raises(InputError, match="got a float, no Predictive"):
+    with pytest.raises(InputError, match="got a float, not a Predictive"):
         kind().fit(0.5, y)  # type: ignore[arg-type]
 
 

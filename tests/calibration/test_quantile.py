@@ -17,13 +17,11 @@ from torch import Tensor
 
 import credo.predictive.recalibrated as recalibrated
 from credo.calibration import QuantileRecalibration, VarianceScaling
-from credo.calibration.quantile import level_map
+from credo.calibration.quantile import _fit_level_map
 from credo.errors import InputError, UnsupportedError
 from credo.likelihoods import Gaussian, Likelihood, StudentT
-from credo.predictive import Predictive
-from credo.predictive.levels import LevelMap
-from credo.predictive.real import RealPredictive
-from credo.predictive.recalibrated import RecalibratedPredictive
+from credo.predictive import Predictive, RealPredictive, RecalibratedPredictive
+from credo.predictive.recalibrated import LevelMap
 
 from .cases import F64, KOLMOGOROV, coverage, skewed, truth, wrong
 
@@ -56,7 +54,7 @@ def test_a_level_map_and_its_inverse() -> None:
 
 @pytest.mark.parametrize("levels", [[0.0], [0, 0.5], [0.1, 1], [0, 0.5, 0.5, 1], [0, math.nan, 1], None])
 def test_a_level_map_rises_from_0_to_1(levels: object) -> None:
-    with pytest.raises(InputError, match="rise strictly from 0 to 1"):
+    with pytest.raises(InputError, match="strictly increasing levels from 0 to 1"):
         LevelMap(levels, [0, 1])  # type: ignore[arg-type]
     with pytest.raises(InputError, match="3 predicted and 2 observed"):
         LevelMap([0, 0.5, 1], [0, 1])
@@ -66,7 +64,7 @@ def test_a_level_map_rises_from_0_to_1(levels: object) -> None:
 def test_the_map_is_isotonic_regression_at_few_points(tied: bool) -> None:
     u = np.random.default_rng(0).beta(0.6, 0.8, 300)
     u = u.round(2).clip(0.01, 0.99) if tied else u
-    levels = level_map(u)
+    levels = _fit_level_map(u)
     assert len(levels.predicted) <= math.ceil(2 * 300 ** (1 / 3)) + 1
     order = np.argsort(u)
     isotonic = IsotonicRegression().fit(u[order], np.arange(1, 301) / 301)
@@ -79,7 +77,7 @@ def test_the_map_is_isotonic_regression_at_few_points(tied: bool) -> None:
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.sampled_from([0.0, 1e-300, 1e-9, 0.3, 0.5, 1 - 1e-16, 1.0]), min_size=50, max_size=80))
 def test_a_map_comes_out_of_any_levels(levels: list[float]) -> None:
-    level_map(np.array(levels))  # its constructor checks that it rises strictly from 0 to 1
+    _fit_level_map(np.array(levels))  # its constructor checks that it rises strictly from 0 to 1
 
 
 def knots_of(p: RecalibratedPredictive) -> Tensor:
@@ -198,7 +196,7 @@ def test_quantile_is_the_inverse_of_the_cdf(p: RecalibratedPredictive) -> None:
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 10_000), st.floats(0.01, 0.98), st.floats(0.001, 0.01))
 def test_intervals_are_nested(seed: int, level: float, more: float) -> None:
-    p = with_levels(truth(2, seed=seed), level_map(np.random.default_rng(seed).beta(0.5, 0.9, 60)))
+    p = with_levels(truth(2, seed=seed), _fit_level_map(np.random.default_rng(seed).beta(0.5, 0.9, 60)))
     inner, outer = p.interval(level), p.interval(level + more)
     assert bool((outer.lower <= inner.lower).all())
     assert bool((inner.lower < inner.upper).all())
@@ -259,7 +257,7 @@ def test_tails_keep_the_shape_of_the_models() -> None:
 def test_results_do_not_depend_on_the_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = with_levels(truth(7))
     before = whole.mean, whole.variance, whole.entropy, whole.sample(5, seed=0)
-    monkeypatch.setattr(recalibrated, "CPU_WORK", 1)
+    monkeypatch.setattr(recalibrated, "chunk_size", lambda device, cost: 1)
     parts = with_levels(truth(7))
     torch.testing.assert_close((parts.mean, parts.variance, parts.entropy, parts.sample(5, seed=0)), before)
 

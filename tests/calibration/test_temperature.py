@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from credo.calibration import TemperatureScaling
-from credo.calibration._search import negative_log_likelihood
+from credo.calibration.scaling import negative_log_likelihood
 from credo.errors import InputError
 from credo.likelihoods import Bernoulli, Categorical
 from credo.predictive import Predictive
@@ -72,7 +72,7 @@ def test_ignored_targets_do_not_count() -> None:
     ignoring = Categorical(ignore_index=-100).predictive(p.components.log_p)  # type: ignore[attr-defined]
     masked = torch.where(torch.arange(60) < 40, y, -100)
     assert fitted(ignoring, masked) == pytest.approx(fitted(p[:40], y[:40]), rel=1e-6)
-    with pytest.raises(InputError, match="needs 10 held-out rows or more to learn from, got 5"):
+    with pytest.raises(InputError, match="needs at least 10 held-out rows, got 5"):
         TemperatureScaling().fit(ignoring, torch.where(torch.arange(60) < 5, y, -100))
 
 

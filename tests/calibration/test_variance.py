@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from credo.calibration import VarianceScaling
-from credo.calibration._search import negative_log_likelihood
+from credo.calibration.scaling import negative_log_likelihood
 from credo.errors import InputError
 from credo.likelihoods import Gaussian, Likelihood, StudentT
 from credo.predictive import Predictive
@@ -70,7 +70,7 @@ def test_several_outputs_share_the_factor() -> None:
 
 def test_a_factor_out_of_all_bounds_is_refused() -> None:
     p = truth(20)
-    with pytest.raises(InputError, match=r"have to be less than 0\.0001 times what it is"):
+    with pytest.raises(InputError, match=r"have to be multiplied by less than 0\.0001"):
         VarianceScaling().fit(VarianceScaling(0.001)(truth(20, draws=1)), truth(20, draws=1).mean)
-    with pytest.raises(InputError, match=r"have to be more than 1e\+04 times what it is"):
+    with pytest.raises(InputError, match=r"have to be multiplied by more than 1e\+04"):
         VarianceScaling().fit(p, p.mean + 1e7)

@@ -54,11 +54,11 @@ def test_targets_that_do_not_fit_numbers(metric: Callable[..., object]) -> None:
         metric(NUMBERS, Y[:2])
     with pytest.raises(InputError, match=r"1 value.* NaN"):
         metric(NUMBERS, np.array([0.0, math.nan, 1.0]))
-    with pytest.raises(InputError, match="counts are 0 or more"):
+    with pytest.raises(InputError, match="counts must be at least 0"):
         metric(COUNTS, Y - 1)
     with pytest.raises(InputError, match="must hold numbers"):
         metric(NUMBERS, ["a", "b", "c"])
-    with pytest.raises(InputError, match="the prediction is empty: predict at least one row"):
+    with pytest.raises(InputError, match="undefined for an empty prediction: predict at least one row"):
         metric(NUMBERS[:0], Y[:0])
     with pytest.raises(InputError, match=r"needs a Predictive.*got Tensor"):
         metric(Y, Y)
@@ -74,7 +74,7 @@ def test_targets_that_do_not_fit_classes(metric: Callable[..., object]) -> None:
         metric(CLASSES, LABELS[:2])
     with pytest.raises(InputError, match="NaN"):
         metric(COINS, Y / 0)
-    with pytest.raises(InputError, match="the prediction is empty"):
+    with pytest.raises(InputError, match="undefined for an empty prediction"):
         metric(CLASSES[:0], LABELS[:0])
 
 
@@ -92,9 +92,9 @@ def test_the_wrong_kind_of_prediction() -> None:
 def test_options() -> None:
     for level in (0, 1, 95):
         for metric in (metrics.coverage, metrics.scores):
-            with pytest.raises(InputError, match="level must lie between 0 and 1"):
+            with pytest.raises(InputError, match="level must be a number between 0 and 1"):
                 metric(NUMBERS, Y, level)
-        with pytest.raises(InputError, match="level must lie between 0 and 1"):
+        with pytest.raises(InputError, match="level must be a number between 0 and 1"):
             metrics.width(NUMBERS, level)
     for levels in ([], [0.5, 1.0], 0.5, [math.nan]):
         with pytest.raises(InputError, match="levels must be a list of numbers between 0 and 1"):
@@ -121,7 +121,7 @@ def test_scores_without_rows_or_with_missing_ones() -> None:
             detector(torch.zeros(0), [0.1])
         with pytest.raises(InputError, match=r"inside holds 1 value\(s\) that are NaN"):
             detector([math.nan, 1.0], [0.1])
-        with pytest.raises(InputError, match=r"one number a row, \[N\], got shape \[2, 1\]"):
+        with pytest.raises(InputError, match=r"one number per row, \[N\], got shape \[2, 1\]"):
             detector([0.1], torch.zeros(2, 1))
     for area in (metrics.aurc, metrics.risk_coverage):
         with pytest.raises(InputError, match="got 2 and 3"):

@@ -12,8 +12,7 @@ from scipy import stats
 from credo import metrics
 from credo.likelihoods import Bernoulli, Categorical, Gaussian, Likelihood, Poisson, StudentT
 from credo.metrics import summary
-from credo.predictive import Predictive
-from credo.predictive.real import RealPredictive
+from credo.predictive import Predictive, RealPredictive
 from metrics.predictions import F64, own_targets, prediction
 
 LIKELIHOODS: list[Likelihood] = [Gaussian(0.7), StudentT(4.0, 0.7), Poisson(), Categorical(), Bernoulli()]
@@ -45,12 +44,12 @@ def test_values_are_the_metrics_own(likelihood: Likelihood) -> None:
 
 
 @pytest.mark.parametrize("likelihood", LIKELIHOODS, ids=str)
-def test_a_replicate_is_the_score_of_the_resampled_rows(likelihood: Likelihood) -> None:
+def test_a_replicate_is_the_score_of_the_resample_rows(likelihood: Likelihood) -> None:
     p, y = a_case(likelihood)
-    estimates = summary._of_numbers(p, y, 0.8) if isinstance(p, RealPredictive) else summary._of_classes(p, y)
+    estimates = summary._real_intervals(p, y, 0.8) if isinstance(p, RealPredictive) else summary._class_intervals(p, y)
     for seed in (0, 7):
         rows = torch.from_numpy(np.random.default_rng(seed).integers(len(p), size=len(p)))
-        (weights,) = summary._resampled(len(p), 1, seed)
+        (weights,) = summary._resample(len(p), 1, seed)
         assert torch.equal(weights[0], rows.bincount(minlength=len(p)).double())
         found = [float(estimate.statistic(weights)) for estimate in estimates.values()]
         assert found == pytest.approx(by_the_metrics(p[rows], y[rows], 0.8), rel=1e-9)
@@ -81,7 +80,7 @@ def test_the_seed_decides_and_nothing_else_is_touched(likelihood: Likelihood, mo
     assert np.array_equal(np.random.get_state()[1], states[1])  # noqa: NPY002
     assert metrics.scores(p, y, resamples=50, seed=3) == first
     assert metrics.scores(p, y, resamples=50, seed=4) != first
-    monkeypatch.setattr(summary, "_WORK", 7 * len(p))  # resamples seven at a time
+    monkeypatch.setattr(summary, "_MAX_WEIGHTS", 7 * len(p))  # resamples seven at a time
     for chunked, whole in zip(metrics.scores(p, y, resamples=50, seed=3), first, strict=True):
         assert (chunked.lower, chunked.upper) == pytest.approx((whole.lower, whole.upper), rel=1e-12)
 

@@ -13,10 +13,9 @@ import torch
 
 from credo.calibration import SplitConformal
 from credo.errors import InputError
-from credo.predictive.categorical import CategoricalComponents
-from credo.predictive.classes import ClassPredictive
-from credo.predictive.gaussian import GaussianComponents
-from credo.predictive.real import RealPredictive
+from credo.predictive import ClassPredictive, RealPredictive
+from credo.predictive.classes import CategoricalComponents
+from credo.predictive.location_scale import GaussianComponents
 from credo.tabular import Classifier, Regressor, predictions
 from credo.tabular.predictions import column_names, predict_source, rows_at_once, to_frame, true_values
 from credo.tabular.sources import Source, open_source

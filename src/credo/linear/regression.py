@@ -24,7 +24,7 @@ from credo.linear._precisions import precision_prior
 from credo.linear._spectrum import decompose
 from credo.linear.bases import BasisLike, as_basis, checked_features, warn_of_rounding
 from credo.linear.evidence import Precisions
-from credo.predictive.exact import ExactGaussianPredictive
+from credo.predictive import ExactGaussianPredictive
 
 
 class WeightDraws(NamedTuple):

@@ -9,9 +9,8 @@ import numpy as np
 import torch
 
 from credo.errors import InputError
-from credo.predictive.exact import ExactGaussianComponents
-from credo.predictive.gaussian import GaussianComponents
-from credo.predictive.real import RealPredictive
+from credo.predictive import RealPredictive
+from credo.predictive.location_scale import ExactGaussianComponents, GaussianComponents
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

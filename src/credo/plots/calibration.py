@@ -12,8 +12,7 @@ from credo import metrics
 from credo.errors import InputError
 from credo.plots._tools import axes_or_new, check_count, legend_on_top, to_array
 from credo.plots.style import CYCLE, DASHES, DATA, EPISTEMIC, MARKERS, MUTED
-from credo.predictive import Predictive
-from credo.predictive.conformal import ConformalPredictive
+from credo.predictive import ConformalPredictive, Predictive
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

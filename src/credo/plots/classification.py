@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from credo.metrics._answers import Answers
+from credo.metrics.classification import LabeledPredictions
 from credo.plots._tools import axes_or_new, check_names
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def confusion(
     """
     from sklearn.metrics import confusion_matrix
 
-    answers = Answers.of(p, y, "confusion")
+    answers = LabeledPredictions.from_predictive(p, y, "confusion")
     n = answers.probability.shape[1]
     counts = confusion_matrix(answers.label, answers.predicted, labels=range(n))
     check_names(names, n)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from credo.errors import InputError
-from credo.metrics._targets import real_targets
+from credo.metrics._targets import check_real_targets
 from credo.plots._tools import axes_or_new, check_level, legend_on_top, spread, to_array
 from credo.plots.style import EPISTEMIC, MUTED, TRUTH
 
@@ -34,7 +34,7 @@ def predicted_vs_observed(p: Predictive, y: ArrayLike | Tensor, ax: Axes | None 
         level: probability inside the bars.
     """
     check_level(level)
-    targets = real_targets(p, y, "predicted_vs_observed")
+    targets = check_real_targets(p, y, "predicted_vs_observed")
     if targets.numel() != len(p):
         raise InputError(f"p must predict one output a row, got the shape {list(targets.shape)}")
     observed, mean, lower, upper = (to_array(t).reshape(-1) for t in (targets, p.mean, *p.interval(level)))

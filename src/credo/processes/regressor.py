@@ -20,7 +20,7 @@ from torch import Tensor
 from credo._devices import check_device
 from credo._estimator import ClassicalEstimator, as_before_on_failure, draw_seed
 from credo.errors import InputError, unknown_name
-from credo.predictive.exact import ExactGaussianPredictive
+from credo.predictive import ExactGaussianPredictive
 from credo.processes.evidence import Solution, maximize, promising, solve
 from credo.processes.kernels import RBF, Constant, Kernel, White
 from credo.processes.kernels.base import WIDE

@@ -15,8 +15,7 @@ from torch import Tensor
 from credo import calibration
 from credo.errors import InputError, unknown_name
 from credo.likelihoods import Gaussian, Likelihood
-from credo.predictive import Predictive
-from credo.predictive.real import RealPredictive
+from credo.predictive import Predictive, RealPredictive
 from credo.tabular.base import TableEstimator
 from credo.tabular.recipes import Plan
 from credo.tabular.targets import RegressionTarget

@@ -10,7 +10,7 @@ from scipy.stats import binom
 from credo import metrics, plots
 from credo.errors import InputError
 from credo.likelihoods import Bernoulli, Categorical, Gaussian, Poisson, StudentT
-from credo.predictive.conformal import ConformalPredictive
+from credo.predictive import ConformalPredictive
 
 
 @pytest.fixture(autouse=True)

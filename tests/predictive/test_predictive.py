@@ -256,7 +256,7 @@ def test_quantile_shapes_and_levels() -> None:
     for q in (0.0, 1.0, -0.5, math.nan, [0.5, 2.0]):
         with pytest.raises(InputError, match="q must lie between 0 and 1"):
             p.quantile(q)
-    with pytest.raises(InputError, match="level must lie between 0 and 1"):
+    with pytest.raises(InputError, match="level must be a number between 0 and 1"):
         p.interval(95)
 
 
@@ -344,7 +344,7 @@ def test_student_t_variance_is_infinite_where_it_is() -> None:
 def test_results_do_not_depend_on_the_chunks(likelihood: Likelihood, monkeypatch: pytest.MonkeyPatch) -> None:
     p = prediction(likelihood, rows=7)
     whole = p.quantile(0.3), p.mutual_information
-    monkeypatch.setattr(real, "CPU_WORK", 1)
+    monkeypatch.setattr(real, "chunk_size", lambda device, cost: 1)
     parts = prediction(likelihood, rows=7)
     torch.testing.assert_close((parts.quantile(0.3), parts.mutual_information), whole)
 
@@ -369,7 +369,7 @@ def test_samples_follow_the_seed_and_leave_the_global_state_alone(likelihood: Li
     assert not torch.equal(p.sample(20), p.sample(20))
     assert p.sample(0).shape == (0, *first.shape[1:])
     assert p.log_prob(first[0]).shape == (4,)
-    with pytest.raises(InputError, match="n must be 0 or more"):
+    with pytest.raises(InputError, match="n must be an integer of at least 0"):
         p.sample(-1)
 
 

@@ -13,7 +13,7 @@ from scipy import special, stats
 
 from credo import metrics
 from credo.likelihoods import Gaussian, Poisson, StudentT
-from credo.metrics import ranked_probability
+from credo.metrics import scoring_rules
 from credo.predictive import Predictive
 from metrics.predictions import F64, own_targets, prediction, unequal_weights, widened_gaussian
 
@@ -71,8 +71,8 @@ def test_the_two_routes_agree_on_gaussians(seed: int, draws: int, spread: float,
     means, scales = torch.randn(2, draws, 5, generator=generator, dtype=F64)
     p = Gaussian("heteroscedastic").predictive(torch.stack([spread * means, scales], -1))
     y = shift + own_targets(p, seed)
-    exact = ranked_probability._gaussian_mixture(p.components, None, y)
-    integral = ranked_probability._integrated(p, p.components, y)
+    exact = scoring_rules._gaussian_mixture(p.components, None, y)
+    integral = scoring_rules._integrated(p, p.components, y)
     assert bool(((exact - integral).abs() < QUADRATURE * p.std).all())
 
 
@@ -80,7 +80,7 @@ def test_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     gaussian, student = prediction(Gaussian(0.7), 9, 20, 2), prediction(StudentT(4.0, 0.7), 9, 20, 2)
     y = own_targets(gaussian, seed=0)
     whole = metrics.crps(gaussian, y), metrics.crps(student, y)
-    monkeypatch.setattr(ranked_probability, "CPU_WORK", 600)
+    monkeypatch.setattr(scoring_rules, "chunk_size", lambda device, cost: max(600 // max(cost, 1), 1))
     assert (metrics.crps(gaussian, y), metrics.crps(student, y)) == pytest.approx(whole, rel=1e-12)
 
 

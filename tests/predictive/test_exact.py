@@ -9,10 +9,8 @@ import torch
 from credo import metrics
 from credo.calibration import Calibrator, QuantileRecalibration, SplitConformal, VarianceScaling
 from credo.plots._tools import draw_band
-from credo.predictive import Predictive
-from credo.predictive.exact import ExactGaussianPredictive
-from credo.predictive.gaussian import GaussianComponents
-from credo.predictive.real import RealPredictive
+from credo.predictive import ExactGaussianPredictive, Predictive, RealPredictive
+from credo.predictive.location_scale import GaussianComponents
 
 F64 = torch.float64
 MEAN = torch.tensor([0.0, 1.0, -2.0], dtype=torch.float64)
