@@ -57,7 +57,7 @@ def test_reliability_is_that_of_the_metric(classes):
     confidence, accuracy = line(ax, "accuracy")
     np.testing.assert_allclose(confidence, binned.confidence[held])
     np.testing.assert_allclose(accuracy, binned.accuracy[held])
-    np.testing.assert_allclose(stairs(ax, "share of answers").values, binned.count / 400)
+    np.testing.assert_allclose(stairs(ax, "fraction of predictions").values, binned.count / 400)
     assert f"(ECE {metrics.ece(p, y, 10):.3f})" in ax.get_legend().get_texts()[1].get_text()
 
 
@@ -78,7 +78,7 @@ def test_bins_of_equal_mass_keep_a_histogram_of_equal_width(classes):
     p, y = classes
     ax = plots.reliability(p, y, bins=8, binning="mass")
     np.testing.assert_allclose(line(ax, "accuracy")[0], metrics.reliability(p, y, 8, "mass").confidence)
-    np.testing.assert_allclose(stairs(ax, "share").values, metrics.reliability(p, y, 8).count / 400)
+    np.testing.assert_allclose(stairs(ax, "fraction").values, metrics.reliability(p, y, 8).count / 400)
 
 
 def test_interval_calibration_is_the_coverage_of_intervals(numbers):
@@ -255,24 +255,24 @@ def test_wrong_arguments_are_named_and_leave_no_figure(classes, numbers):
         (lambda: plots.reliability(c, label[1:]), "400 and 399"),
         (lambda: plots.interval_calibration(c, label), "calibration_curve is for real or count-valued targets"),
         (lambda: plots.interval_calibration({}, y), "at least one prediction"),
-        (lambda: plots.pit_histogram(p, y, bins=0), "bins must be at least 1, got 0"),
+        (lambda: plots.pit_histogram(p, y, bins=0), "bins must be an integer of at least 1, got 0"),
         (lambda: plots.pit_histogram(p, y[:, 0]), "reshape y"),
         (lambda: plots.risk_coverage([0.0, 1.0], [1.0]), "got 2 and 1"),
         (lambda: plots.risk_coverage({"a": [1.0]}, {"b": [1.0]}), r"got \['a'\] and \['b'\]"),
         (lambda: plots.risk_coverage([1.0], {}), "same names"),
-        (lambda: plots.predicted_vs_observed(p, y, level=95), "level must lie between 0 and 1, got 95"),
+        (lambda: plots.predicted_vs_observed(p, y, level=95), "level must be a number between 0 and 1, got 95"),
         (lambda: plots.predicted_vs_observed(c, label), "predicted_vs_observed is for real"),
         (
             lambda: plots.predicted_vs_observed(Gaussian().predictive(torch.zeros(2, 4, 3)), torch.zeros(4, 3)),
-            r"one output a row, got the shape \[4, 3\]",
+            r"one output per row, got shape \[4, 3\]",
         ),
         (lambda: plots.uncertainty_parts(p[:0]), "at least one row"),
-        (lambda: plots.uncertainty_parts(without_variance), "finite variance"),
+        (lambda: plots.uncertainty_parts(without_variance), "infinite variance"),
         (lambda: plots.confusion(p, y), "confusion is for class-valued targets"),
-        (lambda: plots.confusion(c, label, names=["a"]), "names must be one for each of 3 classes, got 1"),
+        (lambda: plots.confusion(c, label, names=["a"]), "names must hold one name per class, 3 in all, got 1"),
         (lambda: plots.uncertainty_histogram({}), "at least one group"),
-        (lambda: plots.uncertainty_histogram({"a": []}), "finite values, got none or others in 'a'"),
-        (lambda: plots.uncertainty_histogram({"a": [1.0]}, bins=0), "bins must be at least 1, got 0"),
+        (lambda: plots.uncertainty_histogram({"a": []}), "finite values, but 'a' is empty"),
+        (lambda: plots.uncertainty_histogram({"a": [1.0]}, bins=0), "bins must be an integer of at least 1, got 0"),
     ):
         with pytest.raises(InputError, match=sentence):
             call()

@@ -49,7 +49,7 @@ def test_whole_numbers_are_eight_bit_and_means_may_fall_a_little_below_0():
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [({"columns": 2.5}, "columns must be an integer"), ({"value_range": (1.0, 1.0)}, "black the lower")],
+    [({"columns": 2.5}, "columns must be an integer"), ({"value_range": (1.0, 1.0)}, "black < white")],
 )
 def test_wrong_options_of_a_grid_are_named(options, message):
     with pytest.raises(InputError, match=message):

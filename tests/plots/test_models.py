@@ -167,20 +167,20 @@ def test_wrong_arguments_are_named_and_leave_no_figure(bayesian):
     nn.init.constant_(broken.net.weight, float("nan"))
     for call, sentence in (
         (lambda: plots.training_curves([]), "fit the model first"),
-        (lambda: plots.training_curves(bayesian), "history must be that of a model.*got BayesByBackprop"),
-        (lambda: plots.training_curves([{"loss": 1.0}]), "that have an 'epoch'"),
-        (lambda: plots.training_curves([{"epoch": 1, "seconds": 1.0}]), "no terms of a loss"),
+        (lambda: plots.training_curves(bayesian), "history must be model.history.*got BayesByBackprop"),
+        (lambda: plots.training_curves([{"loss": 1.0}]), "with an 'epoch'"),
+        (lambda: plots.training_curves([{"epoch": 1, "seconds": 1.0}]), "no finite terms of a loss"),
         (lambda: plots.training_curves([{"epoch": 1, "nll": float("nan")}]), "no finite 'nll'"),
-        (lambda: plots.weight_histogram(bayesian, samples=-1), "samples must be at least 0, got -1"),
-        (lambda: plots.weight_histogram(bayesian, bins=0), "bins must be at least 1, got 0"),
+        (lambda: plots.weight_histogram(bayesian, samples=-1), "samples must be an integer of at least 0, got -1"),
+        (lambda: plots.weight_histogram(bayesian, bins=0), "bins must be an integer of at least 1, got 0"),
         (lambda: plots.weight_histogram({}), "at least one model"),
-        (lambda: plots.weight_histogram(network()), "is needed, got Sequential"),
+        (lambda: plots.weight_histogram(network()), "a model with one, got Sequential"),
         (lambda: plots.weight_histogram(credo.DeepEnsemble(network(), members=2)), "pass one of its members"),
         (lambda: plots.weight_histogram(broken), "NaN or infinite"),
         (lambda: plots.snr(bayesian, kind="pdf"), "unknown kind 'pdf'"),
-        (lambda: plots.snr(bayesian, cut=75), "cut must lie between 0 and 1, or be None, got 75"),
-        (lambda: plots.snr(credo.MAP(network())), "mean-field posterior is needed.*got PointMass"),
-        (lambda: plots.snr(pruned), "nothing to show"),
+        (lambda: plots.snr(bayesian, cut=75), "cut must be a number between 0 and 1, got 75"),
+        (lambda: plots.snr(credo.MAP(network())), "snr needs a mean-field posterior.*got PointMass"),
+        (lambda: plots.snr(pruned), "nothing to plot"),
     ):
         with pytest.raises(InputError, match=sentence):
             call()

@@ -229,24 +229,24 @@ def test_paper_style_is_left_behind():
 
 
 def test_wrong_arguments_are_named(x, predictive):
-    with pytest.raises(InputError, match="level must lie between 0 and 1, got 95"):
+    with pytest.raises(InputError, match="level must be a number between 0 and 1, got 95"):
         plots.predictive_bands(x, predictive, level=95)
-    with pytest.raises(InputError, match=r"\[N\] or \[N, 1\], got \[30, 2\]"):
+    with pytest.raises(InputError, match=r"\[N\] or \[N, 1\], got shape \[30, 2\]"):
         plots.predictive_bands(x.expand(-1, 2), predictive)
-    with pytest.raises(InputError, match="one output for each of 29 inputs"):
+    with pytest.raises(InputError, match="one output per input is needed, 29 in all"):
         plots.predictive_bands(x[1:], predictive)
-    with pytest.raises(InputError, match="n must be 1 or more"):
+    with pytest.raises(InputError, match="n must be an integer of at least 1"):
         plots.draws(x, predictive, n=0)
-    with pytest.raises(InputError, match="must go together"):
+    with pytest.raises(InputError, match="must have the same R"):
         plots.rotated_digit(torch.rand(4, 1, 8, 8), ANGLES, classes())
     with pytest.raises(InputError, match=r"got \[5\] and \[3, 4, 10\]"):
         plots.softmax_scatter(ANGLES, classes(4))
     with pytest.raises(InputError, match=r"images must have shape \[5, 1, H, W\]"):
         plots.softmax_scatter(ANGLES, classes(), images=IMAGES[1:])
-    with pytest.raises(InputError, match="classes must be numbers from 0 to 9"):
+    with pytest.raises(InputError, match="classes must be integers from 0 to 9"):
         plots.softmax_scatter(ANGLES, classes(), classes=[3, 10])
-    with pytest.raises(InputError, match="names must be one for each of 10 classes, got 2"):
+    with pytest.raises(InputError, match="names must hold one name per class, 10 in all, got 2"):
         plots.softmax_scatter(ANGLES, classes(), names=["a", "b"])
-    with pytest.raises(InputError, match="thumbnails must be at least 1, got 0"):
+    with pytest.raises(InputError, match="thumbnails must be an integer of at least 1, got 0"):
         plots.rotated_digit(IMAGES, ANGLES, classes(), thumbnails=0)
     assert not plt.get_fignums()
