@@ -102,8 +102,8 @@ def test_p_values_are_uniform_themselves():
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: normal_ranks(simulations=0), "simulations must be at least 1"),
-        (lambda: normal_ranks(draws=0), "draws must be at least 1"),
+        (lambda: normal_ranks(simulations=0), "simulations must be an integer of at least 1"),
+        (lambda: normal_ranks(draws=0), "draws must be an integer of at least 1"),
         (lambda: normal_ranks(simulations=20).p_values(), "run more simulations"),
         (lambda: normal_ranks(simulations=20).p_values(bins=1), "bins must be from 2"),
         (lambda: normal_ranks(simulations=20, draws=9).p_values(bins=20), "10 possible ranks"),
