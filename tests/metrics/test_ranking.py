@@ -23,7 +23,7 @@ LOSSES = st.lists(st.tuples(st.sampled_from([0.0, 1.0, 2.5]), st.sampled_from([0
 
 @settings(max_examples=100)
 @given(SCORES, SCORES)
-def test_detectors_are_their_definitions(inside: list[float], outside: list[float]) -> None:
+def test_detection_scores_match_their_definitions(inside: list[float], outside: list[float]) -> None:
     wins = sum((o > i) + 0.5 * (o == i) for i in inside for o in outside)
     assert metrics.auroc(inside, outside) == pytest.approx(wins / (len(inside) * len(outside)), rel=1e-12)
 
@@ -43,21 +43,21 @@ def test_detectors_are_their_definitions(inside: list[float], outside: list[floa
     assert metrics.fpr95(inside, outside) == pytest.approx(flagged_inside / len(inside), rel=1e-12)
 
 
-def test_detectors_know_which_side_is_uncertain() -> None:
+def test_detection_scores_depend_on_the_direction() -> None:
     inside, outside = torch.linspace(0, 1, 50), torch.linspace(2, 3, 20)
     assert (metrics.auroc(inside, outside), metrics.fpr95(inside, outside)) == (1, 0)
     assert metrics.aupr(inside, outside) == pytest.approx(1)
     assert (metrics.auroc(outside, inside), metrics.fpr95(outside, inside)) == (0, 1)
 
 
-def test_scores_of_any_size_keep_their_order() -> None:
+def test_large_scores_keep_their_order() -> None:
     # torchmetrics would take these for logits: in float32 their sigmoids are all 1, and the area ½
     assert metrics.auroc([100.0, 150.0], [200.0, 300.0]) == 1
     assert metrics.aupr([100.0, 150.0], [200.0, math.inf]) == pytest.approx(1)
     assert metrics.auroc([-math.inf, 1.0], [2.0, math.inf]) == 1
 
 
-def test_misclassification_is_detection_of_the_wrong_rows() -> None:
+def test_misclassification_detects_wrong_rows() -> None:
     p = prediction(Categorical(), 5, 300, 4)
     y = own_targets(p, seed=0)
     wrong = p.mode != y
@@ -76,7 +76,7 @@ def test_misclassification_is_detection_of_the_wrong_rows() -> None:
 
 
 @pytest.mark.parametrize("label", [0, 1])
-def test_where_all_answers_are_alike_there_is_nothing_to_detect(label: int) -> None:
+def test_misclassification_is_nan_if_all_predictions_are_alike(label: int) -> None:
     p = Categorical().predictive(torch.tensor([[[2.0, 1.0], [3.0, 1.0], [5.0, 0.0]]], dtype=F64))
     y = torch.full((3,), label)
     found = metrics.misclassification(p, y)
@@ -89,7 +89,7 @@ def test_where_all_answers_are_alike_there_is_nothing_to_detect(label: int) -> N
 
 @settings(max_examples=60)
 @given(LOSSES)
-def test_risk_is_the_mean_over_the_orders_of_ties(rows: list[tuple[float, float]]) -> None:
+def test_risk_averages_over_the_order_of_ties(rows: list[tuple[float, float]]) -> None:
     loss, uncertainty = (list(column) for column in zip(*rows, strict=True))
     curves = [
         np.cumsum([loss[n] for n in order]) / np.arange(1, len(rows) + 1)
@@ -105,7 +105,7 @@ def test_risk_is_the_mean_over_the_orders_of_ties(rows: list[tuple[float, float]
 
 @settings(max_examples=40)
 @given(st.lists(st.tuples(st.floats(0, 9), st.sampled_from([0.0, 0.5, 2.0])), min_size=1, max_size=200), st.randoms())
-def test_the_order_of_rows_does_not_matter(rows: list[tuple[float, float]], random: object) -> None:
+def test_row_order_does_not_matter(rows: list[tuple[float, float]], random: object) -> None:
     shuffled = list(rows)
     random.shuffle(shuffled)  # type: ignore[attr-defined]
     loss, uncertainty = (list(column) for column in zip(*rows, strict=True))
@@ -117,7 +117,7 @@ def test_the_order_of_rows_does_not_matter(rows: list[tuple[float, float]], rand
     assert area == pytest.approx(float(risk.mean()), rel=1e-9, abs=1e-12)
 
 
-def test_selection_by_the_loss_itself_is_best_and_by_nothing_the_mean() -> None:
+def test_sorting_by_loss_is_best_and_a_constant_gives_the_mean() -> None:
     loss = torch.rand(200, generator=torch.Generator().manual_seed(0), dtype=F64)
     areas = [metrics.aurc(loss, by) for by in (loss, torch.zeros(200), -loss)]
     assert areas == sorted(areas)

@@ -20,7 +20,7 @@ from metrics.predictions import F64, own_targets, prediction, unequal_weights, w
 QUADRATURE = 3e-4  # the error that the docstring admits, in standard deviations of the prediction
 
 
-def test_one_gaussian() -> None:
+def test_crps_of_one_gaussian() -> None:
     z = torch.linspace(-6, 6, 25, dtype=F64)
     for scale in (1e-3, 1.0, 1e3):
         p = Gaussian(scale).predictive(torch.full((1, 25), 7.0, dtype=F64))
@@ -31,12 +31,12 @@ def test_one_gaussian() -> None:
             assert metrics.crps(p[n], 7 + scale * z[n : n + 1]) == pytest.approx(expected[n], rel=1e-9)
 
 
-def test_a_point_prediction_is_scored_by_the_absolute_error() -> None:
+def test_crps_of_a_point_is_the_absolute_error() -> None:
     p = Gaussian(1e-9).predictive(torch.tensor([[0.0, 1.0]], dtype=F64))
     assert metrics.crps(p, torch.tensor([2.0, 0.5], dtype=F64)) == pytest.approx(1.25, rel=1e-8)
 
 
-def test_a_weighted_mixture_by_its_definition() -> None:
+def test_crps_of_a_weighted_mixture_matches_its_definition() -> None:
     p = unequal_weights(Gaussian(0.7), rows=4)
     y = own_targets(p, seed=0)
     w, draws = [1 / 4, 1 / 4, 1 / 6, 1 / 6, 1 / 6], p.draws.tolist()
@@ -54,7 +54,7 @@ def test_a_weighted_mixture_by_its_definition() -> None:
 
 
 @pytest.mark.parametrize("likelihood", [Gaussian("heteroscedastic"), StudentT(5.0, 0.7), Poisson()], ids=str)
-def test_a_mixture_by_monte_carlo(likelihood: Gaussian | StudentT | Poisson) -> None:
+def test_crps_of_a_mixture_matches_monte_carlo(likelihood: Gaussian | StudentT | Poisson) -> None:
     p = prediction(likelihood, 6, 3, 2)
     y = own_targets(p, seed=5)
     n = 40_000
@@ -66,7 +66,7 @@ def test_a_mixture_by_monte_carlo(likelihood: Gaussian | StudentT | Poisson) -> 
 
 @settings(max_examples=40)
 @given(st.integers(0, 10_000), st.sampled_from([1, 2, 7, 30]), st.floats(0, 30), st.floats(-20, 20))
-def test_the_two_routes_agree_on_gaussians(seed: int, draws: int, spread: float, shift: float) -> None:
+def test_closed_form_and_quadrature_agree_for_gaussians(seed: int, draws: int, spread: float, shift: float) -> None:
     generator = torch.Generator().manual_seed(seed)
     means, scales = torch.randn(2, draws, 5, generator=generator, dtype=F64)
     p = Gaussian("heteroscedastic").predictive(torch.stack([spread * means, scales], -1))
@@ -76,7 +76,7 @@ def test_the_two_routes_agree_on_gaussians(seed: int, draws: int, spread: float,
     assert bool(((exact - integral).abs() < QUADRATURE * p.std).all())
 
 
-def test_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_crps_does_not_depend_on_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     gaussian, student = prediction(Gaussian(0.7), 9, 20, 2), prediction(StudentT(4.0, 0.7), 9, 20, 2)
     y = own_targets(gaussian, seed=0)
     whole = metrics.crps(gaussian, y), metrics.crps(student, y)
@@ -85,7 +85,7 @@ def test_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("rate", [0.01, 0.7, 12.0, 300.0, 1e4])
-def test_one_poisson(rate: float) -> None:
+def test_crps_of_one_poisson(rate: float) -> None:
     y = torch.tensor([0.0, 1.0, round(rate), round(3 * rate) + 5], dtype=F64)
     p = Poisson().predictive(torch.full((1, 4), math.log(rate), dtype=F64))
     k = y.numpy()
@@ -99,7 +99,7 @@ def test_one_poisson(rate: float) -> None:
 
 
 @pytest.mark.parametrize("df", [1.5, 2.0, 4.0, 30.0])
-def test_one_student_t(df: float) -> None:
+def test_crps_of_one_student_t(df: float) -> None:
     z = torch.linspace(-8, 8, 9, dtype=F64)
     p = StudentT(df, 1.0).predictive(torch.zeros(1, 9, dtype=F64))
     t = z.numpy()
@@ -109,7 +109,7 @@ def test_one_student_t(df: float) -> None:
     assert metrics.crps(p, z) == pytest.approx(expected.mean(), abs=QUADRATURE)
 
 
-def test_a_recalibrated_prediction_is_scored_by_its_own_distribution() -> None:
+def test_crps_of_a_recalibrated_prediction_uses_its_distribution() -> None:
     recalibrated, same = widened_gaussian(rows=20)
     y = own_targets(same, seed=0)
     assert metrics.crps(recalibrated, y) == pytest.approx(
@@ -119,7 +119,7 @@ def test_a_recalibrated_prediction_is_scored_by_its_own_distribution() -> None:
     assert metrics.width(recalibrated) == pytest.approx(metrics.width(same), rel=1e-9)
 
 
-def test_single_precision_is_enough() -> None:
+def test_float32_predictions_are_accurate() -> None:
     means = 1e3 + torch.randn(20, 50, generator=torch.Generator().manual_seed(0))
     y = 1e3 + torch.randn(50, generator=torch.Generator().manual_seed(1))
     double = metrics.crps(Gaussian(0.5).predictive(means.double()), y.double())

@@ -49,7 +49,7 @@ def stairs(ax, label):
     return found.get_data()
 
 
-def test_reliability_is_that_of_the_metric(classes):
+def test_reliability_matches_the_metric(classes):
     p, y = classes
     ax = plots.reliability(p, y, bins=10)
     binned = metrics.reliability(p, y, 10)
@@ -61,7 +61,7 @@ def test_reliability_is_that_of_the_metric(classes):
     assert f"(ECE {metrics.ece(p, y, 10):.3f})" in ax.get_legend().get_texts()[1].get_text()
 
 
-def test_reliability_bars_hold_the_accuracy_and_are_wider_for_fewer_answers(classes):
+def test_reliability_bars_contain_the_accuracy_and_narrow_with_counts(classes):
     p, y = classes
     (bars,) = plots.reliability(p[:100], y[:100], bins=6).collections
     ends = np.array([segment[:, 1] for segment in bars.get_segments()])
@@ -88,7 +88,7 @@ def test_interval_calibration_is_the_coverage_of_intervals(numbers):
     np.testing.assert_allclose(observed, expected, atol=1e-12)
 
 
-def test_conformal_intervals_are_judged_and_not_the_quantiles_beneath(numbers):
+def test_conformal_coverage_uses_intervals(numbers):
     p, y = numbers[0][:100], numbers[1][:100]
     conformal = ConformalPredictive(p.components, scores=tuple(k / 10 for k in range(1, 40)))
     levels, observed = line(plots.interval_calibration(conformal, y), "observed")
@@ -96,7 +96,7 @@ def test_conformal_intervals_are_judged_and_not_the_quantiles_beneath(numbers):
     assert abs(observed - line(plots.interval_calibration(p, y), "observed")[1]).max() > 0.1
 
 
-def test_the_band_is_binomial_and_a_calibrated_prediction_lies_in_it(numbers):
+def test_band_is_binomial_and_contains_calibrated_predictions(numbers):
     p, y = numbers
     ax = plots.interval_calibration(p, y)
     levels, observed = line(ax, "observed")
@@ -108,7 +108,7 @@ def test_the_band_is_binomial_and_a_calibrated_prediction_lies_in_it(numbers):
     assert np.all(np.abs(observed - levels) < 4 * np.sqrt(levels * (1 - levels) / 500))
 
 
-def test_several_predictions_have_a_curve_each(numbers):
+def test_each_prediction_has_a_curve(numbers):
     p, y = numbers
     narrow = Gaussian(noise=0.01).predictive(p.draws)
     ax = plots.interval_calibration({"wide": p, "narrow": narrow}, y)
@@ -127,7 +127,7 @@ def test_pit_histogram_counts_the_transform(numbers):
     assert (band.get_y(), band.get_y() + band.get_height()) == pytest.approx(tuple(ends))
 
 
-def test_counts_have_both_figures_of_calibration(generator):
+def test_calibration_figures_of_counts(generator):
     p = Poisson().predictive(torch.full((1, 300), 0.5))
     y = torch.poisson(torch.full((300,), 0.5).exp(), generator=generator)
     levels, observed = line(plots.interval_calibration(p, y), "observed")
@@ -162,7 +162,7 @@ def test_long_curves_are_thinned_but_keep_their_ends(generator):
     assert risk[-1] == pytest.approx(loss.mean().item(), rel=1e-6)
 
 
-def test_predictions_stand_over_observations_with_their_intervals(numbers):
+def test_predictions_are_plotted_over_observations(numbers):
     p, y = numbers[0][:50], numbers[1][:50].clone()
     y[:2] = 30.0
     ax = plots.predicted_vs_observed(p, y, level=0.8)
@@ -177,7 +177,7 @@ def test_predictions_stand_over_observations_with_their_intervals(numbers):
     np.testing.assert_allclose(missed[-1][:, 1], [lower[1, 0], upper[1, 0]], rtol=1e-6)
 
 
-def test_of_many_rows_a_few_hundred_are_drawn_always_the_same(numbers):
+def test_many_rows_are_thinned_deterministically(numbers):
     p, y = numbers
     first, second = (
         np.vstack([c.get_offsets() for c in plots.predicted_vs_observed(p, y).collections[1::2]]) for _ in "ab"
@@ -187,7 +187,7 @@ def test_of_many_rows_a_few_hundred_are_drawn_always_the_same(numbers):
     assert first[:, 0].max() == y.max()
 
 
-def test_parts_stack_to_the_whole_uncertainty(numbers):
+def test_parts_stack_to_the_total_uncertainty(numbers):
     p = numbers[0][:100]
     ax = plots.uncertainty_parts(p)
     top, below = stairs(ax, "epistemic"), stairs(ax, "aleatoric")
@@ -209,7 +209,7 @@ def test_parts_of_many_rows_are_averaged_and_keep_their_area(generator):
     assert ax.get_ylabel() == "predictive entropy (nats)"
 
 
-def test_confusion_counts_answers():
+def test_confusion_counts_predictions():
     p = Categorical(ignore_index=-1).predictive(torch.eye(3)[[0, 0, 1, 2, 2]][None] * 5)
     ax = plots.confusion(p, np.array([0, 1, 1, 2, -1]), names=["a", "b", "c"])
     np.testing.assert_allclose(ax.images[0].get_array(), [[1, 0, 0], [0.5, 0.5, 0], [0, 0, 1]])
@@ -241,11 +241,11 @@ def test_histograms_have_area_one_over_shared_bins():
         assert abs(area) == pytest.approx(1.0, abs=1e-6)
 
 
-def test_histogram_of_a_constant_is_drawn():
+def test_histogram_of_a_constant():
     assert plots.uncertainty_histogram({"sure": np.zeros(5)}).patches
 
 
-def test_wrong_arguments_are_named_and_leave_no_figure(classes, numbers):
+def test_bad_arguments_raise_and_create_no_figure(classes, numbers):
     (c, label), (p, y) = classes, numbers
     without_variance = StudentT(df=2.0).predictive(torch.zeros(2, 4))
     for call, sentence in (

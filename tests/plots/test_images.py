@@ -13,7 +13,7 @@ from credo.plots import image_grid
 from credo.plots.images import as_images, tile
 
 
-def test_tiles_stand_in_rows_and_gaps_are_white():
+def test_tiles_are_in_rows_and_blanks_are_white():
     images = torch.arange(3.0).view(3, 1, 1, 1).expand(3, 1, 2, 3) / 4
     mosaic = tile(images, 2)
     assert mosaic.shape == (4, 6)
@@ -31,7 +31,7 @@ def test_every_layout_of_images_is_drawn(shape):
     assert imread(stream).std() > 0.05
 
 
-def test_what_is_no_image_is_refused():
+def test_bad_images_raise():
     with pytest.raises(InputError, match="rows of 7 numbers are not square images"):
         image_grid(torch.rand(2, 7))
     with pytest.raises(InputError, match="with 1 or 3 channels"):
@@ -40,7 +40,7 @@ def test_what_is_no_image_is_refused():
         tile(torch.rand(2, 1, 8, 8), -1)
 
 
-def test_whole_numbers_are_eight_bit_and_means_may_fall_a_little_below_0():
+def test_integers_are_eight_bit_and_means_can_be_slightly_negative():
     bytes_ = image_grid((255 * torch.eye(4)[None]).to(torch.uint8)).axes[0].images[0].get_array()
     assert bytes_.mean() == pytest.approx(0.25)
     gray = image_grid(torch.eye(4)[None] - 0.01).axes[0].images[0].get_array()
@@ -51,11 +51,11 @@ def test_whole_numbers_are_eight_bit_and_means_may_fall_a_little_below_0():
     ("options", "message"),
     [({"columns": 2.5}, "columns must be an integer"), ({"value_range": (1.0, 1.0)}, "black < white")],
 )
-def test_wrong_options_of_a_grid_are_named(options, message):
+def test_bad_options_raise(options, message):
     with pytest.raises(InputError, match=message):
         image_grid(torch.rand(4, 3, 3), **options)
 
 
-def test_images_without_a_shade_are_refused():
+def test_images_that_are_not_finite_raise():
     with pytest.raises(InputError, match="NaN or infinite"):
         image_grid(torch.full((1, 2, 2), torch.nan))

@@ -50,7 +50,7 @@ def test_curves_are_the_history_per_datum(bayesian):
     assert drawn["NLL, validation"].get_linestyle() == "--"
 
 
-def test_models_of_data_have_curves_of_their_own():
+def test_curves_of_generative_models():
     x = X.tanh().abs().repeat(1, 3)
     vae = VAE(torch.nn.Linear(3, 4), torch.nn.Linear(2, 3), latent=2).fit(x, validation=x, **FIT)
     drawn = lines(plots.training_curves(vae.history))
@@ -84,7 +84,7 @@ def test_every_method_has_curves():
     assert ax.get_legend_handles_labels()[1] == names
 
 
-def test_without_complexity_only_the_likelihood_is_drawn():
+def test_only_the_likelihood_is_drawn_without_complexity():
     without = [{"epoch": 1, "nll": 2.0}, {"epoch": 2, "nll": 1.0}]
     zero = [{**entry, "kl": 0.0, "elbo": -10 * entry["nll"]} for entry in without]
     for history in (without, zero):
@@ -100,14 +100,14 @@ def test_without_complexity_only_the_likelihood_is_drawn():
         ([90.0, 0.5, -1.0], "symlog"),
     ],
 )
-def test_the_axis_is_logarithmic_where_a_decade_is_passed(nll, scale):
+def test_axis_is_logarithmic_beyond_a_decade(nll, scale):
     ax = plots.training_curves([{"epoch": i, "nll": value} for i, value in enumerate(nll)])
     assert ax.get_yscale() == scale
     low, high = ax.get_ylim()
     assert low < min(nll) < max(nll) < high
 
 
-def test_histogram_holds_all_weights_and_draws_are_wider(bayesian):
+def test_histogram_contains_all_weights_and_draws_are_wider(bayesian):
     ax = plots.weight_histogram(bayesian, samples=3, bins=20, seed=1)
     draws, filled, means = (patch.get_data() for patch in ax.patches)
     weights = torch.cat([w.flatten() for w in bayesian.posterior.sample(3, seed=1).values()])
@@ -134,7 +134,7 @@ def known_ratios():
     return credo.BayesByBackprop(layer, initial_scale=0.5)
 
 
-def test_decibels_are_ten_times_the_logarithm_of_mean_over_scale():
+def test_snr_is_in_decibels():
     ax = plots.snr(known_ratios(), kind="cdf", cut=0.5)
     steps, cut = ax.lines
     np.testing.assert_allclose(steps.get_xdata(), [-10, 0, 10], atol=1e-5)
@@ -144,7 +144,7 @@ def test_decibels_are_ten_times_the_logarithm_of_mean_over_scale():
     assert ax.get_legend_handles_labels()[1] == ["50% of the weights are below"]
 
 
-def test_the_density_leaves_out_what_is_pruned_but_counts_it():
+def test_density_hides_pruned_weights_but_counts_them():
     model = known_ratios()
     model.prune(0.5)
     ax = plots.snr(model.posterior, bins=5)
@@ -153,14 +153,14 @@ def test_the_density_leaves_out_what_is_pruned_but_counts_it():
     assert (drawn.edges[0], drawn.edges[-1]) == pytest.approx((0.0, 10.0), abs=1e-5)
 
 
-def test_no_cut_is_marked_where_it_is_off_the_axis():
+def test_cut_off_the_axis_is_not_marked():
     model = known_ratios()
     model.prune(0.75)
     assert not plots.snr(model, cut=0.5).lines
     assert not plots.snr(known_ratios(), cut=None).lines
 
 
-def test_wrong_arguments_are_named_and_leave_no_figure(bayesian):
+def test_bad_arguments_raise_and_create_no_figure(bayesian):
     pruned = known_ratios()
     pruned.prune(1.0)
     broken = known_ratios()

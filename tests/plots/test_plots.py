@@ -84,7 +84,7 @@ FIGURES = {
 UNLABELED = ("predictive_bands", "draws")  # what their inputs and outputs are, only the caller knows
 
 
-def test_every_figure_is_in_the_table():
+def test_every_figure_is_tested():
     makers = {name for name in plots.__all__ if callable(getattr(plots, name))} - {
         "paper",
         "leading_classes",
@@ -107,7 +107,7 @@ def test_figures_are_drawn_on_the_given_axes_without_pyplot(name):
 
 
 @pytest.mark.parametrize("name", [name for name in FIGURES if "," not in name])
-def test_without_axes_a_figure_is_made(name):
+def test_a_figure_is_created_without_axes(name):
     ax = FIGURES[name](None)
     assert plt.get_fignums() == [ax.figure.number]
 
@@ -147,7 +147,7 @@ def test_inner_band_is_the_draws_and_outer_edge_the_interval(x, predictive):
     np.testing.assert_allclose(ax.lines[0].get_ydata(), predictive.mean.squeeze(-1), rtol=1e-6)
 
 
-def test_rows_in_any_order_give_the_same_picture(x, predictive):
+def test_row_order_does_not_change_the_figure(x, predictive):
     order = torch.randperm(N, generator=torch.Generator().manual_seed(1))
     ordered = plots.predictive_bands(x, predictive)
     shuffled = plots.predictive_bands(x[order], predictive[order])
@@ -193,7 +193,7 @@ def test_rotated_digit_shows_the_leading_classes():
     ax.figure.draw_without_rendering()
 
 
-def test_thumbnails_stand_over_their_angles():
+def test_thumbnails_are_above_their_angles():
     ax = plots.rotated_digit(IMAGES, ANGLES, classes(), thumbnails=3)
     ax.figure.draw_without_rendering()
     centers = [frame.get_window_extent().x0 + frame.get_window_extent().width / 2 for frame in ax.child_axes]
@@ -220,7 +220,7 @@ def test_softmax_outputs_are_the_draws_of_a_prediction():
     assert ax.get_yticks().tolist() == [0.0, 0.25, 0.5, 0.75, 1.0]
 
 
-def test_paper_style_is_left_behind():
+def test_paper_style_is_restored():
     before = mpl.rcParams["axes.spines.top"], mpl.rcParams["font.size"]
     with plots.paper():
         assert mpl.rcParams["axes.prop_cycle"].by_key()["color"] == list(CYCLE)
@@ -228,7 +228,7 @@ def test_paper_style_is_left_behind():
     assert (mpl.rcParams["axes.spines.top"], mpl.rcParams["font.size"]) == before
 
 
-def test_wrong_arguments_are_named(x, predictive):
+def test_bad_arguments_raise(x, predictive):
     with pytest.raises(InputError, match="level must be a number between 0 and 1, got 95"):
         plots.predictive_bands(x, predictive, level=95)
     with pytest.raises(InputError, match=r"\[N\] or \[N, 1\], got shape \[30, 2\]"):

@@ -31,7 +31,7 @@ def mixture():
     return drawn(EXACT)
 
 
-def test_it_is_a_predictive_whose_parts_add_up():
+def test_parts_add_up():
     assert isinstance(EXACT, Predictive)
     torch.testing.assert_close(EXACT.variance, EXACT.aleatoric + EXACT.epistemic, rtol=1e-14, atol=1e-14)
     torch.testing.assert_close(EXACT.epistemic, EPISTEMIC, rtol=1e-12, atol=1e-14)
@@ -39,7 +39,7 @@ def test_it_is_a_predictive_whose_parts_add_up():
 
 
 @pytest.mark.parametrize("name", ["mean", "variance", "epistemic", "entropy", "mutual_information"])
-def test_it_agrees_with_draws(name, mixture):
+def test_moments_agree_with_draws(name, mixture):
     torch.testing.assert_close(getattr(EXACT, name), getattr(mixture, name), rtol=1e-6, atol=1e-6)
 
 
@@ -50,7 +50,7 @@ def test_distribution_agrees_with_draws(mixture):
     torch.testing.assert_close(EXACT.quantile([0.1, 0.5]), mixture.quantile([0.1, 0.5]), rtol=1e-6, atol=1e-6)
 
 
-def test_interval_holds_its_level():
+def test_interval_has_its_level():
     lower, upper = EXACT.interval(0.9)
     torch.testing.assert_close(EXACT.cdf(upper) - EXACT.cdf(lower), torch.full_like(MEAN, 0.9), rtol=1e-12, atol=1e-12)
 
@@ -84,7 +84,7 @@ def mixed_draws():
     return Predictive.mixture([drawn(part) for part in PARTS])
 
 
-def test_a_mixture_has_the_moments_of_all_its_parts():
+def test_mixture_moments_match_the_parts():
     mixed = Predictive.mixture(PARTS)
     exact = {
         "mean": [5.0, 0.5],
@@ -100,20 +100,20 @@ def test_a_mixture_has_the_moments_of_all_its_parts():
 
 
 @pytest.mark.parametrize("name", ["mean", "variance", "aleatoric", "epistemic", "entropy", "mutual_information"])
-def test_a_mixture_agrees_with_draws(name, mixed_draws):
+def test_mixture_moments_agree_with_draws(name, mixed_draws):
     torch.testing.assert_close(
         getattr(Predictive.mixture(PARTS), name), getattr(mixed_draws, name), rtol=1e-6, atol=1e-6
     )
 
 
-def test_the_distribution_of_a_mixture_agrees_with_draws(mixed_draws):
+def test_mixture_distribution_agrees_with_draws(mixed_draws):
     mixed, y = Predictive.mixture(PARTS), torch.tensor([1.3, -1.0], dtype=F64)
     torch.testing.assert_close(mixed.log_prob(y), mixed_draws.log_prob(y), rtol=1e-6, atol=1e-6)
     torch.testing.assert_close(mixed.cdf(y), mixed_draws.cdf(y), rtol=1e-6, atol=1e-6)
     torch.testing.assert_close(mixed.quantile([0.1, 0.5]), mixed_draws.quantile([0.1, 0.5]), rtol=1e-6, atol=1e-6)
 
 
-def test_a_mixture_of_one_prediction_with_itself_is_that_prediction():
+def test_mixture_of_a_prediction_with_itself_is_unchanged():
     mixed = Predictive.mixture([EXACT, EXACT, EXACT])
     for name in ("mean", "variance", "aleatoric", "epistemic", "entropy", "mutual_information"):
         torch.testing.assert_close(getattr(mixed, name), getattr(EXACT, name), rtol=1e-12, atol=1e-12)
@@ -156,7 +156,7 @@ def test_calibration_keeps_the_epistemic_part_and_the_mutual_information(calibra
     torch.testing.assert_close(halves.epistemic, q.epistemic, rtol=1e-12, atol=0)
 
 
-def test_a_small_epistemic_part_keeps_its_digits():
+def test_small_epistemic_part_is_accurate():
     """v = 1e-12 beside σ² = 1 is not the difference of two rounded variances."""
     exact = ExactGaussianPredictive.of(MEAN, torch.full_like(MEAN, 1e-12), 1.0)
     torch.testing.assert_close(exact.epistemic, torch.full_like(MEAN, 1e-12), rtol=1e-15, atol=0)
@@ -164,14 +164,14 @@ def test_a_small_epistemic_part_keeps_its_digits():
     assert torch.equal(ExactGaussianPredictive.of(MEAN, 0 * MEAN, 0.0).mutual_information, torch.zeros_like(MEAN))
 
 
-def test_crps_of_closed_forms_and_their_mixtures_is_that_of_the_gaussians():
+def test_crps_matches_gaussian_mixtures():
     y = torch.tensor([0.4, 2.0], dtype=F64)
     for p in (PARTS[1], Predictive.mixture(PARTS)):
         gaussians = RealPredictive(GaussianComponents(p.components.mean, p.components.log_variance))
         assert metrics.crps(p, y) == pytest.approx(metrics.crps(gaussians, y), rel=1e-12)
 
 
-def test_bands_of_functions_are_those_of_all_parts_before_and_after_calibration():
+def test_function_bands_of_mixtures_and_calibrated_predictions():
     """The band of f is that of the mixture of N(m, v), without the noise."""
     mixed = Predictive.mixture(PARTS)
     functions = RealPredictive(GaussianComponents(mixed.components.mean, mixed.components.epistemic.log()))

@@ -89,7 +89,7 @@ def test_quantiles_of_mixtures_have_their_level_in_both_tails(name: str, dtype: 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("name", [*CONTINUOUS, *COUNTS])
-def test_distribution_functions_keep_their_digits_in_both_tails(name: str, dtype: torch.dtype) -> None:
+def test_cdf_and_survival_are_accurate_in_the_tails(name: str, dtype: torch.dtype) -> None:
     p, tails = case(name, dtype)
     center, spread = float(p.mean), float(p.std)
     for z in (-9.0, -5.0, -2.0, 0.0, 2.0, 5.0, 9.0):
@@ -164,7 +164,7 @@ def test_poisson_at_a_large_rate_in_single_precision() -> None:
     assert float(p.entropy) == pytest.approx(0.5 * math.log(2 * math.pi * math.e * 1e7), rel=1e-6)
 
 
-def test_what_draws_of_large_rates_disagree_on() -> None:
+def test_information_of_draws_with_large_rates() -> None:
     """Poisson(λ(1 ± 2/√λ)) are N(±2, 1) in units of √λ, whose mutual information does not depend on λ."""
     shift = torch.tensor([[-2.0], [2.0]], dtype=F64)
     expected = float(Gaussian(1.0).predictive(shift).mutual_information)
@@ -187,7 +187,7 @@ def test_student_t_entropy_at_any_degrees_of_freedom(df: float) -> None:
 
 
 @pytest.mark.parametrize("likelihood", [Gaussian(0.5), StudentT(3.0, 0.5), Poisson()], ids=str)
-def test_quantiles_rise_with_their_level_through_the_middle(likelihood: Likelihood) -> None:
+def test_quantiles_increase_through_the_median(likelihood: Likelihood) -> None:
     p = likelihood.predictive(torch.randn(7, 20, generator=torch.Generator().manual_seed(0)))
     steps = p.quantile([0.4, 0.4999999, 0.5, 0.5000001, 0.6]).diff(dim=0)
     assert bool((steps >= 0).all())

@@ -26,12 +26,12 @@ def normal_ranks(width=1.0, shift=0.0, **options):
     )
 
 
-def test_right_posterior_passes():
+def test_correct_posterior_passes():
     assert normal_ranks().p_values().min() > LEVEL
 
 
 @pytest.mark.parametrize("wrong", [{"width": 0.8}, {"width": 1.25}, {"shift": 0.4}])
-def test_wrong_posterior_is_caught(wrong):
+def test_wrong_posterior_is_detected(wrong):
     assert normal_ranks(**wrong).p_values().max() < LEVEL
 
 
@@ -54,7 +54,7 @@ def test_ties_of_discrete_parameters_are_broken_at_random():
     assert ranks.p_values().min() > LEVEL
 
 
-def test_discrete_posterior_that_ignores_the_prior_is_caught():
+def test_discrete_posterior_without_prior_is_detected():
     assert coin_ranks(lambda y: 0.8 if y else 0.2).p_values().max() < LEVEL
 
 
@@ -84,7 +84,7 @@ def test_ranks_count_the_draws_below():
     assert ranks.ranks.tolist() == [[4], [4], [4]]
 
 
-def test_p_value_is_that_of_pearson_also_where_bins_are_unequal():
+def test_p_value_matches_pearson_for_unequal_bins():
     ranks = Ranks(torch.randint(11, (500, 3), generator=torch.Generator().manual_seed(0)), draws=10)
     assert ranks.expected_counts(4).tolist() == pytest.approx([500 * share / 11 for share in (3, 3, 3, 2)])
     assert torch.equal(ranks.counts(4).sum(1), torch.full((3,), 500))
@@ -93,7 +93,7 @@ def test_p_value_is_that_of_pearson_also_where_bins_are_unequal():
     assert ranks.p_values(11).min() > LEVEL
 
 
-def test_p_values_are_uniform_themselves():
+def test_p_values_are_uniform():
     source = torch.Generator().manual_seed(0)
     ranks = Ranks(torch.randint(100, (1000, 500), generator=source), draws=99)
     assert stats.kstest(ranks.p_values().numpy(), "uniform").pvalue > LEVEL
@@ -110,7 +110,7 @@ def test_p_values_are_uniform_themselves():
         (lambda: normal_ranks(width=math.nan, simulations=1), "finite"),
     ],
 )
-def test_bad_arguments_are_refused(call, words):
+def test_bad_arguments_raise(call, words):
     with pytest.raises(InputError, match=words):
         call()
 
@@ -119,6 +119,6 @@ def test_bad_arguments_are_refused(call, words):
     ("truth", "drawn", "words"),
     [(torch.tensor(1.0), torch.zeros(9, 1), "vector"), (torch.zeros(2), torch.zeros(9, 1), r"\[9, 2\]")],
 )
-def test_wrong_shapes_are_refused(truth, drawn, words):
+def test_wrong_shapes_raise(truth, drawn, words):
     with pytest.raises(InputError, match=words):
         simulation_based_calibration(lambda _: truth, lambda *_: None, lambda *_: drawn, simulations=1, draws=9)

@@ -45,7 +45,7 @@ WITH_CLASSES: list[Callable[..., object]] = [
 
 
 @pytest.mark.parametrize("metric", WITH_NUMBERS)
-def test_targets_that_do_not_fit_numbers(metric: Callable[..., object]) -> None:
+def test_bad_real_targets_raise(metric: Callable[..., object]) -> None:
     with pytest.raises(InputError, match=r"y has shape \[3, 1\].*\[3\].*squeeze"):
         metric(NUMBERS, Y[:, None])
     with pytest.raises(InputError, match=r"y has shape \[3\].*\[3, 1\].*y\[:, None\]"):
@@ -65,7 +65,7 @@ def test_targets_that_do_not_fit_numbers(metric: Callable[..., object]) -> None:
 
 
 @pytest.mark.parametrize("metric", WITH_CLASSES)
-def test_targets_that_do_not_fit_classes(metric: Callable[..., object]) -> None:
+def test_bad_class_targets_raise(metric: Callable[..., object]) -> None:
     with pytest.raises(InputError, match=r"call y.long\(\)"):
         metric(CLASSES, Y)
     with pytest.raises(InputError, match="the label 4"):
@@ -78,7 +78,7 @@ def test_targets_that_do_not_fit_classes(metric: Callable[..., object]) -> None:
         metric(CLASSES[:0], LABELS[:0])
 
 
-def test_the_wrong_kind_of_prediction() -> None:
+def test_wrong_kind_of_prediction_raises() -> None:
     for metric in WITH_NUMBERS[1:-1]:
         with pytest.raises(InputError, match="is for real or count-valued targets"):
             metric(CLASSES, LABELS)
@@ -89,7 +89,7 @@ def test_the_wrong_kind_of_prediction() -> None:
             metric(NUMBERS, Y)
 
 
-def test_options() -> None:
+def test_bad_options_raise() -> None:
     for level in (0, 1, 95):
         for metric in (metrics.coverage, metrics.scores):
             with pytest.raises(InputError, match="level must be a number between 0 and 1"):
@@ -113,7 +113,7 @@ def test_options() -> None:
         metrics.scores(NUMBERS, Y, seed=-1)
 
 
-def test_scores_without_rows_or_with_missing_ones() -> None:
+def test_empty_and_missing_scores_raise() -> None:
     for detector in (metrics.auroc, metrics.aupr, metrics.fpr95):
         with pytest.raises(InputError, match="outside is empty"):
             detector([0.1, 0.2], [])
@@ -130,13 +130,13 @@ def test_scores_without_rows_or_with_missing_ones() -> None:
             area([], [])
 
 
-def test_nothing_but_ignored_labels() -> None:
+def test_only_ignored_labels_raise() -> None:
     p = Categorical(ignore_index=-100).predictive(torch.zeros(2, 3, 4))
     with pytest.raises(InputError, match="every label is the ignore_index"):
         metrics.accuracy(p, LABELS - 100)
 
 
-def test_the_import_brings_nothing_heavy() -> None:
+def test_import_is_light() -> None:
     code = (
         "import sys, credo.metrics\n"
         "assert not {'matplotlib', 'pandas', 'sklearn', 'scipy.stats', 'torchmetrics'} & set(sys.modules)\n"

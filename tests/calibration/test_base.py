@@ -39,7 +39,7 @@ def summary(p: Predictive) -> list[Tensor]:
 
 
 @pytest.mark.parametrize("kind", ALL)
-def test_json_keeps_a_calibrator(kind: type[Calibrator]) -> None:
+def test_config_round_trips_through_json(kind: type[Calibrator]) -> None:
     p, y = example(kind)
     calibrator = kind().fit(p, y)
     read = Calibrator.from_config(json.loads(json.dumps(calibrator.get_config())))
@@ -72,13 +72,13 @@ def test_json_keeps_a_calibrator(kind: type[Calibrator]) -> None:
         {"name": "SplitConformal", "scores": {"a": 1}},
     ],
 )
-def test_a_config_that_makes_no_sense_is_refused(config: object) -> None:
+def test_bad_configs_raise(config: object) -> None:
     with pytest.raises(LoadError):
         Calibrator.from_config(config)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("kind", ALL)
-def test_the_order_of_the_rows_does_not_matter(kind: type[Calibrator]) -> None:
+def test_row_order_does_not_matter(kind: type[Calibrator]) -> None:
     p, y = example(kind)
     order = torch.randperm(80, generator=torch.Generator().manual_seed(0))
     calibrator, shuffled = kind().fit(p, y), kind().fit(p[order], y[order])
@@ -90,7 +90,7 @@ def test_the_order_of_the_rows_does_not_matter(kind: type[Calibrator]) -> None:
 
 
 @pytest.mark.parametrize("kind", ALL)
-def test_calibrated_predictions_are_predictions(kind: type[Calibrator]) -> None:
+def test_calibrated_predictions_have_the_predictive_interface(kind: type[Calibrator]) -> None:
     p, y = example(kind)
     calibrator = kind().fit(p, y)
     q = calibrator(p[:6])
@@ -107,7 +107,7 @@ def test_calibrated_predictions_are_predictions(kind: type[Calibrator]) -> None:
 
 
 @pytest.mark.parametrize("kind", [QuantileRecalibration, SplitConformal])
-def test_different_calibrations_do_not_join(kind: type[Calibrator]) -> None:
+def test_joining_different_calibrations_raises(kind: type[Calibrator]) -> None:
     p, y = example(kind)
     first, second = kind().fit(p, y)(p), kind().fit(p[:60], y[:60])(p)
     for parts in ([first, second], [first, p]):
@@ -121,7 +121,7 @@ def test_different_calibrations_do_not_join(kind: type[Calibrator]) -> None:
 
 
 @pytest.mark.parametrize("kind", ALL)
-def test_bad_held_out_rows_are_refused(kind: type[Calibrator]) -> None:
+def test_bad_held_out_rows_raise(kind: type[Calibrator]) -> None:
     p, y = example(kind)
     few = kind.min_rows - 1
     with pytest.raises(InputError, match=f"{kind.__name__} needs at least {kind.min_rows} held-out rows, got {few}"):
@@ -138,7 +138,7 @@ def test_bad_held_out_rows_are_refused(kind: type[Calibrator]) -> None:
 
 
 @pytest.mark.parametrize("kind", REAL)
-def test_missing_targets_and_classes_are_refused(kind: type[Calibrator]) -> None:
+def test_missing_targets_and_wrong_kinds_raise(kind: type[Calibrator]) -> None:
     p, y = example(kind)
     y[4] = math.nan
     with pytest.raises(InputError, match=r"1 value\(s\) that are NaN"):
@@ -150,7 +150,7 @@ def test_missing_targets_and_classes_are_refused(kind: type[Calibrator]) -> None
         kind().fit(0.5, y)  # type: ignore[arg-type]
 
 
-def test_each_calibrator_names_the_right_one() -> None:
+def test_errors_suggest_the_right_calibrator() -> None:
     y = torch.zeros(60)
     with pytest.raises(InputError, match=r"is for classes.*Gaussian.*use VarianceScaling"):
         TemperatureScaling().fit(Gaussian(0.1).predictive(torch.zeros(2, 60)), y)
@@ -161,7 +161,7 @@ def test_each_calibrator_names_the_right_one() -> None:
             kind().fit(counts, y)
 
 
-def test_a_failed_fit_and_randomness_leave_no_trace() -> None:
+def test_failed_fit_changes_nothing() -> None:
     calibrator = VarianceScaling(2.0)
     with pytest.raises(InputError):
         calibrator.fit(truth(3), torch.zeros(3, 1, dtype=F64))
@@ -172,7 +172,7 @@ def test_a_failed_fit_and_randomness_leave_no_trace() -> None:
     assert torch.equal(state, torch.get_rng_state())
 
 
-def test_calibrators_are_printed() -> None:
+def test_repr() -> None:
     assert repr(TemperatureScaling()) == "TemperatureScaling(temperature=None)"
     assert repr(VarianceScaling(1.23456)) == "VarianceScaling(factor=1.235)"
     assert repr(SplitConformal([1.0, 2.0])) == "SplitConformal(scores=[2 numbers])"
