@@ -182,25 +182,3 @@ class NoRandomness(TorchDispatchMode):
         if torch.Tag.nondeterministic_seeded in func.tags and kwargs.get("generator") is None:
             raise RandomnessError
         return func(*args, **kwargs)
-
-
-def sobol_normal(n: int, dimension: int, seed: int = 0, tail: float = 1e-9) -> Tensor:
-    """Return quasi-random standard normal points: a scrambled Sobol sequence mapped through Φ⁻¹.
-
-    Beyond the dimension that Sobol sequences support, the points are pseudo-random. The global random state is neither
-    used nor changed.
-
-    Args:
-        n: number of points.
-        dimension: of each point.
-        seed: of the scrambling.
-        tail: uniform values are clamped to this distance from 0 and 1.
-
-    Returns:
-        The points in float64 on the CPU, ``[n, dimension]``.
-    """
-    if dimension > torch.quasirandom.SobolEngine.MAXDIM:
-        return torch.randn(n, dimension, generator=torch.Generator().manual_seed(seed)).double()
-    uniform = torch.quasirandom.SobolEngine(dimension, scramble=True, seed=seed).draw(n, dtype=torch.float64)
-    points: Tensor = torch.special.ndtri(uniform.clamp(tail, 1.0 - tail))
-    return points

@@ -62,7 +62,7 @@ def run(setting: Setting) -> Result:
     one = data.x_test[data.y_test == 1][:1]
     turned = rotate(one.expand(len(DEGREES), -1, -1, -1), DEGREES)
     setting.report("predicting")
-    predictor = method.predictor(DRAWS, setting.seed)  # the same masks for the inputs and the outputs of the softmax
+    predictor = method._predictor(DRAWS, setting.seed)  # the same masks for the inputs and the outputs of the softmax
     predictive, inputs = predictor(turned).cpu(), predictor.outputs(turned).cpu()
     tested = method.predict(data.x_test, samples=TEST_DRAWS, seed=setting.seed).cpu()
     accuracy = metrics.accuracy(tested, data.y_test)

@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from credo.gaussian_process import GaussianProcessRegressor
+    from credo.gaussian_process.kernels import Kernel
     from credo.predictive import Predictive
-    from credo.processes import GaussianProcessRegressor
-    from credo.processes.kernels import Kernel
 
 SOURCE = "Rasmussen & Williams 2006, section 5.4.3"
 HORIZONS = (5, 10)
@@ -92,8 +92,8 @@ class Series:
 )
 def run(setting: Setting) -> Result:
     """Learn the past, forecast the rest, and take the series apart."""
-    from credo.processes import GaussianProcessRegressor
-    from credo.processes.kernels import White
+    from credo.gaussian_process import GaussianProcessRegressor
+    from credo.gaussian_process.kernels import White
 
     smoke = setting.effort == "smoke"
     series = synthetic(setting.seed) if smoke else measured()
@@ -129,7 +129,7 @@ def run(setting: Setting) -> Result:
 
 def book_kernel(numbers: Sequence[float]) -> Kernel:
     """The kernel of the book, without the white noise, with hyperparameters in its units."""
-    from credo.processes.kernels import RBF, Periodic, RationalQuadratic
+    from credo.gaussian_process.kernels import RBF, Periodic, RationalQuadratic
 
     a1, l1, a2, l2, smoothness, a3, l3, alpha, a4, months = numbers
     return (

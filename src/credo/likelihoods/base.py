@@ -95,6 +95,16 @@ class Likelihood(nn.Module, ABC):
         """
         self.components(as_draw(output)).check(y)
 
+    def _expected_tensors(self, saved: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return the learned tensors in the dtype of the saved ones, float64 after ``.double()`` of the model."""
+        own: dict[str, Tensor] = self.state_dict(keep_vars=True)
+        dtype = _float_dtype(saved)
+        return {name: value.to(dtype=dtype) if value.is_floating_point() else value for name, value in own.items()}
+
+    def _prepare_for(self, saved: Mapping[str, Tensor]) -> None:
+        """Convert the learned tensors to the dtype of the saved ones."""
+        self.to(dtype=_float_dtype(saved))
+
 
 REGISTRY: Registry[Likelihood] = Registry("likelihood")
 
@@ -185,3 +195,9 @@ def split_in_two(outputs: Tensor, dim: int, what: str) -> tuple[Tensor, Tensor]:
         )
     first, second = outputs.chunk(2, dim)
     return first, second
+
+
+def _float_dtype(tensors: Mapping[str, Tensor]) -> torch.dtype | None:
+    """Return the floating-point dtype that all tensors share, or ``None``."""
+    dtypes = {value.dtype for value in tensors.values() if value.is_floating_point()}
+    return dtypes.pop() if len(dtypes) == 1 else None

@@ -10,10 +10,10 @@ from torch import Tensor
 from typing_extensions import override
 
 from credo._arguments import check_bool, check_integer
+from credo._special import sobol_normal
 from credo.errors import InputError
 from credo.likelihoods.base import REGISTRY, Likelihood, as_draw, split_in_two, trailing_dim
 from credo.predictive.classes import BernoulliComponents, CategoricalComponents
-from credo.seeding import sobol_normal
 
 
 @REGISTRY.register

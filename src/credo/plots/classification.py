@@ -127,7 +127,7 @@ def softmax_scatter(
 
     If the softmax inputs of two classes overlap, the model cannot separate the classes, even if the softmax of the mean
     is confident. The outputs are the draws of a prediction; the inputs are the outputs of the network,
-    ``model.predictor(100, seed=0).outputs(images)``. At every angle the classes are side by side, in the order of the
+    ``model._predictor(100, seed=0).outputs(images)``. At every angle the classes are side by side, in the order of the
     legend.
 
     Args:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import torch
@@ -51,9 +50,6 @@ class Posterior(nn.Module, ABC):
     def call(self, network: Replica, draw: Draw, x: Any) -> Tensor:
         """The network's output for ``x`` under ``draw``, one function for all rows."""
         return network(draw, x)
-
-    def restore(self, tensors: Mapping[str, Tensor]) -> None:
-        """Make room for saved tensors that exist only in some states of the posterior, such as pruning masks."""
 
     @torch.no_grad()
     def sample(self, n: int = 1, seed: int | None = None) -> Draw:

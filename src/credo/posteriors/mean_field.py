@@ -233,10 +233,16 @@ class MeanField(Posterior):
         mask = mask if before is None else mask & before
         self.kept.register_buffer(_key(name), mask)
 
-    def restore(self, tensors: Mapping[str, Tensor]) -> None:
+    def _expected_tensors(self, saved: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The scales, and the masks of a posterior that was pruned before it was saved."""
+        masks = {f"kept.{_key(name)}": self._mean(name) for name in self._owners if f"kept.{_key(name)}" in saved}
+        kept = {key: torch.ones_like(mean, dtype=torch.bool) for key, mean in masks.items()}
+        return {**self.state_dict(keep_vars=True), **kept}
+
+    def _prepare_for(self, saved: Mapping[str, Tensor]) -> None:
         """Register the masks of a posterior that was pruned before it was saved."""
         for name in self._owners:
-            if f"kept.{_key(name)}" in tensors:
+            if f"kept.{_key(name)}" in saved:
                 self.keep(name, torch.ones_like(self._mean(name), dtype=torch.bool))
 
     @torch.no_grad()
