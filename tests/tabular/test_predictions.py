@@ -162,7 +162,7 @@ def test_warnings_of_others_are_not_swallowed(model, source, monkeypatch):
     ("options", "words"),
     [
         ({"keep": ["ID"]}, "unknown column to keep 'ID'"),
-        ({"level": 1.0}, "level must lie between 0 and 1"),
+        ({"level": 1.0}, "level must be a number between 0 and 1"),
     ],
 )
 def test_what_cannot_be_done_is_said_at_once(model, source, options, words):
