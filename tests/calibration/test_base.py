@@ -133,7 +133,7 @@ def test_bad_held_out_rows_raise(kind: type[Calibrator]) -> None:
         kind().fit(p, y.numpy())  # type: ignore[arg-type]
     spoilt = copy.deepcopy(p)
     spoilt.components.parameter[0, 3] = math.nan
-    with pytest.raises(InputError, match="the predictive holds values that are NaN"):
+    with pytest.raises(InputError, match="the predictive holds NaN or infinite values"):
         kind().fit(spoilt, y)
 
 

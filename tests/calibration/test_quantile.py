@@ -56,7 +56,7 @@ def test_level_map_and_its_inverse() -> None:
 def test_bad_levels_raise(levels: object) -> None:
     with pytest.raises(InputError, match="strictly increasing levels from 0 to 1"):
         LevelMap(levels, [0, 1])  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="3 predicted and 2 observed"):
+    with pytest.raises(InputError, match="same length, got 3 and 2"):
         LevelMap([0, 0.5, 1], [0, 1])
 
 
