@@ -77,7 +77,7 @@ def run(setting: Setting) -> Result:
         m_step,
         rows=len(x),
         tolerance=1e-12,
-        watch=keep,
+        callback=keep,
     )
     pca = PCA(device=setting.device).fit(x.numpy())
     axis = torch.from_numpy(pca.components_[0])

@@ -23,7 +23,7 @@ from credo._rows import Rows
 from credo.em import fit_em
 from credo.experiments._geyser import eruptions, standardized
 from credo.experiments.registry import Result, Row, Setting, experiment
-from credo.mixture.lloyd import Lloyd, Moments, nearest
+from credo.mixture._lloyd import Lloyd, TableScale, nearest_centers
 from credo.plots.style import MUTED, OKABE_ITO
 
 if TYPE_CHECKING:
@@ -87,20 +87,20 @@ def run(setting: Setting) -> Result:
 def _stages(x: Tensor, device: str | None) -> list[Stage]:
     """Every half step, with the last one changing nothing."""
     rows = Rows((x.numpy(),), check_device(device), lambda chunk: chunk)
-    moments = Moments.of(rows)
-    steps, visited = Lloyd(rows, moments), []
-    start = torch.tensor(START, dtype=torch.float64, device=rows.device) - moments.mean
+    scale = TableScale.from_rows(rows)
+    steps, visited = Lloyd(rows, scale), []
+    start = torch.tensor(START, dtype=torch.float64, device=rows.device) - scale.mean
     fit_em(
         lambda _: start,
         steps.e_step,
         steps.m_step,
         rows=len(x),
         tolerance=0.0,
-        watch=lambda _, centers, __: visited.append((centers + moments.mean).cpu()),
+        callback=lambda _, centers, __: visited.append((centers + scale.mean).cpu()),
     )
     stages = []
     for i, (before, after) in enumerate(pairwise(visited), 1):
-        labels, gaps = nearest(x, before)
+        labels, gaps = nearest_centers(x, before)
         stages.append(Stage("E", i, before, labels, float(gaps.sum())))
         stages.append(Stage("M", i, after, labels, float((x - after[labels]).square().sum())))
     return stages
