@@ -1,4 +1,4 @@
-"""Bundled networks: shapes, parameter counts of the papers, and rebuilding from JSON."""
+"""Networks of all kinds: shapes, parameter counts of the papers, and rebuilding from JSON."""
 
 import json
 
@@ -25,12 +25,12 @@ NETWORKS = [
 
 
 @pytest.mark.parametrize(("net", "in_shape", "out_shape"), NETWORKS)
-def test_maps_the_documented_shapes(net, in_shape, out_shape):
+def test_output_has_the_documented_shape(net, in_shape, out_shape):
     assert net(torch.randn(in_shape)).shape == out_shape
 
 
 @pytest.mark.parametrize(("net", "in_shape", "out_shape"), NETWORKS)
-def test_is_rebuilt_from_its_description_after_json(net, in_shape, out_shape):
+def test_build_from_json_description_gives_the_same_network(net, in_shape, out_shape):
     again = architectures.build(**json.loads(json.dumps(architectures.describe(net))))
     assert type(again) is type(net)
     again.load_state_dict(net.state_dict())
@@ -57,11 +57,11 @@ def test_lenet_has_the_parameters_of_the_caffe_model():
     ("net", "count"),
     [(MLP(1, (50, 50), 1, dropout=0.1), 2), (LeNet(dropout=0.5), 3), (ResNet(blocks=1, dropout=0.1), 7)],
 )
-def test_dropout_stands_before_each_weight_layer_but_the_first(net, count):
+def test_dropout_precedes_each_weight_layer_but_the_first(net, count):
     assert sum(isinstance(m, nn.Dropout) for m in net.modules()) == count
 
 
-def test_dropout_of_none_leaves_no_dropout_layer():
+def test_no_dropout_layer_without_dropout():
     for net in (MLP(1), LeNet(), ResNet()):
         assert not any(isinstance(m, nn.Dropout) for m in net.modules())
 
@@ -74,7 +74,7 @@ def test_resnet_block_is_the_identity_when_its_residual_is_zero():
     torch.testing.assert_close(block(x), x, rtol=0, atol=0)
 
 
-def test_describe_knows_only_its_own():
+def test_describe_returns_none_for_other_networks():
     class Twist(MLP):
         def forward(self, x):
             return -super().forward(x)
@@ -89,12 +89,13 @@ def test_describe_knows_only_its_own():
         (lambda: architectures.build("lenett"), "did you mean 'lenet'"),
         (lambda: architectures.build("mlp", {"depth": 3}), "cannot be built from"),
         (lambda: MLP(1, activation="rellu"), "did you mean 'relu'"),
+        (lambda: MLP(True), "in_features must be an integer of at least 1, got True"),
         (lambda: MLP(0), "in_features must be an integer of at least 1, got 0"),
         (lambda: MLP(1, (50, -1)), r"hidden\[1\] must be"),
-        (lambda: LeNet(size=3), "size must be 4 or more"),
+        (lambda: LeNet(size=3), "size must be at least 4"),
         (lambda: ResNet(widths=()), "at least one stage"),
     ],
 )
-def test_wrong_arguments_are_named(make, message):
+def test_invalid_arguments_raise(make, message):
     with pytest.raises(InputError, match=message):
         make()
