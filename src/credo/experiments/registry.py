@@ -50,7 +50,7 @@ class RunConfig:
     budget: Budget = "full"
     seed: int = 0
     device: str | None = None
-    report: Callable[[str], None] = _ignore
+    report: Callable[[str], None] = field(default_factory=lambda: _ignore)
 
 
 @dataclass(frozen=True)

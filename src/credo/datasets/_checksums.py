@@ -1,4 +1,4 @@
-"""The sha256 of every file that :mod:`credo.datasets.files` reads, by its path inside the data folder."""
+"""The sha256 of every file that :mod:`credo.datasets.files` reads, by its path in the data folder."""
 
 from __future__ import annotations
 
