@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from credo import plots
-from credo.experiments._shared import add_legend
-from credo.experiments.linear._sine import NOISE, SineData, at_random, grid, truth
+from credo.experiments._shared import SINE_NOISE, SineData, add_legend, sine, sine_at_random, unit_grid
 from credo.experiments.registry import Budget, Result, Row, RunConfig, experiment
 from credo.plots.style import DATA, EPISTEMIC, TRUTH
 from credo.seeding import derive
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 
     from credo.linear import BayesianLinearRegression
 
-ALPHA, BETA = 1.0, NOISE**-2
+ALPHA, BETA = 1.0, SINE_NOISE**-2
 STAGES = (1, 2, 4, 25)
 COVERAGE_DATA_SETS: dict[Budget, int] = {"full": 1000, "quick": 200, "smoke": 10}
 FUNCTIONS_SHOWN = 6
@@ -49,20 +48,20 @@ def predictive(config: RunConfig) -> Result:
     from matplotlib.figure import Figure
 
     random = np.random.default_rng(config.seed)
-    data = at_random(max(STAGES), random)
+    data = sine_at_random(max(STAGES), random)
     figure = Figure(figsize=(7.2, 5.6), layout="constrained")
     panels = figure.subplots(2, 2, sharex=True, sharey=True)
     rows: list[Row] = []
     for n, ax in zip(STAGES, panels.flat, strict=True):
         config.report(f"N = {n}")
-        p = _model().fit(data.first(n).x, data.first(n).y).predict_dist(grid())
+        p = _model().fit(data.first(n).x, data.first(n).y).predict_dist(unit_grid())
         covered = np.mean([_coverage(n, random) for _ in range(COVERAGE_DATA_SETS[config.budget])])
         rows += [
             Row(f"N = {n}: predictive std, mean over [0, 1]", (p.std.mean().item(),)),
             Row(f"N = {n}: epistemic std, mean over [0, 1]", (p.epistemic.sqrt().mean().item(),)),
             Row(f"N = {n}: coverage of 95 % intervals, over data sets", (float(covered),)),
         ]
-        plots.predictive_bands(grid(), p, ax, level=ONE_STD_LEVEL)
+        plots.predictive_bands(unit_grid(), p, ax, level=ONE_STD_LEVEL)
         _panel(ax, data.first(n))
     add_legend(figure, panels[0, 0])
     return Result(tuple(rows), {"predictive": figure})
@@ -88,8 +87,8 @@ def samples(config: RunConfig) -> Result:
     """
     from matplotlib.figure import Figure
 
-    data = at_random(max(STAGES), np.random.default_rng(config.seed))
-    x = grid(201)
+    data = sine_at_random(max(STAGES), np.random.default_rng(config.seed))
+    x = unit_grid(201)
     figure = Figure(figsize=(7.2, 5.6), layout="constrained")
     panels = figure.subplots(2, 2, sharex=True, sharey=True)
     rows: list[Row] = []
@@ -120,13 +119,13 @@ def _model() -> BayesianLinearRegression:
 
 def _panel(ax: Axes, data: SineData) -> None:
     """Draw the true curve and the data."""
-    ax.plot(grid()[:, 0], truth(grid()), color=TRUTH, linestyle="--", linewidth=1.0, label="truth", zorder=3)
+    ax.plot(unit_grid()[:, 0], sine(unit_grid()), color=TRUTH, linestyle="--", linewidth=1.0, label="truth", zorder=3)
     ax.scatter(data.x[:, 0], data.y, s=16, color=DATA, label="data", zorder=4)
     ax.set(title=f"N = {len(data.y)}", xlim=(0.0, 1.0), ylim=(-2.2, 2.2), xlabel="x", ylabel="y")
     ax.label_outer()
 
 
 def _coverage(n: int, random: np.random.Generator) -> float:
-    data, new = at_random(n, random), at_random(20, random)
+    data, new = sine_at_random(n, random), sine_at_random(20, random)
     lower, upper = (bound.numpy() for bound in _model().fit(data.x, data.y).predict_dist(new.x).interval(0.95))
     return float(np.mean((lower < new.y) & (new.y < upper)))

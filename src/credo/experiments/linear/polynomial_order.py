@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from credo.experiments._shared import add_legend
-from credo.experiments.linear._sine import NOISE, SineData, at_random, evenly_spaced, truth
+from credo.experiments._shared import SINE_NOISE, SineData, add_legend, sine, sine_at_random, sine_evenly_spaced
 from credo.experiments.registry import Budget, Result, Row, RunConfig, experiment
 from credo.plots.style import EPISTEMIC, MUTED, TRUTH
 
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 ORDERS = range(10)
 ESTIMATORS = ("least squares", "Bayes")
 TRAINING_POINTS, TEST_POINTS = 10, 100
-ALPHA, BETA, OVERFITTING_BETA = 5e-3, NOISE**-2, 11.1
+ALPHA, BETA, OVERFITTING_BETA = 5e-3, SINE_NOISE**-2, 11.1
 DATA_SETS: dict[Budget, int] = {"full": 200, "quick": 200, "smoke": 10}
 
 
@@ -49,7 +48,7 @@ def overfitting(config: RunConfig) -> Result:
     """
     random = np.random.default_rng(config.seed)
     n_sets = DATA_SETS[config.budget]
-    pairs = [(evenly_spaced(TRAINING_POINTS, random), at_random(TEST_POINTS, random)) for _ in range(n_sets)]
+    pairs = [(sine_evenly_spaced(TRAINING_POINTS, random), sine_at_random(TEST_POINTS, random)) for _ in range(n_sets)]
     config.report(f"{n_sets} data sets")
     errors = np.array([_errors(training, test) for training, test in pairs])
     median = np.median(errors, axis=0)
@@ -91,7 +90,7 @@ def evidence(config: RunConfig) -> Result:
     weights suffice.
     """
     random = np.random.default_rng(config.seed)
-    sets = [evenly_spaced(TRAINING_POINTS, random) for _ in range(DATA_SETS[config.budget])]
+    sets = [sine_evenly_spaced(TRAINING_POINTS, random) for _ in range(DATA_SETS[config.budget])]
     config.report(f"{len(sets)} data sets")
     x = sets[0].x
     found = np.array(
@@ -128,7 +127,7 @@ def _expected_evidence(order: int, x: NDArray[np.float64]) -> float:
     """E log p(y) over data sets with the inputs ``x``."""
     from credo.linear import Polynomial
 
-    features, curve = Polynomial(order, include_bias=True)(x), truth(x)
+    features, curve = Polynomial(order, include_bias=True)(x), sine(x)
     covariance = np.eye(len(x)) / BETA + features @ features.T / ALPHA
     moment = np.outer(curve, curve) + np.eye(len(x)) / BETA
     quadratic = np.trace(np.linalg.solve(covariance, moment))
@@ -179,7 +178,7 @@ def _errors_figure(first: NDArray[np.float64], median: NDArray[np.float64], sets
 
 
 def _errors_panel(ax: Axes, errors: NDArray[np.float64]) -> None:
-    ax.axhline(NOISE, color="0.75", linewidth=0.8, linestyle=":", label="noise")
+    ax.axhline(SINE_NOISE, color="0.75", linewidth=0.8, linestyle=":", label="noise")
     for e, (estimator, color) in enumerate(zip(ESTIMATORS, (TRUTH, EPISTEMIC), strict=True)):
         for k, (kind, marker, dash) in enumerate((("training", "o", "--"), ("test", "s", "-"))):
             ax.plot(

@@ -12,7 +12,7 @@ from torch import Tensor
 from credo._devices import check_device
 from credo._rows import Rows
 from credo.em import fit_em
-from credo.experiments.mixture._old_faithful import eruptions, standardize
+from credo.experiments._shared import eruptions, standardize
 from credo.experiments.registry import Result, Row, RunConfig, experiment
 from credo.mixture.lloyd import Lloyd, Moments, nearest
 from credo.plots.style import MUTED, OKABE_ITO

@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from credo._threads import one_thread
-from credo.experiments._shared import add_ellipse
-from credo.experiments.mixture._old_faithful import AXIS_LABELS, eruptions, standardize
+from credo.experiments._shared import ERUPTION_LABELS, add_ellipse, eruptions, standardize
 from credo.experiments.registry import Budget, Result, Row, RunConfig, experiment
 from credo.mixture import GaussianMixture, VariationalGaussianMixture
 from credo.plots.style import MUTED, OKABE_ITO
@@ -69,8 +68,8 @@ def run(config: RunConfig) -> Result:
     for name, (weight, mean, _) in zip(("short", "long"), kept, strict=False):
         rows += [
             Row(f"{name} eruptions: weight", (weight,)),
-            Row(f"{name} eruptions: {AXIS_LABELS[0]}", (float(mean[0]),)),
-            Row(f"{name} eruptions: {AXIS_LABELS[1]}", (float(mean[1]),)),
+            Row(f"{name} eruptions: {ERUPTION_LABELS[0]}", (float(mean[0]),)),
+            Row(f"{name} eruptions: {ERUPTION_LABELS[1]}", (float(mean[1]),)),
         ]
     for k, of_bound, of_likelihood in zip(numbers, bounds, likelihoods, strict=True):
         rows += [
@@ -130,7 +129,7 @@ def _clusters_figure(x: NDArray[np.float64], model: VariationalGaussianMixture, 
             add_ellipse(left, mean, covariance, deviations, fill=False, edgecolor=color, linewidth=1.4)
         box = {"boxstyle": "round,pad=0.2", "facecolor": "white", "linewidth": 0.0, "alpha": 0.85}
         left.annotate(f"{weight:.0%}", mean, color=color, ha="center", va="center", weight="bold", bbox=box)
-    left.set(xlabel=AXIS_LABELS[0], ylabel=AXIS_LABELS[1], title=f"{len(kept)} clusters are left")
+    left.set(xlabel=ERUPTION_LABELS[0], ylabel=ERUPTION_LABELS[1], title=f"{len(kept)} clusters are left")
     order = np.argsort(-model.weights_)
     right.bar(range(1, MAX_COMPONENTS + 1), model.weights_[order], color=OKABE_ITO["blue"], width=0.7)
     right.set(

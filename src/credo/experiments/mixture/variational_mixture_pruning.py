@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from credo._rows import Rows
 from credo._threads import one_thread
 from credo.em import Expectation, fit_em
-from credo.experiments._shared import add_ellipse
-from credo.experiments.mixture._old_faithful import eruptions, standardize
+from credo.experiments._shared import add_ellipse, eruptions, standardize
 from credo.experiments.registry import Result, Row, RunConfig, experiment
 from credo.mixture import KMeans
 from credo.mixture.dirichlet_wishart import Assigned, Posterior, Prior

@@ -49,10 +49,10 @@ def run(config: RunConfig) -> Result:
     table has the classes of the 12 images, and the uncertainty for the upright digit and for the least certain one.
 
     What differs. The paper gives neither the image nor the angles: ours are the first 1 of the test set, rotated
-    anticlockwise in steps of 10°; of both directions and four steps that were tried, one that ends in 7s as the paper's
-    does (clockwise it ends in 4s). It trains for a million steps of stochastic gradient descent in Caffe; we train for
-    ten epochs with Adam, with the weight decay of Caffe's LeNet, 5·10⁻⁴, as the prior. The quick and the smoke run use
-    the 8×8 digits of scikit-learn in place of MNIST, and their classes may differ from the paper's.
+    counterclockwise in steps of 10°; of both directions and four steps that were tried, one that ends in 7s as the
+    paper's does (clockwise it ends in 4s). It trains for a million steps of stochastic gradient descent in Caffe; we
+    train for ten epochs with Adam, with the weight decay of Caffe's LeNet, 5·10⁻⁴, as the prior. The quick and the
+    smoke run use the 8×8 digits of scikit-learn in place of MNIST, and their classes may differ from the paper's.
 
     What to look for. The softmax inputs of two classes overlap, and the softmax outputs fill the space at the same
     angles. Where ours overlap, the paper's 5 is the second most probable class rather than the first.
