@@ -6,7 +6,7 @@ STAMP := .venv/.credo-installed
 # One thread a process: the test workers and small networks are faster that way.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: setup demo test slow lint format clean
+.PHONY: setup demo test slow coverage lint format clean
 
 setup: $(STAMP)
 
@@ -25,6 +25,10 @@ test: setup
 slow: setup
 	$(BIN)/python -m pytest -n $(WORKERS) -m slow
 
+coverage: setup
+	scripts/setup-browser
+	$(BIN)/python -m pytest -n $(WORKERS) --cov --cov-report=term --cov-report=html
+
 lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -35,5 +39,5 @@ format: setup
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf .venv build dist demo .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv build dist demo htmlcov .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -106,7 +106,7 @@ class Data:
 def contests(size: Size, device: str) -> Iterator[Contest]:
     """Those whose models are there."""
     data = Data.draw(size)
-    for family in (linear, decomposition, clusters, mixtures, variational, sequences, processes):
+    for family in (linear, decomposition, clusters, mixtures, variational, sequences, gaussian_process):
         try:
             yield from family(size, data, device)
         except ImportError as error:
@@ -240,9 +240,9 @@ def sequences(size: Size, data: Data, device: str) -> Iterator[Contest]:
     )
 
 
-def processes(size: Size, data: Data, device: str) -> Iterator[Contest]:
-    ours = importlib.import_module("credo.processes")
-    kernels = importlib.import_module("credo.processes.kernels")
+def gaussian_process(size: Size, data: Data, device: str) -> Iterator[Contest]:
+    ours = importlib.import_module("credo.gaussian_process")
+    kernels = importlib.import_module("credo.gaussian_process.kernels")
     random = np.random.default_rng(2)
     X = random.uniform(-3.0, 3.0, size=(size.process_rows, 2))
     y = np.sin(2.0 * X[:, 0]) * np.cos(X[:, 1]) + 0.2 * random.normal(size=size.process_rows)

@@ -69,7 +69,7 @@ def by_loop(net: Callable[[Tensor], Tensor]) -> Callable[[Tensor, int], object]:
 
 def of_credo(**options: object) -> Contestant:
     model = credo.BayesByBackprop(network(), credo.Categorical(), prior=credo.Normal(0.0, 1.0), **options)  # type: ignore[arg-type]
-    model.prepare(torch.randn(128, 784))
+    model._prepare(torch.randn(128, 784))
     means, scales = model.posterior.mean(), model.posterior.scale()
     return Contestant(
         lambda x, y: model(x, y, N_DATA),

@@ -128,14 +128,14 @@ def step_contestants(device: torch.device) -> dict[str, Step]:
     }
     for name, options in recipes.items():
         model = credo.BayesByBackprop(network().to(device), credo.Categorical(), **options)  # type: ignore[arg-type]
-        model.prepare(torch.randn(128, 784, device=device))
+        model._prepare(torch.randn(128, 784, device=device))
 
         def loss(x: Tensor, y: Tensor, model: credo.BayesByBackprop = model) -> Tensor:
             return model(x, y, 60_000)
 
         contestants[name] = train_step(loss, model.parameter_groups(), device)
     dropout = credo.MCDropout(network().to(device), credo.Categorical(), p=0.5)
-    dropout.prepare(torch.randn(128, 784, device=device))
+    dropout._prepare(torch.randn(128, 784, device=device))
     contestants["MCDropout"] = train_step(lambda x, y: dropout(x, y, 60_000), dropout.parameter_groups(), device)
     return contestants
 

@@ -14,6 +14,7 @@ from torch.distributions import StudentT
 
 import credo
 from credo.functional import Sampler
+from credo.io import MODELS
 from credo.likelihoods import Likelihood
 from credo.methods import Method
 from credo.posteriors import MeanField, Posterior
@@ -90,7 +91,7 @@ def test_every_method_is_in_the_table() -> None:
         return nn.Sequential(nn.Linear(2, 2), nn.Dropout(), nn.Linear(2, 2))
 
     named = {type(row.build(net(), credo.Gaussian(1.0))) for row in METHODS.values()}
-    ours = {m for m in Method.registry.values() if issubclass(m, Method) and m.__module__.startswith("credo.")}
+    ours = {m for m in MODELS.values() if issubclass(m, Method) and m.__module__.startswith("credo.")}
     assert ours == named
 
 
@@ -163,39 +164,39 @@ class SumOverRows(credo.BayesByBackprop):
 class DisturbsRandomState(credo.BayesByBackprop):
     """Trap 15."""
 
-    def predictor(self, samples: int, seed: int | None) -> Any:
+    def _predictor(self, samples: int, seed: int | None) -> Any:
         torch.rand(1)
-        return super().predictor(samples, seed)
+        return super()._predictor(samples, seed)
 
 
 class LeavesTrainMode(credo.BayesByBackprop):
     """Trap 25."""
 
-    def predictor(self, samples: int, seed: int | None) -> Any:
+    def _predictor(self, samples: int, seed: int | None) -> Any:
         self.net.train()
-        return super().predictor(samples, seed)
+        return super()._predictor(samples, seed)
 
 
 class MovesWeights(credo.BayesByBackprop):
     """Trap 24: noise is left in the network."""
 
-    def predictor(self, samples: int, seed: int | None) -> Any:
+    def _predictor(self, samples: int, seed: int | None) -> Any:
         next(self.net.parameters()).data.add_(1e-6)
-        return super().predictor(samples, seed)
+        return super()._predictor(samples, seed)
 
 
 class IgnoresTheSeed(credo.BayesByBackprop):
     """Every prediction has the same draws."""
 
-    def predictor(self, samples: int, seed: int | None) -> Any:
-        return super().predictor(samples, 0)
+    def _predictor(self, samples: int, seed: int | None) -> Any:
+        return super()._predictor(samples, 0)
 
 
 class MaskPerRow(credo.MCDropout):
     """A draw that is no function: its noise depends on the place of a row."""
 
-    def predictor(self, samples: int, seed: int | None) -> Any:
-        whole = super().predictor(samples, seed)
+    def _predictor(self, samples: int, seed: int | None) -> Any:
+        whole = super()._predictor(samples, seed)
         evaluate = whole._evaluate
 
         def by_place(x: Any, batch_size: int | None = None) -> Tensor:

@@ -1,4 +1,4 @@
-"""The code in the README and the guide runs as it stands."""
+"""The pages for people: their code runs, their links exist, and their version is that of the package."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
+import credo
+
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -24,6 +26,24 @@ def test_every_python_block_runs_in_order(page: Path) -> None:
 def test_every_local_link_leads_somewhere(page: Path) -> None:
     links = re.findall(r"\]\((?!http|#)([^)#]+)", page.read_text(encoding="utf-8"))
     assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+def test_the_readme_links_to_every_page() -> None:
+    links = re.findall(r"\]\(([^)#]+)\)", (ROOT / "README.md").read_text(encoding="utf-8"))
+    pages = {str(page.relative_to(ROOT)) for page in PAGES} | {"LICENSE", "CITATION.cff"}
+    assert pages - {"README.md"} <= set(links)
+
+
+def test_changelog_and_citation_have_the_version_of_the_package() -> None:
+    releases = re.findall(
+        r"^## \[(\S+)\](?: - (\S+))?$", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE
+    )
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    version, date = releases[1]
+    assert releases[0] == ("Unreleased", "")
+    assert version == credo.__version__
+    assert f"\nversion: {version}\n" in citation
+    assert f'\ndate-released: "{date}"\n' in citation
 
 
 def test_public_names_exist_and_nothing_heavy_comes_with_the_import() -> None:

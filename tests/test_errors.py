@@ -68,7 +68,7 @@ def spoilt(value: Tensor, row: int, by: float) -> Tensor:
 def fails(model: NetworkMethod, data: Any, match: str, **options: Any) -> None:
     """``fit`` raises one InputError, and the model is what it was: weights, flags, likelihood, random state."""
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    others = (model.likelihood, model.likelihood_is_open, model.n_data, model.history)
+    others = (model.likelihood, model._likelihood_is_open, model.n_data, model.history)
     model.net[0].eval()
     flags = [module.training for module in model.modules()]
     random_state = torch.get_rng_state()
@@ -78,7 +78,7 @@ def fails(model: NetworkMethod, data: Any, match: str, **options: Any) -> None:
     after = model.state_dict()
     assert after.keys() == before.keys()
     assert all(torch.equal(before[name], after[name]) for name in before)
-    assert others == (model.likelihood, model.likelihood_is_open, model.n_data, model.history)
+    assert others == (model.likelihood, model._likelihood_is_open, model.n_data, model.history)
     assert [module.training for module in model.modules()] == flags
     assert torch.equal(torch.get_rng_state(), random_state)
 

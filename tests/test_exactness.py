@@ -130,7 +130,7 @@ def test_dropout_in_training_has_the_moments_of_its_posterior() -> None:
     net = nn.Linear(6, 1)
     model = credo.MCDropout(net, credo.Gaussian(noise=1.0), p=0.3).train()
     x = torch.randn(1, 6).expand(20_000, 6)
-    model.prepare(x)
+    model._prepare(x)
     output = model._noisy_forward(x).detach()
     variance = float((x[:1].square() * net.weight.detach().square()).sum() * 0.3 / 0.7)
     assert abs(float(output.mean() - net(x[:1]).detach())) < 5 * math.sqrt(variance / 20_000)

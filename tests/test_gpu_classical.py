@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from credo.decomposition import PCA, BayesianPCA, ProbabilisticPCA
+from credo.gaussian_process import GaussianProcessRegressor
 from credo.linear import BayesianLinearRegression, BayesianLogisticRegression
 from credo.mixture import GaussianMixture, KMeans, VariationalGaussianMixture
-from credo.processes import GaussianProcessRegressor
 from credo.sequence import GaussianHMM
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")

@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 import credo
-from credo import _files, io
+from credo import _files, _tensors, io
 from credo.architectures import MLP, LeNet, ResNet
 from credo.errors import CredoError, InputError, LoadError
 from credo.methods import Method
@@ -110,7 +110,7 @@ def test_trap_23_a_reloaded_model_predicts_the_same(make_net, build, tmp_path):
     assert same(state(loaded), state(model))
     x = table()[0]
     assert torch.equal(predictions(loaded, x), predictions(model, x))
-    assert loaded.get_config() == model.get_config()
+    assert loaded._get_config() == model._get_config()
     assert loaded.history == model.history
 
 
@@ -241,7 +241,7 @@ def test_card_is_plain_json_without_numbers_json_does_not_have(tmp_path):
 
 def test_settings_that_json_cannot_hold_are_named(tmp_path):
     model = fitted()
-    model.bayesian = [object()]
+    model._bayesian = [object()]
     with pytest.raises(InputError, match="cannot be written as JSON"):
         model.save(tmp_path / "run")
     assert list(tmp_path.iterdir()) == []
@@ -519,7 +519,7 @@ def _with_tensors(run: Path, change: Callable[[dict[str, Tensor]], Any]) -> None
     tensors = load_file(run / "model.safetensors")
     change(tensors)
     save_file(tensors, run / "model.safetensors")
-    edit(run, _set("tensors", to=io.digest((run / "model.safetensors").read_bytes())))
+    edit(run, _set("tensors", to=_tensors.digest((run / "model.safetensors").read_bytes())))
 
 
 @pytest.mark.parametrize(
@@ -713,7 +713,7 @@ def test_a_checkpoint_of_different_runs_is_refused(name, tmp_path):
 
 def test_unique_tensors_hold_a_tied_parameter_once():
     model = credo.MAP(Tied(), credo.Gaussian(0.2))
-    assert set(io.unique_tensors(model)) == {"net.first.weight", "net.first.bias", "net.second.bias"}
+    assert set(_tensors.unique_tensors(model)) == {"net.first.weight", "net.first.bias", "net.second.bias"}
 
 
 def test_a_forward_of_its_own_must_be_passed_again(tmp_path):

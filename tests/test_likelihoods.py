@@ -370,7 +370,7 @@ def test_likelihood_is_inferred_from_the_targets_dtype() -> None:
         lambda: Gaussian(True),
         lambda: Gaussian([0.1, -0.1]),
         lambda: Gaussian([]),
-        lambda: Gaussian("learned"),
+        lambda: Gaussian("lerned"),
         lambda: Gaussian(initial=0.0),
         lambda: Gaussian(outputs=0),
         lambda: StudentT(df=0.0),

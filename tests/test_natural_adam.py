@@ -62,7 +62,7 @@ def test_the_schedule_scales_every_step() -> None:
 
 def test_weight_decay_and_other_parameters_keep_their_groups() -> None:
     model = credo.BayesByBackprop(nn.Linear(3, 1), credo.Gaussian("learned"))
-    optimizer = model.default_optimizer(model.parameter_groups(weight_decay=0.1), lr=1e-2)
+    optimizer = model._training_task().default_optimizer(model.parameter_groups(weight_decay=0.1), lr=1e-2)
     scales = {id(p) for p in model.posterior.rho.parameters()}
     seen: dict[int, tuple[float, float]] = {}
     for group in optimizer.param_groups:
@@ -76,24 +76,24 @@ def test_weight_decay_and_other_parameters_keep_their_groups() -> None:
 
 def test_the_kl_comes_in_over_the_first_half_of_the_first_fit() -> None:
     model = credo.BayesByBackprop(nn.Linear(3, 1), credo.Gaussian(0.5))
-    assert float(model.warmup()) == 1.0  # in a loop of one's own there is none
+    assert float(model._kl_factor()) == 1.0  # in a loop of one's own there is none
     model = credo.BayesByBackprop(nn.Linear(3, 1), credo.Gaussian(0.5))
     model.fit((X, Y), epochs=10, batch_size=16)  # 40 steps
-    assert int(model.warmup_steps) == 20
-    assert int(model.steps) == 40
+    assert int(model._warmup.length) == 20
+    assert int(model._warmup.steps) == 40
     model.fit((X, Y), epochs=100, batch_size=16)
-    assert int(model.warmup_steps) == 20, "a posterior that has arrived needs no second warm-up"
+    assert int(model._warmup.length) == 20, "a posterior that has arrived needs no second warm-up"
     for given in (0, 7):
         model = credo.BayesByBackprop(nn.Linear(3, 1), credo.Gaussian(0.5), kl_warmup=given)
         model.fit((X, Y), epochs=2, batch_size=16)
-        assert int(model.warmup_steps) == given
+        assert int(model._warmup.length) == given
 
 
 def test_a_posterior_is_given_two_thousand_steps_by_default() -> None:
     bayes = credo.BayesByBackprop(nn.Linear(3, 1), credo.Gaussian(0.5)).fit((X, Y), batch_size=16)
     assert len(bayes.history) == 500  # of 4 minibatches
     assert len(credo.MAP(nn.Linear(3, 1), credo.Gaussian(0.5)).fit((X, Y), batch_size=16).history) == 20
-    assert credo.BayesByBackprop(nn.Linear(3, 1)).default_epochs(469) == 20
+    assert credo.BayesByBackprop(nn.Linear(3, 1))._training_task().default_epochs(469) == 20
 
 
 def _notes(caplog: pytest.LogCaptureFixture, **options: object) -> str:

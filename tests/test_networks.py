@@ -100,7 +100,7 @@ def _compiled_step(method: str, name: str, backend: str) -> None:
     case = CASES[name]
     model = COMPILED[method](case).double().train()
     x, y = (t.double() if t.is_floating_point() else t for t in (case.x, case.y))
-    model.prepare(x)
+    model._prepare(x)
     torch._dynamo.reset()
     compiled = torch.compile(model, fullgraph=True, backend=backend)
     parameters = list(model.parameters())

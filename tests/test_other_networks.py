@@ -338,7 +338,7 @@ def test_estimators_have_the_variance_of_weight_draws_where_rows_interact(name: 
     n = 600
     expected = model.predict(x, samples=n, seed=0).draws.double()
     model.eval()
-    model.prepare(x)
+    model._prepare(x)
     scale = {name: s.detach() for name, s in model.posterior.scale().items()}
     outputs = torch.stack([model._noisy_forward(x, scale)[0].detach() for _ in range(n)]).double()
     fourths = [(t - t.mean(0)).pow(4).mean(0) - t.var(0).square() for t in (outputs, expected)]

@@ -21,7 +21,7 @@ import credo
 from credo.errors import DivergenceError, InputError
 from credo.methods import NetworkMethod
 from credo.seeding import seeded
-from credo.training import checkpoints, progress
+from credo.training import checkpoints, monitoring
 
 N, BATCH, EPOCHS = 24, 8, 4
 STEPS = EPOCHS * N // BATCH
@@ -347,7 +347,7 @@ def test_validation_weights_are_repeated_rows():
 @pytest.mark.parametrize("m", [1, 2, 7, 5000])
 def test_blundell_weights_sum_to_the_number_of_batches(m):
     model = METHODS["bbb"](kl_weighting="blundell")
-    total = math.fsum(model.kl_weight((i, m)) for i in range(1, m + 1))
+    total = math.fsum(model._kl_weight((i, m)) for i in range(1, m + 1))
     assert total == pytest.approx(m, rel=1e-12)
 
 
@@ -364,16 +364,16 @@ def test_kl_weight_of_each_minibatch_reaches_the_loss(weighting, monkeypatch):
     monkeypatch.setattr(type(model), "forward", forward)
     fit(model, epochs=2)
     m = N // BATCH
-    expected = [model.kl_weight((i, m)) for i in range(1, m + 1)] * 2
+    expected = [model._kl_weight((i, m)) for i in range(1, m + 1)] * 2
     assert seen == pytest.approx(expected, rel=1e-6)
     assert sum(seen) == pytest.approx(2 * m, rel=1e-6)
 
 
 def test_trap_24_step_counter_is_saved(tmp_path):
     model = fit(METHODS["bbb"](kl_warmup=1000))
-    assert int(model.steps) == STEPS
+    assert int(model._warmup.steps) == STEPS
     model.save(tmp_path / "run")
-    assert int(credo.load(tmp_path / "run", make_net()).steps) == STEPS
+    assert int(credo.load(tmp_path / "run", make_net())._warmup.steps) == STEPS
 
 
 @pytest.mark.parametrize("monitor", ["elbo", "log_likelihood"])
@@ -456,7 +456,7 @@ def test_checkpoint_is_a_run_that_can_be_loaded(tmp_path):
     [
         ({"epochs": 9}, "from a run of 4 epochs, but epochs=9"),
         ({"seed": 8}, "made with seed 3, not 8"),
-        ({"optimizer": torch.optim.SGD}, "written with the optimizer 'Adam', not 'SGD'"),
+        ({"optimizer": torch.optim.SGD}, "written with the optimizer 'NaturalAdam', not 'SGD'"),
         ({"data": table(16)}, "made with 24 data, not 16"),
     ],
 )
@@ -625,7 +625,7 @@ def test_pruned_weights_stay_zero_through_compiled_training(traced):
 def terminal(monkeypatch):
     """A terminal of 120 columns that remembers what was shown."""
     console = Console(force_terminal=True, width=120, record=True, file=StringIO())
-    monkeypatch.setattr(progress, "Console", lambda **_: console)
+    monkeypatch.setattr(monitoring, "Console", lambda **_: console)
     return console
 
 

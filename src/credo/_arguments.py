@@ -7,6 +7,9 @@ from collections.abc import Collection
 from numbers import Integral, Real
 from typing import TypeGuard
 
+import numpy as np
+from numpy.typing import NDArray
+
 from credo.errors import InputError, unknown_name
 
 
@@ -70,3 +73,14 @@ def check_option(value: object, name: str, options: Collection[str]) -> str:
 
 def _is_real(value: object) -> TypeGuard[float]:
     return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def check_finite_array(value: object, name: str) -> NDArray[np.float64]:
+    """Return ``value``, a number or a nested sequence of numbers, as a float64 array if all of them are finite."""
+    try:
+        array = np.array(value, np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{name} must contain finite numbers, got {value!r}") from error
+    if not np.isfinite(array).all():
+        raise InputError(f"{name} must contain finite numbers, got {value!r}")
+    return array

@@ -1,4 +1,4 @@
-"""What the classical models have in common as scikit-learn estimators."""
+"""Base class and helpers of the classical models as scikit-learn estimators."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_array, check_is_fitted, column_or_1d
 
 from credo._devices import check_device
 from credo._rows import Rows, rows_of
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 
 class ClassicalEstimator(BaseEstimator, ABC):  # type: ignore[misc]
-    """An estimator that computes with torch, in float64, on ``device``, and keeps what it learns as numpy arrays.
+    """A scikit-learn estimator that computes with torch, in float64, on ``device``.
 
-    What is learned does not depend on where it was computed: attributes with a trailing underscore are arrays and
-    numbers, so that estimators can be pickled, cloned and moved between machines.
+    Learned attributes (with a trailing underscore) are numpy arrays and numbers, wherever they were computed, so that
+    estimators can be pickled, cloned and moved between machines.
     """
 
     device: str | None
@@ -42,27 +42,27 @@ class ClassicalEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         minimum: int = 1,
         reset: bool = True,
     ) -> Rows:
-        """The rows to learn from; ``reset=False`` for further ones, which must have the columns of the first."""
+        """Validate the training data; with ``reset=False`` they must have the columns of the first training data."""
         device = check_device(self.device)
         return rows_of(self, X, y, reset=reset, device=device, allow_nan=allow_nan, minimum=minimum, targets=targets)
 
     def _new_rows(self, X: Any, *, allow_nan: bool = False) -> Rows:
-        """Rows to predict, for a fitted model."""
+        """Validate the rows to predict, for a fitted model."""
         check_is_fitted(self)
         return rows_of(self, X, reset=False, device=check_device(self.device), allow_nan=allow_nan)
 
     def _tensor(self, array: Any) -> torch.Tensor:
-        """A learned attribute as a float64 tensor on the device."""
+        """Convert a learned attribute to a float64 tensor on the device."""
         return torch.as_tensor(np.array(array, np.float64), device=check_device(self.device))
 
     def _record(self, fit: EMFit[Any, Any]) -> None:
-        """Take over how EM went: ``lower_bound_`` (nats, all rows), ``lower_bounds_``, ``n_iter_``, ``converged_``."""
+        """Store the result of EM: ``lower_bound_`` (nats, all rows), ``lower_bounds_``, ``n_iter_``, ``converged_``."""
         self.lower_bound_ = fit.bound
         self.lower_bounds_ = list(fit.bounds)
         self._record_steps(fit.n_iter, fit.converged, stacklevel=4)
 
     def _record_steps(self, n_iter: int, converged: bool, *, stacklevel: int = 3) -> None:
-        """Take over ``n_iter_`` and ``converged_``, and warn the caller of ``fit`` where it has not converged."""
+        """Store ``n_iter_`` and ``converged_``, and warn the caller of ``fit`` if it has not converged."""
         self.n_iter_ = n_iter
         self.converged_ = converged
         if not converged:
@@ -75,13 +75,19 @@ class ClassicalEstimator(BaseEstimator, ABC):  # type: ignore[misc]
 
 
 def draw_seed(random_state: int | np.random.RandomState | None) -> int:
-    """A seed from scikit-learn's kind of random state."""
+    """Draw an integer seed from a scikit-learn random state."""
     return int(check_random_state(random_state).randint(2**31))
 
 
+def check_regression_targets(y: Any) -> NDArray[np.float64]:
+    """Return the targets ``y`` as float64 ``[N]``, or raise ``ValueError`` if they are not finite numbers."""
+    flat: NDArray[Any] = column_or_1d(y, warn=True)
+    return check_array(flat, ensure_2d=False, dtype=np.float64, input_name="y")  # type: ignore[no-any-return]
+
+
 @contextmanager
-def as_before_on_failure(estimator: BaseEstimator) -> Iterator[None]:
-    """Leave the estimator as it was, fitted or not, where something goes wrong."""
+def restore_on_error(estimator: BaseEstimator) -> Iterator[None]:
+    """Restore all attributes of the estimator if the block raises an exception."""
     before = dict(estimator.__dict__)
     try:
         yield

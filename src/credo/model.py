@@ -1,59 +1,112 @@
-"""What everything credo learns by gradient has in common: a module that can be fitted, described and saved."""
+"""The base of everything that is trained by gradient: a module that can be fitted and saved."""
 
 from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
-from torch import nn
+import torch
+from torch import Tensor, nn
+from typing_extensions import Unpack
+
+from credo import io
+from credo.training.loop import train
+from credo.training.options import FitKeywords, with_fit_options
+from credo.training.task import Task
 
 
 class Model(nn.Module, ABC):
-    """A module with ``fit`` and ``save``. Finished subclasses are registered by name, which is how a card names them.
+    """A module with ``fit`` and ``save``; calling it returns its loss.
+
+    Concrete subclasses are registered by name, so that :func:`credo.load` can build them.
 
     Attributes:
-        history: one entry an epoch of its training.
+        history: metrics per epoch of the last :meth:`fit`.
+        n_data: the number of training data, after :meth:`fit`.
     """
 
-    registry: ClassVar[dict[str, type[Model]]] = {}
-    history: list[dict[str, float]]
+    def __init__(self) -> None:
+        super().__init__()
+        self.history: list[dict[str, float]] = []
+        self.n_data: int | None = None
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if not inspect.isabstract(cls):
-            Model.registry[cls.__name__] = cls
+            io.MODELS.register(cls)
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the parameters."""
+        return next(self.parameters(), torch.empty(0)).device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The floating-point type of the parameters."""
+        return next((p.dtype for p in self.parameters() if p.is_floating_point()), torch.get_default_dtype())
+
+    @with_fit_options
+    def fit(self, data: Any, **options: Unpack[FitKeywords]) -> Self:
+        """Train on data; a model that was fitted before continues from its weights.
+
+        Args:
+            data: a DataLoader, a Dataset, or a tuple of tensors or arrays ``(x, y)`` or ``(x, y, sample_weight)``,
+                rows along dim 0.
+            **options: see :class:`credo.training.FitOptions`.
+
+        Returns:
+            The model itself.
+
+        Raises:
+            InputError: data or options do not match the model; it is unchanged.
+            DivergenceError: the loss became NaN or infinite; the model is as after its last good epoch.
+        """
+        train(self._training_task(), data, options)
+        return self
+
+    def save(self, path: str | Path) -> None:
+        """Write ``path/model.safetensors`` and ``path/card.json``, to be read by :func:`credo.load`.
+
+        Args:
+            path: a folder; an earlier run there is replaced.
+        """
+        io.save(self, path)
 
     @abstractmethod
-    def fit(self, data: Any, **options: Any) -> Self:
-        """Learn from ``data``."""
+    def _training_task(self) -> Task[Any]:
+        """How the training loop trains this model."""
 
     @abstractmethod
-    def get_config(self) -> dict[str, object]:
+    def _get_config(self) -> dict[str, object]:
         """What JSON can hold of the constructor's arguments."""
 
     @classmethod
     @abstractmethod
-    def from_config(cls, config: dict[str, Any], net: Any, **overrides: Any) -> Self:
-        """Build the model again from :meth:`get_config`, with a network, or networks, of the same shape."""
+    def _from_config(cls, config: dict[str, Any], net: Any, **overrides: Any) -> Self:
+        """Build the model from :meth:`_get_config`, with a network, or networks, of the same shape."""
+
+    @classmethod
+    def _check_sizes(cls, config: dict[str, Any], tensors: Mapping[str, Tensor]) -> None:
+        """Raise ``LoadError`` for a configuration that asks for more than ``tensors`` can fill."""
+        likelihood = config.get("likelihood")
+        io.check_sizes(
+            [config.get("latent"), likelihood.get("outputs") if isinstance(likelihood, dict) else None], tensors
+        )
 
     @abstractmethod
-    def network_card(self) -> dict[str, object]:
-        """What a saved run says about the network."""
+    def _describe_networks(self) -> dict[str, object]:
+        """The networks' classes, and how to build them if they come from ``credo.architectures``."""
 
-    def training_card(self) -> dict[str, object]:
-        """What a saved run says about its training."""
-        return {"history": self.history}
+    def _describe_training(self) -> dict[str, object]:
+        return {"history": self.history, "n_data": self.n_data}
 
-    def restore_training(self, card: object) -> None:
-        """Take over what :meth:`training_card` said, as far as it makes sense."""
-        history = card.get("history") if isinstance(card, dict) else None
+    def _restore_training(self, card: object) -> None:
+        """Restore history and number of data, as far as ``card`` makes sense."""
+        history, n_data = (card.get("history"), card.get("n_data")) if isinstance(card, dict) else (None, None)
         if isinstance(history, list):
             self.history = history
-
-    def save(self, path: str | Path) -> None:
-        """Write ``path/model.safetensors`` and ``path/card.json``; read them back with :func:`credo.load`."""
-        from credo import io
-
-        io.save(self, path)
+        if isinstance(n_data, int) and n_data > 0:
+            self.n_data = n_data

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -20,9 +20,6 @@ from torch.overrides import TorchFunctionMode
 from credo.errors import UnsupportedError
 from credo.nests import map_tensors, tensors
 from credo.seeding import RandomnessError
-
-if TYPE_CHECKING:
-    from credo.functional import Replica
 
 ROWS = 3
 """Rows of the batch that a network is tried on: enough for a first, a last and one between."""
@@ -105,23 +102,24 @@ def trace_rows(run: Callable[[Any], tuple[Tensor, Sequence[Tensor]]], x: Any) ->
     return None
 
 
-def check_reach(replica: Replica, x: Any, backward: bool) -> None:
-    """Raise ``UnsupportedError`` where a forward pass does not compute with the weights it is called with.
+def check_reach(call: Callable[[dict[str, Tensor], Any], Tensor], net: nn.Module, x: Any, backward: bool) -> None:
+    """Raise ``UnsupportedError`` if a forward pass does not compute with the weights it is called with.
 
     A forward that is a lambda or a compiled function over the original modules keeps using *their* parameters, however
     the network is copied or called. So does a function under gradient checkpointing when a backward pass runs it again.
 
     Args:
-        replica: a copy of the network.
+        call: calls a copy of the network with weights by name.
+        net: the copy.
         x: a batch.
         backward: whether a backward pass will follow.
     """
-    own = dict(replica.net.named_parameters())
+    own = dict(net.named_parameters())
     names = {id(parameter): name for name, parameter in own.items()}
     given = {name: p.detach().requires_grad_() for name, p in own.items() if p.is_floating_point() or p.is_complex()}
     try:
         with torch.enable_grad(), eager(), _WatchCheckpoints() as watch:
-            output = replica(given, map_tensors(Tensor.detach, x))  # x may itself be an output, as of an encoder
+            output = call(given, map_tensors(Tensor.detach, x))  # x may itself be an output, as of an encoder
     except RandomnessError:
         raise
     except Exception:  # whatever it is, the call that this one is a rehearsal for will meet it too

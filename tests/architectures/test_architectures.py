@@ -14,6 +14,7 @@ NETWORKS = [
     (MLP(3, (8, 5), 2, "tanh"), (4, 3), (4, 2)),
     (MLP(3, (), 2), (4, 3), (4, 2)),
     (MLP(3, (8,), 1, dropout=0.1), (4, 7, 3), (4, 7, 1)),
+    (MLP(3, (8,), 2, skip=True, constants=1), (4, 7, 3), (4, 7, 3)),
     (LeNet(), (2, 1, 28, 28), (2, 10)),
     (LeNet(classes=4, size=8, dropout=0.5), (2, 1, 8, 8), (2, 4)),
     (LeNet(in_channels=3, size=32), (2, 3, 32, 32), (2, 10)),
@@ -59,6 +60,17 @@ def test_lenet_has_the_parameters_of_the_caffe_model():
 )
 def test_dropout_precedes_each_weight_layer_but_the_first(net, count):
     assert sum(isinstance(m, nn.Dropout) for m in net.modules()) == count
+
+
+def test_skip_adds_a_linear_map_and_constants_are_appended():
+    net = MLP(3, (8,), 2, skip=True, constants=2)
+    nn.init.normal_(net.constants.weight)
+    x = torch.randn(5, 3)
+    out = net(x)
+    torch.testing.assert_close(out[:, :2], net.layers(x) + x @ net.skip.weight.T)
+    torch.testing.assert_close(out[:, 2:], net.constants.weight.expand(5, 2), rtol=0, atol=0)
+    with pytest.raises(InputError, match="constants"):
+        MLP(3, constants=-1)
 
 
 def test_no_dropout_layer_without_dropout():

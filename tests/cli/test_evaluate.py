@@ -53,6 +53,16 @@ def test_rows_without_a_target_are_left_out(call, runs):
     assert printed["notes"] == ["Left out, because the target is missing: 4 of 30 rows."]
 
 
+def test_rows_outside_the_training_range_are_told_of(call, runs):
+    frame = table(30)
+    frame.loc[[1, 2], "x"] = [50.0, -50.0]
+    frame.to_csv("test.csv", index=False)
+    result = call("evaluate", "regression", "test.csv", "--json")
+    assert result.exit_code == 0, result.output
+    told = "2 rows lie outside the training range in 'x': what is predicted there is an extrapolation."
+    assert json.loads(result.stdout)["notes"] == [told]
+
+
 def test_a_report_on_these_rows_may_be_had(call, runs, quick_report):
     table(30).to_csv("test.csv", index=False)
     result = call("evaluate", "regression", "test.csv", "--report", "pages/test.html", "--seed", 5)

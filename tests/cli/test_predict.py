@@ -18,10 +18,16 @@ from tabular.hostile import TARGET
 OF_NUMBERS = ["mean", "std", "epistemic", "aleatoric", "lower", "upper"]
 
 
+def inside(rows):
+    """Rows inside the range of those that were trained on."""
+    frame = table(rows)
+    return frame.assign(x=frame["x"].clip(-1.0, 1.0), z=frame["z"].clip(1.0, 9.0))
+
+
 @pytest.fixture
 def new(runs):
     """Rows to predict, with their identifiers."""
-    frame = table(25).drop(columns=TARGET).assign(id=[f"n{i}" for i in range(25)])
+    frame = inside(25).drop(columns=TARGET).assign(id=[f"n{i}" for i in range(25)])
     frame.to_csv(runs / "new.csv", index=False)
     return frame
 
@@ -167,8 +173,21 @@ def test_json_describes_the_file(call, new, tmp_path):
     assert "--json needs --out" in no_room.stderr
 
 
+@pytest.mark.parametrize("task", ["regression", "classification"])
+def test_rows_outside_the_training_range_are_counted_over_all_pieces(call, runs, monkeypatch, task):
+    frame = inside(25).drop(columns=TARGET)
+    frame.loc[[0, 11, 24], "z"] = [-1.0, 99.0, 1e9]
+    frame.to_csv("new.csv", index=False)
+    monkeypatch.setattr(predictions, "_MOST_ROWS", 7)
+    result = call("predict", task, "new.csv", "--out", "out.csv", "--json")
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["notes"] == [
+        "3 rows lie outside the training range in 'z': what is predicted there is an extrapolation."
+    ]
+
+
 def test_order_of_columns_and_the_target_do_not_matter(call, runs, tmp_path):
-    frame = table(25)
+    frame = inside(25)
     frame.to_csv("new.csv", index=False)
     frame[[TARGET, "color", "z", "x"]].assign(**{TARGET: "?"}).to_csv("turned.csv", index=False)
     straight, turned = call("predict", "regression", "new.csv"), call("predict", "regression", "turned.csv")

@@ -1,4 +1,4 @@
-"""Every pair, with a prior that lets its parameters be drawn, for the tests of this folder."""
+"""Every pair with a proper prior, and helpers for the tests of this folder."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def hyperparameters(pair):
     return {field.name: value for field in fields(pair) if isinstance(value := getattr(pair, field.name), Tensor)}
 
 
-def assert_same_belief(actual, expected, tolerance):
+def assert_same_pair(actual, expected, tolerance):
     assert type(actual) is type(expected)
     found = hyperparameters(actual)
     for name, value in hyperparameters(expected).items():

@@ -35,7 +35,7 @@ def model(request):
 
 
 def _joint(model):
-    """The joint Gaussian of (x, y) by its covariance, which knows nothing of precisions."""
+    """The joint Gaussian of (x, y), computed from covariances instead of precisions."""
     noise = torch.as_tensor(model.noise_precision, dtype=torch.float64)
     matrix = noise if noise.ndim == 2 else torch.diag(noise.expand(D))
     cov_x = torch.linalg.inv(PRIOR.precision)
@@ -44,14 +44,14 @@ def _joint(model):
     return cov_x, cov_xy, cov_y
 
 
-def test_marginal_is_that_of_the_joint(model):
+def test_marginal_equals_joint_marginal(model):
     _, _, cov_y = _joint(model)
     expected = MultivariateNormal(model.matrix @ PRIOR.mean + model.offset, cov_y)
     torch.testing.assert_close(model.marginal.mean, expected.mean, rtol=TINY, atol=TINY)
     torch.testing.assert_close(model.marginal.covariance_matrix, cov_y, rtol=TINY, atol=TINY)
 
 
-def test_posterior_is_the_conditional_of_the_joint(model):
+def test_posterior_equals_joint_conditional(model):
     cov_x, cov_xy, cov_y = _joint(model)
     y = _random(7, D, seed=6)
     gain = cov_xy @ torch.linalg.inv(cov_y)
@@ -61,25 +61,25 @@ def test_posterior_is_the_conditional_of_the_joint(model):
     torch.testing.assert_close(posterior.covariance, cov_x - gain @ cov_xy.mT, rtol=1e-10, atol=1e-10)
 
 
-def test_log_evidence_is_the_marginal_density(model):
+def test_log_evidence_equals_marginal_log_density(model):
     y = _random(7, D, seed=7)
     torch.testing.assert_close(model.log_evidence(y), model.marginal.log_prob(y), rtol=1e-10, atol=1e-10)
     torch.testing.assert_close(model.log_evidence(y[0]), model.log_evidence(y)[0], rtol=TINY, atol=TINY)
 
 
 @pytest.mark.parametrize("far", [0.0, 1e4])
-def test_log_evidence_keeps_its_digits_where_there_is_little_noise(far):
+def test_log_evidence_is_accurate_with_little_noise(far):
     """By the part of y that A reaches and the part that it does not, which have closed forms of their own.
 
     Rounding of y, 1e-16 of ``far``, moves √β times it by far · 1e-16 · √β standard deviations.
     """
     beta, matrix = 1e10, _random(D, M, seed=4)
     prior = GaussianBelief(far * _random(M, seed=0), torch.eye(M, dtype=torch.float64))
-    surprise = matrix @ _random(M, seed=7) + _random(D, seed=8) / beta**0.5
-    y = matrix @ prior.mean + surprise
+    innovation = matrix @ _random(M, seed=7) + _random(D, seed=8) / beta**0.5
+    y = matrix @ prior.mean + innovation
     q, r = torch.linalg.qr(matrix)
-    reached = MultivariateNormal(torch.zeros(M).double(), r @ r.mT + torch.eye(M) / beta).log_prob(q.mT @ surprise)
-    left = surprise - q @ (q.mT @ surprise)
+    reached = MultivariateNormal(torch.zeros(M).double(), r @ r.mT + torch.eye(M) / beta).log_prob(q.mT @ innovation)
+    left = innovation - q @ (q.mT @ innovation)
     noise = 0.5 * (D - M) * math.log(beta / (2.0 * math.pi)) - 0.5 * beta * left.square().sum()
     found = LinearGaussian(prior, matrix, torch.zeros(D).double(), beta).log_evidence(y)
     torch.testing.assert_close(found, reached + noise, rtol=0.0, atol=1e-8 + 50 * far * 1e-16 * beta**0.5)
@@ -95,7 +95,7 @@ def test_bayes_rule_holds_at_any_x(model):
     torch.testing.assert_close(model.log_evidence(y), expected, rtol=1e-10, atol=1e-10)
 
 
-def test_observations_in_any_order_and_number_of_pieces_are_one_batch():
+def test_conditioning_in_batches_equals_conditioning_at_once():
     rows, targets = _random(20, M, seed=10), _random(20, seed=11)
     whole = condition(PRIOR, rows.mT @ rows, rows.mT @ targets)
     piecewise = PRIOR
@@ -105,7 +105,7 @@ def test_observations_in_any_order_and_number_of_pieces_are_one_batch():
     torch.testing.assert_close(piecewise.precision, whole.precision, rtol=1e-10, atol=1e-10)
 
 
-def test_a_belief_knows_its_own_moments():
+def test_moments_of_a_gaussian_belief():
     draws = PRIOR.sample(100_000, torch.Generator().manual_seed(0))
     error = PRIOR.covariance.diagonal().sqrt() / 100_000**0.5
     assert ((draws.mean(0) - PRIOR.mean).abs() < 4.0 * error).all()
@@ -118,7 +118,7 @@ def test_a_belief_knows_its_own_moments():
     torch.testing.assert_close(PRIOR.quadratic, PRIOR.mean @ PRIOR.precision @ PRIOR.mean, rtol=TINY, atol=TINY)
 
 
-def test_the_posterior_is_calibrated():
+def test_linear_gaussian_posterior_is_calibrated():
     model = LinearGaussian(PRIOR, _random(D, M, seed=4), _random(D, seed=5), NOISES["full"])
 
     def simulate(x, generator):
@@ -134,10 +134,10 @@ def test_the_posterior_is_calibrated():
     assert (ranks.p_values() > 0.001 / M).all()
 
 
-def test_what_cannot_be_a_belief_is_refused():
+def test_bad_precision_matrix_or_offset_raises():
     with pytest.raises(InputError, match="not positive definite"):
         GaussianBelief.from_precision(torch.zeros(2), torch.ones(2, 2))
-    with pytest.raises(InputError, match=r"matrix must map the 3 dimensions"):
+    with pytest.raises(InputError, match=r"matrix must have shape \[D, 3\]"):
         LinearGaussian(PRIOR, torch.ones(D, 2, dtype=torch.float64), torch.zeros(D), 1.0)
     with pytest.raises(InputError, match="offset"):
         LinearGaussian(PRIOR, torch.ones(D, M, dtype=torch.float64), torch.zeros(D + 1), 1.0)

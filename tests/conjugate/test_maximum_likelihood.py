@@ -56,7 +56,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_estimate_is_a_maximum(name):
+def test_estimate_maximizes_the_likelihood(name):
     estimate, nearby = CASES[name]
     _, data = simulated(PAIRS[name], 40)
     best = estimate(data)
@@ -68,11 +68,11 @@ def test_estimate_is_a_maximum(name):
             assert other.log_prob(data).sum() < highest
 
 
-def test_every_pair_has_an_estimate():
+def test_every_pair_has_a_case():
     assert CASES.keys() == PAIRS.keys()
 
 
-def test_estimates_are_those_of_the_textbook():
+def test_estimates_equal_textbook_formulas():
     x = np.random.default_rng(0).normal(size=(50, 2))
     assert BetaBernoulli.maximum_likelihood([1, 1, 0, 1]).probs == 0.75
     assert DirichletCategorical.maximum_likelihood([0, 2, 2, 1], 4).probs.tolist() == [0.25, 0.25, 0.5, 0.0]
@@ -83,7 +83,7 @@ def test_estimates_are_those_of_the_textbook():
     np.testing.assert_allclose(joint.covariance_matrix, np.cov(x.T, bias=True), rtol=1e-13)
 
 
-def test_prior_that_weighs_nothing_has_its_mean_at_the_estimate():
+def test_vague_prior_predicts_the_estimate():
     data = [1, 0, 1, 1]
     weak = BetaBernoulli(1e-12, 1e-12).update(data)
     torch.testing.assert_close(weak.predictive.mean, BetaBernoulli.maximum_likelihood(data).mean, rtol=1e-11, atol=0)
@@ -95,19 +95,20 @@ def test_prior_that_weighs_nothing_has_its_mean_at_the_estimate():
         (lambda: BetaBernoulli.maximum_likelihood([]), "at least one row"),
         (lambda: GammaPoisson.maximum_likelihood([]), "at least one row"),
         (lambda: GammaPoisson.maximum_likelihood(3), "put it in a list"),
-        (lambda: NormalGamma.maximum_likelihood([0.1, 0.1, 0.1]), "must differ"),
-        (lambda: NormalGamma.maximum_likelihood([1.0]), "must differ"),
+        (lambda: NormalGamma.maximum_likelihood([0.1, 0.1, 0.1]), "different values"),
+        (lambda: NormalGamma.maximum_likelihood([1.0]), "different values"),
         (lambda: NormalWishart.maximum_likelihood([1.0, 2.0, 3.0]), r"\[N, D\]"),
         (lambda: NormalWishart.maximum_likelihood([[1.0, 2.0], [2.0, 4.0], [3.0, 6.0]]), "repeat others"),
         (lambda: NormalWishart.maximum_likelihood([[0.1, 2.0], [0.1, 4.0], [0.1, 5.0]]), "repeat others"),
         (lambda: NormalWishart.maximum_likelihood([[1.0, 2.0], [2.0, 5.0]]), "add rows"),
         (lambda: NormalKnownVariance.maximum_likelihood([1.0], 0.0), "noise_variance must be positive"),
         (lambda: NormalKnownCovariance.maximum_likelihood([[1.0]], [[1.0, 2.0]]), "noise_covariance"),
+        (lambda: NormalKnownCovariance.maximum_likelihood([[1.0]], 2.0), r"noise_covariance must have shape \[1, 1\]"),
         (lambda: DirichletCategorical.maximum_likelihood([0, 4], 4), "from 0 to 3"),
-        (lambda: DirichletMultinomial.maximum_likelihood([[1, 2]], 4), "sum to the 4 trials"),
+        (lambda: DirichletMultinomial.maximum_likelihood([[1, 2]], 4), "sum to 4 trials"),
         (lambda: BetaBinomial.maximum_likelihood([1], 0), "trials must be an integer"),
     ],
 )
-def test_data_without_an_estimate_are_refused(call, words):
+def test_data_without_an_estimate_raise(call, words):
     with pytest.raises(InputError, match=words):
         call()

@@ -1,11 +1,11 @@
-"""What holds for every conjugate pair, each by two routes."""
+"""Identities that hold for every conjugate pair."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
-from conjugate.pairs import PAIRS, assert_same_belief, flat, hyperparameters, simulated, unflat
+from conjugate.pairs import PAIRS, assert_same_pair, flat, hyperparameters, simulated, unflat
 from credo.conjugate import expectation
 from credo.seeding import seeded
 from credo.testing import simulation_based_calibration
@@ -28,26 +28,26 @@ def test_sequential_updates_equal_one_batch_in_any_order(pair):
     one_by_one = pair
     for row in data:
         one_by_one = one_by_one.update(row[None])
-    assert_same_belief(one_by_one, whole, ROUNDING)
-    assert_same_belief(pair.update(data[20:]).update(data[:20]), whole, ROUNDING)
-    assert_same_belief(pair.update(data.flip(0)), whole, ROUNDING)
+    assert_same_pair(one_by_one, whole, ROUNDING)
+    assert_same_pair(pair.update(data[20:]).update(data[:20]), whole, ROUNDING)
+    assert_same_pair(pair.update(data.flip(0)), whole, ROUNDING)
 
 
 @every_pair
-def test_evidence_obeys_the_chain_rule(pair):
+def test_log_evidence_satisfies_the_chain_rule(pair):
     _, data = simulated(pair, ROWS)
     close(pair.log_evidence(data[:11]) + pair.update(data[:11]).log_evidence(data[11:]), pair.log_evidence(data))
 
 
 @every_pair
-def test_evidence_is_the_product_of_one_step_predictions(pair):
+def test_log_evidence_is_sum_of_one_step_predictions(pair):
     _, data = simulated(pair, ROWS)
     steps = [pair.update(data[:n]).predictive.log_prob(data[n]) for n in range(ROWS)]
     close(torch.stack(steps).sum(), pair.log_evidence(data))
 
 
 @every_pair
-def test_evidence_is_prior_times_likelihood_over_posterior_at_any_parameters(pair):
+def test_log_evidence_satisfies_bayes_rule_at_any_parameters(pair):
     _, data = simulated(pair, ROWS)
     after = pair.update(data)
     for seed in range(3):
@@ -60,14 +60,14 @@ def test_evidence_is_prior_times_likelihood_over_posterior_at_any_parameters(pai
 
 
 @every_pair
-def test_no_data_leave_the_prior(pair):
-    assert_same_belief(pair.update([]), pair, ROUNDING)
+def test_update_without_data_returns_the_prior(pair):
+    assert_same_pair(pair.update([]), pair, ROUNDING)
     close(pair.log_evidence([]), torch.tensor(0.0, dtype=torch.float64))
-    assert_same_belief(pair.update(simulated(pair, 1)[1][:0]), pair, ROUNDING)
+    assert_same_pair(pair.update(simulated(pair, 1)[1][:0]), pair, ROUNDING)
 
 
 @every_pair
-def test_update_changes_nothing_in_place(pair):
+def test_update_does_not_modify_the_pair(pair):
     before = {name: value.clone() for name, value in hyperparameters(pair).items()}
     pair.update(simulated(pair, ROWS)[1])
     assert all(torch.equal(value, before[name]) for name, value in hyperparameters(pair).items())
@@ -76,14 +76,14 @@ def test_update_changes_nothing_in_place(pair):
 
 
 @every_pair
-def test_draws_of_the_posterior_have_its_mean(pair):
+def test_posterior_draws_have_posterior_mean(pair):
     belief = pair.update(simulated(pair, ROWS)[1]).posterior
     estimate = expectation(flat, belief, samples=20_000, seed=0)
     assert ((estimate.value - flat(belief.mean)).abs() <= STANDARD_ERRORS * estimate.standard_error).all()
 
 
 @every_pair
-def test_prediction_is_the_likelihood_averaged_over_the_posterior(pair):
+def test_predictive_is_likelihood_averaged_over_posterior(pair):
     belief = pair.update(simulated(pair, ROWS)[1])
     _, new = simulated(pair, 5, seed=1)
     for x in new:
@@ -95,7 +95,7 @@ def test_prediction_is_the_likelihood_averaged_over_the_posterior(pair):
 
 
 @every_pair
-def test_draws_of_the_prediction_have_its_moments(pair):
+def test_predictive_draws_have_predictive_moments(pair):
     predictive = pair.update(simulated(pair, ROWS)[1]).predictive
     if predictive.mean.isnan().any():  # labels have no mean
         return
@@ -106,7 +106,7 @@ def test_draws_of_the_prediction_have_its_moments(pair):
 
 
 @every_pair
-def test_many_data_find_the_parameters(pair):
+def test_posterior_concentrates_on_true_parameters(pair):
     parameters, data = simulated(pair, 2000)
     with seeded(0, torch.device("cpu")):
         draws = flat(pair.update(data).posterior.sample((1000,)))
@@ -115,7 +115,7 @@ def test_many_data_find_the_parameters(pair):
 
 
 @every_pair
-def test_evidence_has_gradients_in_the_hyperparameters(pair):
+def test_log_evidence_is_differentiable_in_hyperparameters(pair):
     _, data = simulated(pair, ROWS)
     given = {name: value.clone().requires_grad_() for name, value in hyperparameters(pair).items()}
     others = {"trials": pair.trials} if hasattr(pair, "trials") else {}
@@ -124,8 +124,8 @@ def test_evidence_has_gradients_in_the_hyperparameters(pair):
 
 
 @every_pair
-def test_it_shows_itself_as_it_is_written(pair):
-    assert_same_belief(eval(repr(pair), {type(pair).__name__: type(pair)}), pair, 1e-5)
+def test_repr_can_be_evaluated(pair):
+    assert_same_pair(eval(repr(pair), {type(pair).__name__: type(pair)}), pair, 1e-5)
 
 
 PARAMETERS = 1 + 1 + 4 + 3 + 1 + 1 + 2 + 2 + 9
@@ -146,10 +146,10 @@ def test_posterior_is_calibrated(pair):
     assert ranks_of(pair, pair.update).p_values().min() > LEVEL
 
 
-def test_calibration_covers_the_parameters_that_bonferroni_divides_by():
+def test_number_of_parameters_matches_bonferroni_correction():
     assert sum(flat(pair.posterior.mean).numel() for pair in PAIRS.values()) == PARAMETERS
 
 
 @every_pair
-def test_calibration_catches_a_belief_that_counts_its_data_twice(pair):
+def test_calibration_detects_data_counted_twice(pair):
     assert ranks_of(pair, lambda data: pair.update(data).update(data)).p_values().min() < LEVEL

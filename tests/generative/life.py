@@ -11,8 +11,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from credo.generative.base import DataModel
+from credo.generative.base import GenerativeModel
 from credo.seeding import seeded
+from credo.training.generative import GenerativeTask
 
 
 def bars(n: int = 40, seed: int = 0) -> Tensor:
@@ -28,7 +29,7 @@ def equal(a: nn.Module, b: nn.Module) -> bool:
     return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
 
 
-def check_resumed_run(make: Callable[[], DataModel], x: Tensor, folder: Path, **options: Any) -> None:
+def check_resumed_run(make: Callable[[], GenerativeModel], x: Tensor, folder: Path, **options: Any) -> None:
     """A run that is broken off in its third epoch of four, and resumed, ends as one that is not."""
     options = {"epochs": 4, "batch_size": 16, "seed": 3, **options}
     whole = make().fit(x, **options)
@@ -37,14 +38,14 @@ def check_resumed_run(make: Callable[[], DataModel], x: Tensor, folder: Path, **
         if entry["epoch"] == 3:
             raise KeyboardInterrupt
 
-    broken = make()
-    broken.after_epoch = stop
-    with pytest.raises(KeyboardInterrupt):
-        broken.fit(x, checkpoint=folder, **options)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(GenerativeTask, "on_epoch_end", lambda _, metrics: stop(metrics))
+        with pytest.raises(KeyboardInterrupt):
+            make().fit(x, checkpoint=folder, **options)
     resumed = make().fit(x, checkpoint=folder, resume=True, **options)
     assert equal(whole, resumed)
     assert _untimed(whole) == _untimed(resumed)
 
 
-def _untimed(model: DataModel) -> list[dict[str, float]]:
+def _untimed(model: GenerativeModel) -> list[dict[str, float]]:
     return [{name: value for name, value in entry.items() if name != "seconds"} for entry in model.history]

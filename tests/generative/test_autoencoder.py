@@ -114,8 +114,8 @@ def test_training_lowers_the_error(make):
     first, last = model.history[0], model.history[-1]
     assert last["error"] < first["error"]
     assert last["validation_error"] == pytest.approx(float(model.error(bars(seed=1)).mean()))
-    assert model.headline(last).startswith("error ")
-    assert "held-out" in model.headline(last)
+    assert model._training_task().progress_text(last).startswith("error ")
+    assert "held-out" in model._training_task().progress_text(last)
 
 
 @every_model
@@ -137,7 +137,7 @@ def test_saved_model_is_rebuilt_without_its_networks(make, tmp_path):
     x, model = bars(), make().fit(bars(), epochs=2, seed=0)
     model.save(tmp_path / "run")
     loaded = credo.load(tmp_path / "run")
-    assert (loaded.history, loaded.n_data, loaded.get_config()) == (model.history, 40, model.get_config())
+    assert (loaded.history, loaded.n_data, loaded._get_config()) == (model.history, 40, model._get_config())
     for twin in (loaded, copy.deepcopy(model)):
         assert equal(twin, model)
         assert torch.equal(twin.reconstruct(x), model.reconstruct(x))
@@ -179,10 +179,10 @@ def test_grids_show_data_beside_their_reconstructions(tmp_path):
     x, model = bars(), build()
     model.fit(x, epochs=4, seed=0, grids=tmp_path, grid_every=2)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["epoch-0002.png", "epoch-0004.png"]
-    shown = model.pictures(x)
+    shown = model._example_images(x)
     assert torch.equal(shown[0::2], x[:32])
     torch.testing.assert_close(shown[1::2], model.reconstruct(x)[:32])
-    assert model.pictures(x[:3]).shape == (6, *SHAPE)
+    assert model._example_images(x[:3]).shape == (6, *SHAPE)
 
 
 def test_there_is_nothing_to_sample_from():

@@ -89,10 +89,11 @@ def test_guidelines_are_followed():
 def test_published_hyperparameters_are_the_default():
     model = DCGAN((1, 8, 8), width=2)
     assert model.latent == 100
-    for group in model.players(0.0).values():
+    for group in model._training_task().parameter_groups(0.0).values():
         assert group[0]["lr"] == 2e-4
         assert group[0]["betas"] == (0.5, 0.999)
-    assert DCGAN((1, 8, 8), width=2, generator_lr=None).players(0.0)["generator"][0].keys().isdisjoint({"lr"})
+    groups = DCGAN((1, 8, 8), width=2, generator_lr=None)._training_task().parameter_groups(0.0)
+    assert groups["generator"][0].keys().isdisjoint({"lr"})
 
 
 def test_running_statistics_of_both_networks_follow_training():

@@ -19,9 +19,10 @@ from credo.datasets import ring_of_gaussians
 from credo.errors import InputError
 from credo.generative import DCGAN, GAN, WGAN, InfoGAN
 from credo.generative.adversarial import frozen, output_range
+from credo.generative.diversity import PATIENCE, SampleDiversity
 from credo.generative.gan import generator_loss, minus_value
-from credo.generative.variety import PATIENCE, Variety
 from credo.seeding import seeded
+from credo.training.adversarial import AdversarialTask
 
 CPU = torch.device("cpu")
 SIGMAS = 4.0
@@ -229,16 +230,17 @@ def test_each_player_moves_its_own_network_alone(make, data):
 
 
 @pytest.mark.parametrize(("rows", "steps", "moves"), [(40, 1, 15), (40, 3, 5), (8, 3, 1), (16, 5, 1)])
-def test_generator_moves_on_every_kth_minibatch_across_epochs(rows, steps, moves):
+def test_generator_steps_on_every_kth_minibatch_across_epochs(rows, steps, moves, monkeypatch):
     """Three epochs of rows/8 minibatches; an epoch may be shorter than k."""
     moved = []
+    original = AdversarialTask.on_step_end
 
-    class Counting(GAN):
-        def after_step(self, player: str) -> None:
-            super().after_step(player)
-            moved.append(player)
+    def count(task: AdversarialTask, optimizer: str) -> None:
+        original(task, optimizer)
+        moved.append(optimizer)
 
-    small(Counting, discriminator_steps=steps).fit(points(rows), epochs=3, batch_size=8, seed=0)
+    monkeypatch.setattr(AdversarialTask, "on_step_end", count)
+    small(discriminator_steps=steps).fit(points(rows), epochs=3, batch_size=8, seed=0)
     assert moved.count("discriminator") == 3 * rows // 8
     assert moved.count("generator") == moves
 
@@ -246,8 +248,8 @@ def test_generator_moves_on_every_kth_minibatch_across_epochs(rows, steps, moves
 def test_epoch_without_a_move_of_the_generator_has_no_loss_of_it():
     model = small(discriminator_steps=3).fit(points(8), epochs=3, batch_size=8, seed=0)
     assert ["generator" in entry for entry in model.history] == [False, False, True]
-    assert model.headline(model.history[0]).startswith("discriminator")
-    assert "generator" in model.headline(model.history[2])
+    assert model._training_task().progress_text(model.history[0]).startswith("discriminator")
+    assert "generator" in model._training_task().progress_text(model.history[2])
 
 
 def test_each_player_has_its_learning_rate():
@@ -274,7 +276,7 @@ def test_each_player_has_its_learning_rate():
 
 
 def test_betas_reach_both_optimizers():
-    groups = small(betas=(0.3, 0.9)).players(0.1)
+    groups = small(betas=(0.3, 0.9))._training_task().parameter_groups(0.1)
     assert list(groups) == ["discriminator", "generator"]
     assert all(group[0]["betas"] == (0.3, 0.9) and group[0]["weight_decay"] == 0.1 for group in groups.values())
 
@@ -302,17 +304,14 @@ def test_resumed_run_ends_in_the_same_bits(make, data, tmp_path):
     class Interruption(Exception):
         pass
 
-    interrupted = make()
-    draw = interrupted.after_epoch
-
-    def stop(entry: dict[str, float]) -> None:
-        draw(entry)
-        if entry["epoch"] == 3:
+    def stop(task: AdversarialTask, metrics: dict[str, float]) -> None:
+        if metrics["epoch"] == 3:
             raise Interruption
 
-    interrupted.after_epoch = stop
-    with pytest.raises(Interruption):
-        interrupted.fit(x, checkpoint=folder, **options)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(AdversarialTask, "on_epoch_end", stop)
+        with pytest.raises(Interruption):
+            make().fit(x, checkpoint=folder, **options)
     resumed = make().fit(x, checkpoint=folder, resume=True, **options)
     assert same(state(resumed), state(whole))
     drop = {"seconds"}
@@ -327,10 +326,10 @@ def test_saved_and_copied_models_are_the_same(make, data, tmp_path):
     model.save(tmp_path / "run")
     for again in (credo.load(tmp_path / "run"), copy.deepcopy(model)):
         assert type(again) is type(model)
-        assert again.get_config() == model.get_config()
+        assert again._get_config() == model._get_config()
         assert same(state(again), state(model))
         assert torch.equal(again.sample(5, seed=1), model.sample(5, seed=1))
-        assert torch.equal(again.eval().judge(data(4)), model.judge(data(4)))
+        assert torch.equal(again.eval()._judge(data(4)), model._judge(data(4)))
         again.fit(data(), epochs=1, batch_size=6, seed=0)  # and it goes on
 
 
@@ -357,10 +356,10 @@ def test_seed_decides_training_and_samples_and_disturbs_nothing(make, data):
 def test_trains_and_draws_on_a_gpu(make, data, tmp_path):
     model = make().fit(data(), epochs=2, batch_size=6, seed=0, device="cuda")
     samples = model.sample(4, seed=0)
-    assert samples.device.type == model.judge(samples).device.type == "cuda"
+    assert samples.device.type == model._judge(samples).device.type == "cuda"
     model.save(tmp_path / "run")
     torch.testing.assert_close(
-        credo.load(tmp_path / "run").judge(samples.cpu()), model.judge(samples).cpu(), rtol=1e-3, atol=1e-3
+        credo.load(tmp_path / "run")._judge(samples.cpu()), model._judge(samples).cpu(), rtol=1e-3, atol=1e-3
     )
 
 
@@ -369,7 +368,7 @@ def test_spectral_normalization_bounds_the_discriminator():
     model = small(spectral_normalization=True).fit(points(), epochs=30, batch_size=10, lr=1e-2, seed=0)
     model.train()
     for _ in range(100):
-        model.judge(points())  # power iterations to convergence
+        model._judge(points())  # power iterations to convergence
     model.eval()
     for layer in (model.discriminator.layers[0], model.discriminator.layers[2]):
         assert torch.linalg.matrix_norm(layer.weight.detach(), 2).item() == pytest.approx(1.0, abs=1e-3)
@@ -388,7 +387,7 @@ def test_double_precision_stays_and_half_precision_is_judged_in_full():
     model = small().double()
     model.fit(points().double(), epochs=1, batch_size=8, seed=0)
     assert model.sample(2).dtype == torch.float64
-    assert small().bfloat16().judge(points().bfloat16()).dtype == torch.float32
+    assert small().bfloat16()._judge(points().bfloat16()).dtype == torch.float32
 
 
 # Samples and their variety.
@@ -433,11 +432,11 @@ def test_collapsed_generator_is_warned_of_once_and_not_at_its_start():
 )
 def test_only_lasting_collapse_is_warned_of(diversities, warned):
     """Looked at every half of the patience: the second look below the mark after the first, or after a good one."""
-    variety = Variety(points())
+    variety = SampleDiversity(points())
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for i, diversity in enumerate(diversities, 1):
-            variety.watch(diversity, i * PATIENCE // 2)
+            variety.warn_if_collapsed(diversity, i * PATIENCE // 2)
     assert bool(caught) == warned
 
 
@@ -562,8 +561,8 @@ def test_options_that_would_do_nothing_are_refused():
     with pytest.raises(InputError, match="lr would change nothing"):
         small(generator_lr=1e-3, discriminator_lr=1e-3).fit(points(), lr=1e-3, epochs=1)
     small(generator_lr=1e-3).fit(points(), lr=1e-3, epochs=1)
-    with pytest.raises(InputError, match="use devices=1"):
-        small().check_device_count(2)
+    with pytest.raises(InputError, match="devices=1"):
+        small()._training_task().check_device_count(2)
 
 
 def test_grids_of_samples_are_drawn_as_training_goes(tmp_path):

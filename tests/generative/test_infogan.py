@@ -63,7 +63,7 @@ def information(model: InfoGAN, n: int = 2000, seed: int = 0) -> dict[str, float
     with seeded(seed, CPU), torch.no_grad():
         z = model.noise(n)
         return {
-            name: value.item() for name, value in model.information(model.discriminator(model.generator(z)), z).items()
+            name: value.item() for name, value in model._information(model.discriminator(model.generator(z)), z).items()
         }
 
 
@@ -97,7 +97,7 @@ def test_bound_of_a_recognizer_that_sees_nothing_is_not_above_zero():
         [(d.logits * part).sum(1) for d, part in zip(q.categorical, z.split(model.sizes, 1)[1:3], strict=True)]
     )
     error = rows.sum(0).std().item() / math.sqrt(4000)
-    assert model.information(blind(noise_only(z)), z)["categorical_information"].item() <= 4.0 * error
+    assert model._information(blind(noise_only(z)), z)["categorical_information"].item() <= 4.0 * error
 
 
 @pytest.mark.parametrize("std", [1.0, 0.2])
@@ -120,7 +120,7 @@ def test_both_players_are_paid_by_the_weights_for_the_information():
                 by_weight[player, weight] = model(x, player=player).item()
     with seeded(1, CPU):
         z = model.noise(50)
-    total = sum(value.item() for value in model.information(model.discriminator(z), z).values())
+    total = sum(value.item() for value in model._information(model.discriminator(z), z).values())
     for player in ("discriminator", "generator"):
         assert by_weight[player, 1.0] - by_weight[player, 3.0] == pytest.approx(2.0 * total, abs=1e-5)
 
@@ -194,7 +194,7 @@ def test_published_networks_have_their_shapes_and_lr():
     assert model.latent == 74
     assert model.sample(2).shape == (2, 1, 28, 28)
     assert model.discriminator(torch.rand(2, 1, 28, 28)).shape == (2, 1 + 10 + 2)
-    groups = model.players(0.0)
+    groups = model._training_task().parameter_groups(0.0)
     assert groups["generator"][0]["lr"] == 1e-3
     assert groups["discriminator"][0]["lr"] == 2e-4
     # FC 1024·74 and 6272·1024, upconv 128·64·16 and 64·16 + 1, scales and shifts of batch norm.

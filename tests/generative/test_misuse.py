@@ -31,7 +31,7 @@ def rows(n: int = 24, width: int = 3) -> Tensor:
         return torch.rand(n, width)
 
 
-def small(model: str, **options: object) -> credo.generative.base.DataModel:
+def small(model: str, **options: object) -> credo.generative.base.GenerativeModel:
     with seeded(0, CPU):
         if model == "vae":
             return VAE(nn.Linear(3, 4), nn.Linear(2, 3), latent=2, **options)

@@ -77,7 +77,7 @@ def test_training_raises_the_bound(make):
     assert entry["elbo"] > model.history[0]["elbo"]
     assert entry["validation_log_likelihood"] > model.history[0]["validation_log_likelihood"]
     assert ("bound" in entry) == (model.objective == "iwae")
-    assert "NLL" in model.headline(entry)
+    assert "NLL" in model._training_task().progress_text(entry)
 
 
 @every_model
@@ -86,7 +86,7 @@ def test_saved_model_is_rebuilt_without_its_networks(make, tmp_path):
     model.save(tmp_path / "run")
     loaded = credo.load(tmp_path / "run")
     assert equal(loaded, model)
-    assert (loaded.history, loaded.n_data, loaded.get_config()) == (model.history, 40, model.get_config())
+    assert (loaded.history, loaded.n_data, loaded._get_config()) == (model.history, 40, model._get_config())
     for twin in (loaded, copy.deepcopy(model)):
         for bound in ("elbo", "log_likelihood"):
             assert torch.equal(getattr(twin, bound)(x, samples=3, seed=1), getattr(model, bound)(x, samples=3, seed=1))
@@ -148,7 +148,7 @@ def test_loss_is_linear_in_the_weights_of_rows(options):
     torch.testing.assert_close(torch.stack(parts).sum(), loss(None))
     torch.testing.assert_close(loss(torch.full((6,), 2.0)), 2 * loss(None))
     loss(torch.zeros(6))
-    assert all(term == 0.0 for term in model.last_terms.values())
+    assert all(term == 0.0 for term in model._last_terms.values())
     with pytest.raises(InputError, match=r"sample_weight must have shape \[6\], got \[5\]"):
         loss(torch.ones(5))
 
@@ -159,19 +159,19 @@ def test_warmup_counts_training_steps_alone():
     def kl_weight() -> float:
         with seeded(0, CPU):
             loss = model.loss(x).detach()
-        return float((loss - model.last_terms["nll"]) / model.last_terms["kl"])
+        return float((loss - model._last_terms["nll"]) / model._last_terms["kl"])
 
     weights = [kl_weight() for _ in range(6)]
     assert weights == pytest.approx([0.5, 1.0, 1.5, 2.0, 2.0, 2.0], rel=1e-4)
-    model.steps.fill_(2)
+    model._warmup.steps.fill_(2)
     model.eval()
     assert kl_weight() == pytest.approx(1.0, rel=1e-4)
     model.train()
     with torch.no_grad():
         assert kl_weight() == pytest.approx(1.0, rel=1e-4)
-    assert int(model.steps) == 2
+    assert int(model._warmup.steps) == 2
     model.fit(x, epochs=2, batch_size=10, seed=0)
-    assert int(model.steps) == 2 + 8
+    assert int(model._warmup.steps) == 2 + 8
 
 
 @pytest.mark.slow
@@ -185,7 +185,7 @@ def test_compiled_training_is_that_of_eager():
             last = model.encoder.layers.layers[-1]
             last.weight[2:], last.bias[2:] = 0.0, -60.0
         model.fit(x, epochs=8, batch_size=16, seed=0, **how)
-        assert int(model.steps) == 32
+        assert int(model._warmup.steps) == 32
         codes.append(model.encode(x).mean)
     torch.testing.assert_close(*codes, rtol=1e-4, atol=1e-5)
 
@@ -260,7 +260,7 @@ class TestPosteriorOverTheDecoder:
     @staticmethod
     def expected(inner: credo.BayesByBackprop, x: Tensor, z: Tensor) -> Tensor:
         """log p(x | z, w) of all data with a draw of the weights by Bayes by Backprop itself."""
-        return inner.likelihood.log_prob(inner.predictor(1, None).outputs(z)[0], x).sum()
+        return inner.likelihood.log_prob(inner._predictor(1, None).outputs(z)[0], x).sum()
 
     def test_loss_is_minus_the_elbo_per_datum(self):
         x, model = images().round(), bayesian().fit(images().round(), epochs=3, seed=0)
@@ -278,7 +278,7 @@ class TestPosteriorOverTheDecoder:
         def nll(data: Tensor, weight: Tensor | None = None) -> Tensor:
             with seeded(0, CPU):
                 model.loss(data, n_data=6, sample_weight=weight)
-            return model.last_terms["nll"]
+            return model._last_terms["nll"]
 
         torch.testing.assert_close(nll(x, first), nll(others, first))
         torch.testing.assert_close(torch.stack([nll(x, row) for row in torch.eye(6)]).sum(), nll(x))

@@ -80,4 +80,4 @@ def test_loss_can_be_captured_in_a_graph(make):
         losses.append(float(loss))
     assert len(set(losses)) == 50
     assert sum(losses[-5:]) < sum(losses[:5])
-    assert int(model.steps) == (51 if model.warmup else 0)
+    assert int(model._warmup.steps) == (51 if model._has_warmup else 0)

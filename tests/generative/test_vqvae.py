@@ -95,7 +95,7 @@ def test_loss_is_that_of_the_paper():
         error = (x - model.decoder(vectors)).square().flatten(1).sum(1).mean() / (2 * 0.2**2)
         constant = 64 * (math.log(0.2) + 0.5 * math.log(2 * math.pi))
         torch.testing.assert_close(model(x), error + constant + (codebook_loss + 0.5) * distance)
-        assert float(model.last_terms["commitment"]) == pytest.approx(float(distance.detach()), rel=1e-5)
+        assert float(model._last_terms["commitment"]) == pytest.approx(float(distance.detach()), rel=1e-5)
 
 
 def test_codebook_loss_moves_the_codebook_alone():
@@ -152,8 +152,8 @@ def test_training_raises_the_bound(make):
     assert last["elbo"] > first["elbo"]
     assert last["validation_elbo"] > first["validation_elbo"]
     assert all(1.0 <= entry["perplexity"] <= 8.0 for entry in model.history)
-    assert "perplexity" in model.headline(last)
-    assert "held-out" in model.headline(last)
+    assert "perplexity" in model._training_task().progress_text(last)
+    assert "held-out" in model._training_task().progress_text(last)
 
 
 @every_model
@@ -204,7 +204,7 @@ def test_saved_model_is_rebuilt_without_its_networks(make, tmp_path):
     x, model = bars(), make().fit(bars(), epochs=2, seed=0)
     model.save(tmp_path / "run")
     loaded = credo.load(tmp_path / "run")
-    assert (loaded.history, loaded.n_data, loaded.get_config()) == (model.history, 40, model.get_config())
+    assert (loaded.history, loaded.n_data, loaded._get_config()) == (model.history, 40, model._get_config())
     for twin in (loaded, copy.deepcopy(model)):
         assert equal(twin, model)
         assert torch.equal(twin.encode(x), model.encode(x))
@@ -273,7 +273,7 @@ def test_grids_show_data_beside_their_reconstructions(tmp_path):
     model = build()
     model.fit(bars(), epochs=2, seed=0, grids=tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["epoch-0001.png", "epoch-0002.png"]
-    assert torch.equal(model.pictures(bars())[0::2], bars()[:32])
+    assert torch.equal(model._example_images(bars())[0::2], bars()[:32])
 
 
 def test_float64_and_half_precision():

@@ -44,7 +44,7 @@ def test_penalty_of_a_linear_critic_is_its_norm_less_one_squared(w):
     critic = nn.Linear(2, 1)
     with torch.no_grad():
         critic.weight.copy_(torch.tensor([w]))
-    penalty = build(critic).gradient_penalty(points(7), points(7, seed=1))
+    penalty = build(critic)._gradient_penalty(points(7), points(7, seed=1))
     assert penalty.item() == pytest.approx((math.hypot(*w) - 1.0) ** 2, abs=1e-6)
     penalty.backward()
     # d(‖w‖ − 1)²/dw = 2(‖w‖ − 1)·w/‖w‖; at 0, where there is none, torch takes 0.
@@ -60,7 +60,7 @@ def test_penalty_of_a_quadratic_critic_looks_at_points_between_data_and_samples(
     n = 4000
     model = build(Quadratic(a))
     with seeded(0, CPU):
-        penalty = model.gradient_penalty((r * direction).expand(n, 2), (s * direction).expand(n, 2))
+        penalty = model._gradient_penalty((r * direction).expand(n, 2), (s * direction).expand(n, 2))
     moments = {k: (s ** (k + 1) - r ** (k + 1)) / ((k + 1) * (s - r)) for k in range(5)}
     mean = a**2 * moments[2] - 2 * a * moments[1] + 1.0
     powers = {4: a**4, 3: -4 * a**3, 2: 6 * a**2, 1: -4 * a, 0: 1.0}
@@ -85,7 +85,7 @@ def test_penalty_of_images_counts_all_pixels():
         model = WGAN(generator, critic, latent=4)
         x = torch.randn(5, 1, 8, 8)
     norms = x.flatten(1).norm(dim=1)
-    assert model.gradient_penalty(x, x).item() == pytest.approx((norms - 1.0).square().mean().item(), rel=1e-5)
+    assert model._gradient_penalty(x, x).item() == pytest.approx((norms - 1.0).square().mean().item(), rel=1e-5)
 
 
 def test_losses_are_those_of_the_papers():
@@ -94,12 +94,12 @@ def test_losses_are_those_of_the_papers():
         fake = model.generator(model.noise(len(x)))
     with seeded(1, CPU):
         critic = model(x)
-        terms = model.last_terms
-    distance = (model.judge(x).mean() - model.judge(fake).mean()).item()
+        terms = model._last_terms
+    distance = (model._judge(x).mean() - model._judge(fake).mean()).item()
     assert critic.item() == pytest.approx(-distance, abs=1e-6)
     assert terms["wasserstein"].item() == pytest.approx(distance, abs=1e-6)
     with seeded(1, CPU):
-        assert model(x, player="generator").item() == pytest.approx(-model.judge(fake).mean().item(), abs=1e-6)
+        assert model(x, player="generator").item() == pytest.approx(-model._judge(fake).mean().item(), abs=1e-6)
 
 
 @pytest.mark.parametrize("optimizer", [None, torch.optim.RMSprop])
@@ -114,7 +114,7 @@ def test_history_has_the_distance_and_the_penalty():
     assert {"discriminator", "generator", "wasserstein", "gradient_penalty"} <= model.history[-1].keys()
     entry = model.history[-1]
     assert entry["discriminator"] == pytest.approx(10.0 * entry["gradient_penalty"] - entry["wasserstein"])
-    assert model.headline(entry).startswith("Wasserstein distance")
+    assert model._training_task().progress_text(entry).startswith("Wasserstein distance")
 
 
 def test_trained_critic_measures_the_distance_of_two_points():
@@ -127,7 +127,7 @@ def test_trained_critic_measures_the_distance_of_two_points():
     real, fake = torch.zeros(4, 2), torch.tensor([[0.0, 2.0]]).expand(4, 2)
     for _ in range(400):
         optimizer.zero_grad()
-        objective = model.discriminator_objective(real, fake, fake)
+        objective = model._discriminator_objective(real, fake, fake)
         objective.loss.backward()
         optimizer.step()
     assert objective.terms["wasserstein"].item() == pytest.approx(2.0 * 1.1, abs=1e-3)

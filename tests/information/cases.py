@@ -1,4 +1,4 @@
-"""Distributions whose information is known by quadrature, and mixtures to draw from."""
+"""Distributions with reference values by quadrature, and mixtures without closed forms."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def correlated(rho: float = 0.8, scales=(1.0, 1.0)) -> MultivariateNormal:
     return MultivariateNormal(torch.tensor([0.5, -0.3], dtype=torch.float64), covariance)
 
 
-def disguised(p: MultivariateNormal) -> MixtureSameFamily:
-    """The same distribution as a mixture of one, of which no closed form is known."""
+def as_mixture(p: MultivariateNormal) -> MixtureSameFamily:
+    """The same distribution as a mixture of one component, for which credo has no closed form."""
     components = MultivariateNormal(p.loc[None], p.covariance_matrix[None])
     return MixtureSameFamily(Categorical(torch.ones(1, dtype=torch.float64)), components)
 
@@ -64,5 +64,5 @@ def on_the_line(p: Distribution, function: Callable[[torch.Tensor], torch.Tensor
 
 
 def within(estimate, truth: float, errors: float = 4.0) -> bool:
-    """Whether the truth is as near as the standard error says, or, where there is none, as quadrature can tell."""
+    """Whether the truth is within ``errors`` standard errors, plus the error of quadrature."""
     return math.isclose(float(estimate), truth, abs_tol=errors * float(estimate.standard_error) + 1e-7)

@@ -41,7 +41,7 @@ def test_posterior_mean_is_ridge_regression(intercept, rows):
     np.testing.assert_allclose(model.predict(x), ridge.predict(x), rtol=1e-9)
 
 
-def test_any_gaussian_prior_gives_the_linear_gaussian_posterior_and_evidence():
+def test_posterior_and_evidence_with_any_gaussian_prior():
     x, y = table()
     rng = np.random.default_rng(1)
     mean, root = rng.normal(size=4), rng.normal(size=(4, 4))
@@ -73,7 +73,7 @@ def test_log_evidence_is_the_marginal_log_density_of_the_targets(intercept):
     np.testing.assert_allclose(model.lower_bound_, model.log_evidence_, rtol=1e-14)  # nothing was to be learned
 
 
-def test_predictive_is_the_textbook_formula():
+def test_predictive_matches_the_textbook_formula():
     x, y = table()
     new = table(seed=1)[0]
     model = known(Polynomial(2, include_bias=True), fit_intercept=False).fit(x, y)
@@ -105,7 +105,7 @@ def test_flat_intercept_is_the_limit_of_a_wide_prior_on_a_constant():
     np.testing.assert_allclose(flat.variance, proper.variance, rtol=1e-7)
 
 
-def test_scikit_learns_error_bars_lack_the_intercepts_part():
+def test_std_exceeds_that_of_scikit_learn_by_the_intercept():
     x, y = table()
     options = {"tol": 1e-12, "max_iter": 10_000}
     theirs = BayesianRidge(**options).fit(x, y)
@@ -121,7 +121,7 @@ def test_scikit_learns_error_bars_lack_the_intercepts_part():
 
 @settings(max_examples=20)
 @given(cuts=st.sets(st.integers(1, 59), max_size=5), intercept=st.booleans())
-def test_rows_may_come_in_any_number_of_pieces(cuts, intercept):
+def test_rows_in_any_number_of_pieces(cuts, intercept):
     x, y = table()
     batch = known(fit_intercept=intercept).fit(x, y)
     pieces = known(fit_intercept=intercept)
@@ -132,7 +132,7 @@ def test_rows_may_come_in_any_number_of_pieces(cuts, intercept):
     np.testing.assert_allclose(pieces.log_evidence_, batch.log_evidence_, rtol=1e-11)
 
 
-def test_yesterdays_posterior_is_todays_prior():
+def test_posterior_as_prior_of_the_next_fit():
     x, y = table()
     first = known(fit_intercept=False).fit(x[:20], y[:20])
     second = BayesianLinearRegression(
@@ -144,7 +144,7 @@ def test_yesterdays_posterior_is_todays_prior():
     np.testing.assert_allclose(first.log_evidence_ + second.log_evidence_, both.log_evidence_, rtol=1e-9)
 
 
-def test_offsets_of_a_hundred_million_cost_no_digits():
+def test_large_offsets_lose_no_digits():
     x, y = table()
     x, y = np.round(x * 2**20) / 2**20, np.round(y * 2**20) / 2**20  # so that the shifts below are exact
     plain = BayesianLinearRegression().fit(x, y)
@@ -155,7 +155,7 @@ def test_offsets_of_a_hundred_million_cost_no_digits():
     np.testing.assert_allclose(shifted.predict(x + 1e8) - 1e8, plain.predict(x), rtol=0, atol=1e-6)
 
 
-def test_columns_of_very_different_size_keep_their_digits():
+def test_columns_of_different_size_lose_no_digits():
     x, y = table()
     sizes = np.array([1e-7, 1e-2, 1e3, 1e7])
     prior = np.diag(1 / (ALPHA * sizes**2))  # the same belief in the other units
@@ -169,7 +169,7 @@ def test_columns_of_very_different_size_keep_their_digits():
     np.testing.assert_allclose(ours.coef_[1:], theirs.coef_[1:], rtol=1e-5)
 
 
-def test_draws_have_the_moments_of_the_posterior_and_lie_on_the_functions():
+def test_draws_have_the_moments_of_the_posterior():
     x, y = table()
     model = known(random_state=0).fit(x, y)
     n = 20_000
@@ -189,7 +189,7 @@ def test_draws_have_the_moments_of_the_posterior_and_lie_on_the_functions():
     np.testing.assert_allclose(functions.var(1), p.epistemic, rtol=5 * math.sqrt(2 / n))
 
 
-def test_drawing_is_reproducible_and_leaves_torch_alone():
+def test_draws_are_reproducible_and_keep_the_global_random_state():
     x, y = table()
     model = known(random_state=3).fit(x, y)
     before = torch.get_rng_state()
@@ -199,7 +199,7 @@ def test_drawing_is_reproducible_and_leaves_torch_alone():
     assert not np.array_equal(model.set_params(random_state=4).sample(5).coef, first.coef)
 
 
-def test_intervals_cover_new_observations_whatever_the_intercept():
+def test_intervals_cover_new_observations_for_any_intercept():
     """Weights from the prior, any intercept: then 90 % intervals cover 90 %, from four rows on."""
     rng = np.random.default_rng(0)
     simulations, rows, covered = 400, 4, 0
@@ -231,7 +231,7 @@ def test_posterior_passes_simulation_based_calibration():
     assert ranks.p_values().min() > 1e-3 / 3
 
 
-def test_bands_of_an_exact_prediction_show_its_epistemic_part():
+def test_plotted_band_shows_the_epistemic_part():
     x = np.linspace(0.0, 1.0, 8)[:, None]
     p = known("gaussian").fit(x, x[:, 0] ** 2).predict_dist(x)
     lower, upper = draw_band(p, 0.6827)

@@ -1,4 +1,4 @@
-"""Bayesian linear regression against scikit-learn's contract, tables in pieces, and input that cannot be used."""
+"""Inputs of Bayesian linear regression: scikit-learn's checks, chunks, and errors."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def chunks():
 
 
 @pytest.mark.parametrize("way", ["evidence", "variational", "ard"])
-def test_pieces_give_what_the_whole_gives(way, tmp_path):
+def test_chunks_give_the_result_of_the_array(way, tmp_path):
     np.save(tmp_path / "x.npy", X)
     whole = BayesianLinearRegression("polynomial", hyperparameters=way).fit(X, Y)
     sources = {
@@ -63,7 +63,7 @@ def test_pieces_give_what_the_whole_gives(way, tmp_path):
         np.testing.assert_allclose(model.predict(new), whole.predict(X[:5]), rtol=1e-5, err_msg=name)
 
 
-def test_many_features_are_held_for_few_rows_at_a_time():
+def test_many_features_are_computed_for_few_rows_at_a_time():
     seen = []
 
     def waves(x):
@@ -75,14 +75,14 @@ def test_many_features_are_held_for_few_rows_at_a_time():
     assert max(seen) <= 400  # no more numbers than are kept of all rows, 401²
 
 
-def test_a_basis_that_needs_the_range_reads_chunks_twice():
+def test_basis_that_depends_on_the_range_reads_chunks_twice():
     model = BayesianLinearRegression("gaussian").fit(chunks)
     np.testing.assert_allclose(model.coef_, BayesianLinearRegression("gaussian").fit(X, Y).coef_, rtol=1e-6)
     with pytest.raises(InputError, match="read only once"):
         BayesianLinearRegression("gaussian").fit(chunks())
 
 
-def test_it_lives_in_pipelines_searches_and_pickles():
+def test_pipelines_grid_search_and_pickle():
     pipeline = make_pipeline(StandardScaler(), BayesianLinearRegression("polynomial")).fit(X, Y)
     assert pipeline.score(X, Y) > 0.9
     search = GridSearchCV(BayesianLinearRegression(), {"basis": [Polynomial(1), Polynomial(2)]}).fit(X, Y)
@@ -94,28 +94,28 @@ def test_it_lives_in_pipelines_searches_and_pickles():
     assert not hasattr(clone(model), "coef_")
 
 
-def test_single_precision_is_computed_in_double():
+def test_float32_input_is_computed_in_float64():
     model = BayesianLinearRegression().fit(X.astype(np.float32), Y.astype(np.float32))
     assert model.coef_.dtype == np.float64
     np.testing.assert_allclose(model.coef_, BayesianLinearRegression().fit(X, Y).coef_, rtol=1e-5)
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("options", "message"),
     [
         ({"hyperparameters": "evidnce"}, "did you mean 'evidence'"),
         ({"basis": "spline"}, "unknown basis"),
-        ({"weight_precision": 0.0}, "weight_precision must be None or a number greater than 0"),
+        ({"weight_precision": 0.0}, "weight_precision must be a positive number"),
         ({"noise_precision": -1.0}, "noise_precision must be"),
         ({"noise_precision": np.inf}, "noise_precision must be"),
         ({"weight_precision": [1.0, 2.0]}, "weight_precision must be"),
         ({"weight_precision": "auto"}, "weight_precision must be"),
-        ({"noise_prior": (1.0, 0.0)}, "noise_prior must be None or a pair"),
+        ({"noise_prior": (1.0, 0.0)}, "the rate of noise_prior must be a positive number"),
         ({"weight_prior": (1.0,)}, "weight_prior must be None or a pair"),
         ({"weight_prior": 1.0}, "weight_prior must be None or a pair"),
         ({"prior_mean": [0.0, 1.0]}, r"prior_mean must be a number or of shape \[3\]"),
-        ({"prior_mean": "zero"}, "prior_mean must hold numbers"),
-        ({"prior_mean": np.nan}, "prior_mean must be finite"),
+        ({"prior_mean": "zero"}, "prior_mean must contain finite numbers"),
+        ({"prior_mean": np.nan}, "prior_mean must contain finite numbers"),
         ({"prior_covariance": np.eye(2)}, r"prior_covariance must be symmetric, \[3, 3\]"),
         ({"prior_covariance": np.diag([1.0, 1.0, -1.0])}, "positive definite"),
         ({"prior_covariance": np.triu(np.ones((3, 3)))}, "symmetric"),
@@ -126,9 +126,9 @@ def test_single_precision_is_computed_in_double():
         ({"device": "tpu9"}, "device must be"),
     ],
 )
-def test_settings_without_meaning_are_refused_and_leave_no_trace(options, says):
+def test_bad_parameters_raise_and_leave_the_estimator_unchanged(options, message):
     model = BayesianLinearRegression(**options)
-    with pytest.raises(InputError, match=says):
+    with pytest.raises(InputError, match=message):
         model.fit(X, Y)
     assert not hasattr(model, "coef_")
     fitted = BayesianLinearRegression().fit(X, Y)
@@ -139,7 +139,7 @@ def test_settings_without_meaning_are_refused_and_leave_no_trace(options, says):
 
 
 @pytest.mark.parametrize(
-    ("x", "y", "says"),
+    ("x", "y", "message"),
     [
         (X[:1], Y[:1], "1 sample"),
         (np.where(X > 2, np.nan, X), Y, "NaN"),
@@ -156,12 +156,12 @@ def test_settings_without_meaning_are_refused_and_leave_no_trace(options, says):
         (lambda: iter([(X, Y), (X[:, :2], Y)]), None, "features"),
     ],
 )
-def test_tables_that_cannot_be_used_are_refused(x, y, says):
-    with pytest.raises(ValueError, match=says):
+def test_bad_data_raise(x, y, message):
+    with pytest.raises(ValueError, match=message):
         BayesianLinearRegression().fit(x, y)
 
 
-def test_use_before_and_beside_the_fit_is_refused():
+def test_unfitted_models_and_wrong_columns_raise():
     for call in (lambda m: m.predict(X), lambda m: m.predict_dist(X), lambda m: m.sample(), lambda m: m.sample_y(X)):
         with pytest.raises(NotFittedError):
             call(BayesianLinearRegression())
@@ -174,12 +174,12 @@ def test_use_before_and_beside_the_fit_is_refused():
         model.sample(0)
 
 
-def test_a_basis_must_not_change_its_mind():
+def test_basis_with_varying_number_of_features_raises():
     with pytest.raises(InputError, match="same features for all rows"):
         BayesianLinearRegression(lambda x: x[:, : 1 + len(x) // 100]).fit(lambda: iter([(X, Y), (X[:50], Y[:50])]))
 
 
-def test_a_search_that_was_cut_short_says_so():
+def test_unconverged_search_warns():
     with pytest.warns(ConvergenceWarning, match="raise max_iter"):
         model = BayesianLinearRegression(hyperparameters="ard", max_iter=1).fit(X, Y)
     assert not model.converged_

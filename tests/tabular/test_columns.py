@@ -19,7 +19,7 @@ from credo.tabular.cells import day, is_missing, number, word
 from credo.tabular.columns import Columns, as_frame
 from credo.tabular.cycles import PERIODS
 from credo.tabular.kinds import kind_of
-from credo.tabular.scaling import FAR
+from credo.tabular.scaling import LARGEST
 from tabular.hostile import good_columns, mixed_frame
 
 ROWS = 60
@@ -38,17 +38,16 @@ def test_numbers_are_standardized():
     assert columns.notes == ()
 
 
-def test_long_tails_go_through_asinh():
+def test_long_tails_come_with_their_asinh():
     x = np.append(np.arange(1.0, 100.0), 1e6)
     columns = Columns.learn(pd.DataFrame({"x": x}))
+    assert columns.feature_names == ("x", "x (asinh)")
     lower, median, upper = np.quantile(x, [0.25, 0.5, 0.75])
     u = np.arcsinh((x - median) / ((upper - lower) / 1.349))
-    z = (u - u.mean()) / u.std()
-    assert (np.abs(z[:-1]) < FAR).all()
-    encoded = columns.encode(pd.DataFrame({"x": x}))[:, 0]
-    np.testing.assert_allclose(encoded[:-1], z[:-1], rtol=1e-5)
-    assert encoded[-1] == pytest.approx(FAR + math.log(1.0 + z[-1] - FAR))
-    assert columns.summary()[0].treatment == "asinh, scaled"
+    encoded = columns.encode(pd.DataFrame({"x": x}))
+    np.testing.assert_allclose(encoded[:, 0], (x - x.mean()) / x.std(), rtol=1e-5)
+    np.testing.assert_allclose(encoded[:, 1], (u - u.mean()) / u.std(), rtol=1e-5)
+    assert columns.summary()[0].treatment == "scaled, with asinh beside it"
 
 
 @pytest.mark.parametrize(
@@ -59,15 +58,30 @@ def test_a_column_that_is_mostly_one_value_is_not_mistaken_for_a_long_tail(x):
     np.testing.assert_allclose(z, (np.array(x) - np.mean(x)) / np.std(x), rtol=1e-5)
 
 
-def test_wild_values_are_compressed_but_keep_their_order():
+def test_features_are_linear_up_to_a_million_standard_deviations():
     train = pd.DataFrame({"x": np.linspace(-1.0, 1.0, 101)})
     columns, std = Columns.learn(train), float(np.linspace(-1.0, 1.0, 101).std())
-    wild = np.array([-1e300, -1e9, -20.0, -FAR, 0.0, FAR, 20.0, 1e9, 1e300])
-    z = columns.encode(pd.DataFrame({"x": wild * std}))[:, 0]
-    assert (np.diff(z) > 0.0).all()
-    np.testing.assert_allclose(z[3:6], [-FAR, 0.0, FAR], atol=1e-5)
-    assert z[6] == pytest.approx(FAR + math.log(1.0 + 20.0 - FAR))
-    assert z[-1] < FAR + math.log(1e100) + 1.0
+    z = np.array([-1e9, -2e6, -1e6, -20.0, -3.0, 0.0, 3.0, 20.0, 1e6, 1e30, 1e300])
+    encoded = columns.encode(pd.DataFrame({"x": z * std}))[:, 0]
+    # features are float32, of relative precision 6e-8
+    np.testing.assert_allclose(encoded, np.clip(z, -LARGEST, LARGEST), rtol=1e-6, atol=1e-12)
+
+
+def test_rows_outside_the_range_are_measured_from_its_nearest_end():
+    train = pd.DataFrame({"x": [0.0, 1.0, 2.0, 3.0, 4.0], "t": pd.date_range("2024-01-01", periods=5)})
+    columns = Columns.learn(train)
+    new = pd.DataFrame({"x": [-1.0, 2.0, 6.0, np.nan], "t": ["2024-01-03", "2023-12-31", None, "2024-01-05"]})
+    with pytest.warns(UserWarning, match="Missing values, of which training had none"):
+        rows = columns.read(new)
+    scaling = columns.scaling
+    np.testing.assert_array_equal(
+        scaling.outside(rows.values), [[True, False], [False, True], [True, False], [False, False]]
+    )
+    distance = scaling.distance(rows.values, scaling.nearest(rows.values))
+    np.testing.assert_allclose(distance * np.sqrt(2.0), [[-1.0, 0.0], [0.0, -1.0], [2.0, 0.0], [0.0, 0.0]])
+    wider = scaling.widened(rows.values)
+    assert not wider.outside(rows.values).any()
+    np.testing.assert_array_equal(wider.encode(rows.values), scaling.encode(rows.values))
 
 
 def test_missing_numbers_become_the_median_and_are_flagged_where_training_had_some():

@@ -125,8 +125,8 @@ class Stack(Source):
         raise NotImplementedError
 
     def pieces(self, rows, as_text=()):
-        for k in range(self._pieces):
-            piece = pd.DataFrame({"x": [k, k + 0.5], "kind": ["a", "b"]})
+        for _ in range(self._pieces):
+            piece = pd.DataFrame({"x": [0.0, 0.5], "kind": ["a", "b"]})
             self._made.append(weakref.ref(piece))
             yield piece
             del piece
@@ -151,10 +151,10 @@ def test_a_file_in_one_piece_is_noted_as_it_is(model, source):
 
 
 def test_warnings_of_others_are_not_swallowed(model, source, monkeypatch):
-    def encode(self, frame):
+    def read(self, frame):
         warnings.warn("soon gone", DeprecationWarning, stacklevel=2)
 
-    monkeypatch.setattr("credo.tabular.columns.Columns.encode", encode)
+    monkeypatch.setattr("credo.tabular.columns.Columns.read", read)
     with pytest.raises(DeprecationWarning, match="soon gone"):
         list(predict_source(model, source))
 

@@ -1,4 +1,4 @@
-"""Traps 16–21: any network, as it is. Nothing of it is thrown away, matched by name, untied, skipped or reordered."""
+"""Traps 16–21 of docs/traps.md: any network works unchanged; no layer is rebuilt, untied or skipped."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_trap_17_layers_keep_every_setting(name: str, method: str) -> None:
         torch.testing.assert_close(p.draws[s], twin(x).detach(), rtol=0, atol=1e-12)
     assert not torch.allclose(p.draws[0], p.draws[1])
     if isinstance(model, credo.BayesByBackprop):
-        model.prepare(x)
+        model._prepare(x)
         output, weights = model._noisy_forward(x, model.posterior.scale())
         torch.testing.assert_close(output, holding(net, weights)(x), rtol=0, atol=1e-12)
 
@@ -436,7 +436,7 @@ def test_trap_21_non_square_kernels_and_the_arguments_of_transposed_convolution(
         for rho in model.posterior.rho.parameters():
             rho.data.fill_(-30.0)
         model.posterior.rho.get_parameter("0/weight").data.view(-1)[index] = 0.5413
-        model.prepare(x)
+        model._prepare(x)
         output, _ = model._noisy_forward(x, model.posterior.scale())
         noise = (output - net(x)).detach()
         bumped = copy.deepcopy(net)

@@ -1,4 +1,4 @@
-"""Traps 25 and 26: MC dropout with the network's own layers, of every kind, touching nothing else.
+"""Traps 25 and 26 of docs/traps.md: MC dropout with every kind of dropout layer, and nothing else switched on.
 
 A draw is one mask set for all rows. Over draws, an output must have the moments that torch's own dropout in training
 mode gives it: there a batch of equal rows has one mask per row, so its rows are as many draws. Means have the standard
@@ -313,7 +313,7 @@ def test_inserted_dropout_drops_input_channels(net: Make, shape: tuple[int, ...]
     if training:
         model.train()
         rows = x.expand(n, *shape)
-        model.prepare(rows)
+        model._prepare(rows)
         with torch.no_grad():
             values = model._noisy_forward(rows)
     else:

@@ -1,4 +1,4 @@
-"""Traps 1–8: the KL and the objective, against closed forms, quadrature and moments."""
+"""Traps 1–8 of docs/traps.md: the KL and the objective, against closed forms, quadrature and moments."""
 
 from __future__ import annotations
 
@@ -53,15 +53,15 @@ def test_trap_01_the_loss_holds_the_whole_kl_once(rows: int) -> None:
         torch.manual_seed(3)
         losses.append(model.loss(x, y, n_data=n_data))
     torch.testing.assert_close(40 * (losses[0] - losses[1]), model.kl())
-    assert model.last_terms is not None
-    torch.testing.assert_close(losses[0], model.last_terms.nll + model.last_terms.kl / 20)
+    assert model._last_terms is not None
+    torch.testing.assert_close(losses[0], model._last_terms.nll + model._last_terms.kl / 20)
 
 
 def test_trap_01_temperature_divides_the_likelihood_and_leaves_the_kl() -> None:
     model = spread(credo.BayesByBackprop(network(), credo.Gaussian(0.5), temperature=4.0))
     loss = model.loss(torch.randn(5, 2, 4), torch.randn(5, 1), n_data=20)
-    assert model.last_terms is not None
-    torch.testing.assert_close(loss, model.last_terms.nll / 4.0 + model.kl() / 20)
+    assert model._last_terms is not None
+    torch.testing.assert_close(loss, model._last_terms.nll / 4.0 + model.kl() / 20)
 
 
 def test_trap_02_kl_is_zero_where_posterior_and_prior_agree() -> None:
@@ -110,8 +110,8 @@ def test_trap_04_lstm_counts_every_parameter_once_whatever_the_length() -> None:
     kl = []
     for length in (1, 12):
         model.loss(torch.randn(3, length, 3), torch.randn(3, 1), n_data=10)
-        assert model.last_terms is not None
-        kl.append(model.last_terms.kl)
+        assert model._last_terms is not None
+        kl.append(model._last_terms.kl)
     assert torch.equal(kl[0], kl[1])
 
 
@@ -266,9 +266,9 @@ def test_the_sampled_kl_is_unbiased(prior: Distribution, estimator: str) -> None
 @pytest.mark.parametrize("batches", [1, 3, 40, 5000])
 def test_blundells_weighting_sums_to_one_and_does_not_overflow(batches: int) -> None:
     model = credo.BayesByBackprop(nn.Linear(2, 1), credo.Gaussian(1.0), kl_weighting="blundell")
-    weights = [model.kl_weight((i, batches)) for i in range(1, batches + 1)]
+    weights = [model._kl_weight((i, batches)) for i in range(1, batches + 1)]
     assert all(math.isfinite(weight) for weight in weights)
     assert sum(weights) / batches == pytest.approx(1.0, rel=1e-12)
     if batches > 1:
         assert weights[0] == pytest.approx(2 * weights[1])
-    assert model.kl_weight(None) == 1.0
+    assert model._kl_weight(None) == 1.0

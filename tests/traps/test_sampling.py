@@ -1,4 +1,4 @@
-"""Traps 10, 11, 13–15: noise has the right distribution, whichever way it enters.
+"""Traps 10, 11 and 13–15 of docs/traps.md: every estimator has noise of the right distribution.
 
 A network that is linear in its weights has an output whose moments are known: with w ~ N(μ, σ²) any statistic t of it
 has mean t(μ) and variance Σ_w σ_w² (∂t/∂w)². Here ∂t/∂w comes from autograd through plain torch layers. Sample means
@@ -41,7 +41,7 @@ def noisy_outputs(model: credo.BayesByBackprop, x: Any, draws: int = DRAWS) -> T
     """Outputs of ``draws`` training passes, ``[draws, B, ...]``."""
     torch.manual_seed(0)
     model.train()
-    model.prepare(x)
+    model._prepare(x)
     scale = {name: value.detach() for name, value in model.posterior.scale().items()}
     return torch.stack([model._noisy_forward(x, scale)[0].detach() for _ in range(draws)])
 
@@ -244,7 +244,7 @@ def test_trap_10_gradients_of_the_scale_are_unbiased(estimator: str) -> None:
     torch.manual_seed(0)
     x = torch.randn(3, 2)
     model = model_of(nn.Linear(2, 1, bias=False), estimator)
-    model.prepare(x)
+    model._prepare(x)
     scale = model.posterior.scale()["weight"].detach().requires_grad_()
     gradients = []
     for _ in range(DRAWS):
@@ -279,7 +279,7 @@ def test_trap_11_an_lstm_uses_one_draw_for_a_sequence(batch_first: bool) -> None
         expected = unrolled_lstm(x, {name: value[s] for name, value in drawn.items()})
         torch.testing.assert_close(p.draws[s], expected, rtol=0, atol=1e-12)
     trained = model_of(model.net, "weight")
-    trained.prepare(x)
+    trained._prepare(x)
     output, weights = trained._noisy_forward(x, trained.posterior.scale())
     torch.testing.assert_close(output, unrolled_lstm(x, weights), rtol=0, atol=1e-12)
 
@@ -381,7 +381,7 @@ def test_trap_14_vectorized_prediction_says_nothing_and_equals_the_loop(caplog: 
     x = torch.randn(5, 3)
     vectorized = model.predict(x, samples=4, seed=0)
     assert caplog.messages == []
-    predictor = model.predictor(4, 0)
+    predictor = model._predictor(4, 0)
     predictor._evaluate._vectorize = False
     torch.testing.assert_close(vectorized.draws, predictor(x).draws, rtol=1e-6, atol=1e-6)
 
@@ -426,7 +426,7 @@ def test_trap_14_state_does_not_leak_from_draw_to_draw(kind: str, vectorize: boo
         for name, value in drawn.items():
             twin.get_parameter(name).data.copy_(value[s])
         expected.append(twin(x).detach())
-    predictor = model.predictor(4, 0)
+    predictor = model._predictor(4, 0)
     predictor._evaluate._vectorize = vectorize
     for _ in range(2):
         torch.testing.assert_close(predictor(x).draws, torch.stack(expected), rtol=1e-5, atol=1e-5)
@@ -521,7 +521,7 @@ def test_trap_15_the_seed_of_a_validation_governs_the_noise_of_the_likelihood() 
     model = credo.MAP(nn.Linear(3, 4), credo.Categorical(logit_noise=True, noise_samples=3))
     data = torch.randn(6, 3), torch.tensor([0, 1, 1, 0, 1, 0])
     model.fit(data, epochs=1, seed=0, progress=False)
-    state = torch.get_rng_state()
-    first = model.held_out_scores(model.as_dataset(data), 3)
+    state, task = torch.get_rng_state(), model._training_task()
+    first = task.validation_step(task.make_dataset(data), 3)
     assert torch.equal(torch.get_rng_state(), state)
-    assert model.held_out_scores(model.as_dataset(data), 3) == first
+    assert task.validation_step(task.make_dataset(data), 3) == first

@@ -1,4 +1,4 @@
-"""Traps 22–24: one copy of every parameter, wherever it moves; copies and files; nothing left behind by an error."""
+"""Traps 22–24 of docs/traps.md: one copy of every parameter, complete copies and files, no traces of an error."""
 
 from __future__ import annotations
 
@@ -280,8 +280,8 @@ def test_trap_24_the_step_counter_is_saved(tmp_path: Path) -> None:
     weights = []
     for _ in range(4):
         loss = model.loss(X, Y, n_data=1)
-        assert model.last_terms is not None
-        weights.append(float((loss.detach() - model.last_terms.nll) / model.last_terms.kl))
+        assert model._last_terms is not None
+        weights.append(float((loss.detach() - model._last_terms.nll) / model._last_terms.kl))
     assert weights == pytest.approx([0.1, 0.2, 0.3, 0.4], rel=1e-4)
     model.save(tmp_path / "run")
     fresh = build()
@@ -289,8 +289,8 @@ def test_trap_24_the_step_counter_is_saved(tmp_path: Path) -> None:
     for twin in (fresh, credo.load(tmp_path / "run", net=nn.Linear(3, 2)), copy.deepcopy(model)):
         assert isinstance(twin, credo.BayesByBackprop)
         loss = twin.train().loss(X, Y, n_data=1)
-        assert twin.last_terms is not None
-        weight = float((loss.detach() - twin.last_terms.nll) / twin.last_terms.kl)
+        assert twin._last_terms is not None
+        weight = float((loss.detach() - twin._last_terms.nll) / twin._last_terms.kl)
         assert weight == pytest.approx(0.5, rel=1e-4)
 
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from itertools import pairwise
 
+import torch
 from torch import Tensor, nn
 
 from credo._arguments import check_integer, check_option
@@ -18,7 +19,7 @@ _OUTPUT_RANGES = {"sigmoid": (0.0, 1.0), "tanh": (-1.0, 1.0)}
 class MLP(Architecture):
     """A multilayer perceptron on the last dimension of its input.
 
-    Maps ``[..., in_features]`` to ``[..., out_features]``; the output layer is linear.
+    Maps ``[..., in_features]`` to ``[..., out_features + constants]``; the output layer is linear.
 
     Args:
         in_features: size of the last input dimension.
@@ -27,6 +28,10 @@ class MLP(Architecture):
         activation: name of the activation between layers, such as ``"relu"``, ``"tanh"`` or ``"silu"``.
         dropout: drop rate of an ``nn.Dropout`` before each weight layer except the first (dropout of the inputs would
             drop whole features of a table); ``None`` for no dropout.
+        skip: whether to add a linear layer from the input to the output, so that the hidden layers fit the residuals of
+            a linear model.
+        constants: number of additional outputs, after the ``out_features``, that are learned constants, the same for
+            every row: such as the log variance of homoscedastic noise.
 
     Raises:
         InputError: if a size is not an integer of at least 1, or the activation is unknown.
@@ -44,18 +49,29 @@ class MLP(Architecture):
         out_features: int = 1,
         activation: str = "relu",
         dropout: float | None = None,
+        skip: bool = False,
+        constants: int = 0,
     ) -> None:
         in_features = check_integer(in_features, "in_features", 1)
         out_features = check_integer(out_features, "out_features", 1)
         hidden = check_sizes(hidden, "hidden")
+        constants = check_integer(constants, "constants", 0)
         super().__init__(
-            in_features=in_features, hidden=hidden, out_features=out_features, activation=activation, dropout=dropout
+            in_features=in_features,
+            hidden=hidden,
+            out_features=out_features,
+            activation=activation,
+            dropout=dropout,
+            skip=skip,
+            constants=constants,
         )
         widths = [in_features, *hidden, out_features]
         layers: list[nn.Module] = [nn.Linear(widths[0], widths[1])]
         for fan_in, fan_out in pairwise(widths[1:]):
             layers += [activation_layer(activation), *dropout_layers(dropout), nn.Linear(fan_in, fan_out)]
         self.layers = nn.Sequential(*layers)
+        self.skip = nn.Linear(in_features, out_features, bias=False) if skip else None
+        self.constants = Constants(constants) if constants else None
 
     def forward(self, x: Tensor) -> Tensor:
         """Apply the network.
@@ -64,10 +80,27 @@ class MLP(Architecture):
             x: inputs ``[..., in_features]``.
 
         Returns:
-            Outputs ``[..., out_features]``.
+            Outputs ``[..., out_features + constants]``.
         """
         out: Tensor = self.layers(x)
+        if self.skip is not None:
+            out = out + self.skip(x)
+        if self.constants is not None:
+            out = torch.cat([out, self.constants.weight.expand(*out.shape[:-1], -1)], -1)
         return out
+
+
+class Constants(nn.Module):
+    """Learned numbers, initially 0."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(count))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Set the numbers to 0."""
+        nn.init.zeros_(self.weight)
 
 
 class DenseEncoder(Architecture):

@@ -30,6 +30,7 @@ def evaluate(
     """
     from credo._files import whole_file
     from credo.tabular import runs
+    from credo.tabular.extrapolation import OutsideRange
     from credo.tabular.reading import read_table
     from credo.tabular.wording import counted
 
@@ -42,6 +43,10 @@ def evaluate(
             model.model_.to(device)
         with screen.doing("predicting"):
             scores = runs.evaluate(model, rows, level, seed)
+            outside = OutsideRange()
+            outside.add(model.outside_range(rows.X))
+        for sentence in outside.sentences():
+            screen.note(sentence)
         if page is not None:
             from credo.report import render
 

@@ -1,32 +1,21 @@
-"""Priors whose posterior is of the same kind: beliefs that data update by adding to a few numbers.
+"""Conjugate priors: the posterior has the form of the prior, with hyperparameters updated by sums over the data.
 
-    belief = BetaBernoulli(2, 2).update([1, 0, 1, 1])
-    belief.posterior            # torch's Beta(5, 3)
-    belief.predictive.mean      # 0.625: the probability that the next one is 1
-    belief.log_evidence([1])    # log 0.625
-
-Beside them: joint tables of discrete variables, the linear-Gaussian identities, and expectations by sampling.
+pair = BetaBernoulli(2, 2).update([1, 0, 1, 1])
+pair.posterior            # torch's Beta(5, 3)
+pair.predictive.mean      # 0.625, the probability that the next observation is 1
+pair.log_evidence([1])    # log 0.625
 """
 
 from credo.conjugate.base import ConjugatePair
-from credo.conjugate.beta_bernoulli import BetaBernoulli
-from credo.conjugate.beta_binomial import BetaBinomial
-from credo.conjugate.dirichlet_categorical import DirichletCategorical
-from credo.conjugate.dirichlet_multinomial import DirichletMultinomial
-from credo.conjugate.gamma_poisson import GammaPoisson
-from credo.conjugate.joint import MeanAndPrecision, NormalGammaDistribution, NormalWishartDistribution
+from credo.conjugate.binomial import BetaBernoulli, BetaBinomial, BetaBinomialDistribution
 from credo.conjugate.joint_table import ConditionalTable, JointTable, bayes
 from credo.conjugate.linear_gaussian import GaussianBelief, LinearGaussian, condition
-from credo.conjugate.normal_gamma import NormalGamma
-from credo.conjugate.normal_known_covariance import NormalKnownCovariance
-from credo.conjugate.normal_known_variance import NormalKnownVariance
-from credo.conjugate.normal_wishart import NormalWishart
-from credo.conjugate.predictives import (
-    BetaBinomialDistribution,
-    DirichletMultinomialDistribution,
-    MultivariateStudentT,
-)
+from credo.conjugate.multinomial import DirichletCategorical, DirichletMultinomial, DirichletMultinomialDistribution
+from credo.conjugate.multivariate_normal import NormalKnownCovariance, NormalWishart, NormalWishartDistribution
+from credo.conjugate.normal import MeanAndPrecision, NormalGamma, NormalGammaDistribution, NormalKnownVariance
+from credo.conjugate.poisson import GammaPoisson
 from credo.conjugate.sampling import expectation
+from credo.conjugate.student_t import MultivariateStudentT
 
 __all__ = [
     "BetaBernoulli",

@@ -1,4 +1,4 @@
-"""Gaussian beliefs about x, and what y = Ax + b + noise says of it: regression, PPCA and filters are this."""
+"""Gaussians with linear-Gaussian observations y = Ax + b + noise: the algebra of regression, PPCA and filters."""
 
 from __future__ import annotations
 
@@ -15,11 +15,17 @@ from credo.errors import InputError
 
 @dataclass(frozen=True, eq=False)
 class GaussianBelief:
-    """N(x | m, Λ⁻¹), by the Cholesky factor of its precision.
+    """N(x | m, Λ⁻¹), stored as the Cholesky factor of its precision.
 
     Attributes:
-        mean: m, ``[..., M]``; several beliefs may share one precision.
+        mean: m, ``[..., M]``; several means may share one precision.
         cholesky: the lower triangular L with LLᵀ = Λ, ``[..., M, M]``.
+
+    Example:
+        >>> import torch
+        >>> from credo.conjugate import GaussianBelief
+        >>> GaussianBelief.from_precision(torch.zeros(2), torch.diag(torch.tensor([4.0, 16.0]))).covariance.diagonal()
+        tensor([0.2500, 0.0625])
     """
 
     mean: Tensor
@@ -27,12 +33,32 @@ class GaussianBelief:
 
     @classmethod
     def from_precision(cls, mean: Tensor, precision: Tensor) -> GaussianBelief:
-        """N(x | m, Λ⁻¹) by Λ itself, symmetric and positive definite, ``[..., M, M]``."""
+        """N(x | m, Λ⁻¹) from its precision.
+
+        Args:
+            mean: m, ``[..., M]``.
+            precision: Λ, symmetric and positive definite, ``[..., M, M]``.
+
+        Returns:
+            The Gaussian.
+
+        Raises:
+            InputError: if ``precision`` is not positive definite.
+        """
         return cls(mean, precision_factor(precision))
 
     @classmethod
     def isotropic(cls, size: int, precision: float, like: Tensor) -> GaussianBelief:
-        """N(0, α⁻¹I) in the dtype and on the device of ``like``."""
+        """N(0, α⁻¹I).
+
+        Args:
+            size: M, the number of dimensions.
+            precision: α, positive.
+            like: tensor whose dtype and device are used.
+
+        Returns:
+            The Gaussian.
+        """
         identity = torch.eye(size, dtype=like.dtype, device=like.device)
         return cls(identity.new_zeros(size), math.sqrt(precision) * identity)
 
@@ -61,16 +87,31 @@ class GaussianBelief:
 
     @property
     def distribution(self) -> MultivariateNormal:
-        """The belief as a torch distribution."""
+        """The Gaussian as a torch distribution."""
         return MultivariateNormal(self.mean, covariance_matrix=self.covariance)
 
     def variance_along(self, directions: Tensor) -> Tensor:
-        """φᵀΛ⁻¹φ of each row φ of ``directions [B, M]``, never negative, ``[B]``."""
+        """The variance φᵀΛ⁻¹φ of φᵀx.
+
+        Args:
+            directions: one φ per row, ``[B, M]``.
+
+        Returns:
+            Variances, never negative, ``[B]``.
+        """
         half: Tensor = torch.linalg.solve_triangular(self.cholesky, directions.mT, upper=False)
         return half.square().sum(-2)
 
     def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
-        """``n`` draws, ``[n, ..., M]``: m + L⁻ᵀε."""
+        """Draw m + L⁻ᵀε with standard normal ε.
+
+        Args:
+            n: number of draws.
+            generator: source of the random numbers; ``None`` for torch's default.
+
+        Returns:
+            Draws, ``[n, ..., M]``.
+        """
         shape = (n, *self.mean.shape)
         noise = torch.randn(shape, generator=generator, dtype=self.mean.dtype, device=self.mean.device)
         spread: Tensor = torch.linalg.solve_triangular(self.cholesky.mT, noise.unsqueeze(-1), upper=True)
@@ -78,7 +119,7 @@ class GaussianBelief:
 
 
 def precision_factor(precision: Tensor) -> Tensor:
-    """The Cholesky factor of a precision matrix, or an error that says what leaves a direction undetermined."""
+    """The lower Cholesky factor of a precision ``[..., M, M]``; ``InputError`` if it is not positive definite."""
     factor: Tensor
     factor, failed = torch.linalg.cholesky_ex(precision)
     if bool(failed.any()) or not bool(torch.isfinite(factor).all()):
@@ -90,20 +131,26 @@ def precision_factor(precision: Tensor) -> Tensor:
 
 
 def condition(prior: GaussianBelief, gain: Tensor, shift: Tensor) -> GaussianBelief:
-    """The belief after Gaussian observations that are linear in x (Bishop 2.116, 2.117).
+    """Condition a Gaussian on Gaussian observations that are linear in x (Bishop 2.116, 2.117).
 
         Λ′ = Λ + AᵀLA,    m′ = Λ′⁻¹ (Λm + AᵀL(y − b))
 
-    All that the observations say is in two sums over them, so they may come in any order and any number of pieces.
+    The observations enter through two sums over them, so they may come in any order and in any number of batches.
 
     Args:
         prior: N(x | m, Λ⁻¹).
         gain: AᵀLA, ``[..., M, M]``.
         shift: AᵀL(y − b), ``[..., M]``.
+
+    Returns:
+        N(x | m′, Λ′⁻¹).
+
+    Raises:
+        InputError: if Λ′ is not positive definite.
     """
     factor = precision_factor(prior.precision + gain)
     information = (prior.precision @ prior.mean.unsqueeze(-1)).squeeze(-1) + shift
-    if factor.ndim == 2:  # one precision for all beliefs: all means in one solve
+    if factor.ndim == 2:  # one precision for all means: one solve
         solved = torch.cholesky_solve(torch.atleast_2d(information).flatten(0, -2).mT, factor)
         return GaussianBelief(solved.mT.reshape(information.shape), factor)
     return GaussianBelief(torch.cholesky_solve(information.unsqueeze(-1), factor).squeeze(-1), factor)
@@ -121,6 +168,14 @@ class LinearGaussian:
 
     References:
         C. M. Bishop. Pattern Recognition and Machine Learning. 2006, section 2.3.3, equations 2.113–2.117.
+
+    Example:
+        >>> import torch
+        >>> from credo.conjugate import GaussianBelief, LinearGaussian
+        >>> prior = GaussianBelief.isotropic(1, precision=1.0, like=torch.zeros(1))
+        >>> model = LinearGaussian(prior, matrix=torch.ones(1, 1), offset=torch.zeros(1), noise_precision=3.0)
+        >>> model.posterior(torch.tensor([4.0])).mean
+        tensor([3.])
     """
 
     prior: GaussianBelief
@@ -131,8 +186,8 @@ class LinearGaussian:
     def __post_init__(self) -> None:
         if self.matrix.ndim != 2 or self.matrix.shape[1] != self.prior.mean.shape[-1]:
             raise InputError(
-                f"matrix must map the {self.prior.mean.shape[-1]} dimensions of the prior, "
-                f"shape [D, {self.prior.mean.shape[-1]}], got {list(self.matrix.shape)}"
+                f"matrix must have shape [D, {self.prior.mean.shape[-1]}] to match the prior, "
+                f"got {list(self.matrix.shape)}"
             )
         if self.offset.shape != self.matrix.shape[:1]:
             raise InputError(f"offset must have shape [{len(self.matrix)}], got {list(self.offset.shape)}")
@@ -144,34 +199,47 @@ class LinearGaussian:
         return MultivariateNormal(mean, self._noise_covariance + self.matrix @ self.prior.covariance @ self.matrix.mT)
 
     def posterior(self, y: Tensor) -> GaussianBelief:
-        """p(x | y) of each row of ``y [..., D]`` (2.116); all rows share the precision."""
-        shift = self._shift(self._surprise(y))
+        """p(x | y) (2.116).
+
+        Args:
+            y: observations, ``[..., D]``.
+
+        Returns:
+            One mean per observation, ``[..., M]``, and one precision for all.
+        """
+        shift = self._shift(self._innovation(y))
         return GaussianBelief(self.prior.mean + shift.mean, shift.cholesky)
 
     def log_evidence(self, y: Tensor) -> Tensor:
-        """log p(y) of each row of ``y [..., D]``, without a D × D matrix where the noise is diagonal, ``[...]``.
+        """log p(y), without a D × D matrix if the noise is diagonal.
 
         log p(y) = ½ (log|L| + log|Λ| − log|Λ′| − D log 2π − eᵀLe − (m′ − m)ᵀΛ(m′ − m)),    e = y − b − Am′
 
-        Neither square is negative, so that nothing cancels where there is little noise.
+        Neither square is negative, so that nothing cancels if there is little noise.
+
+        Args:
+            y: observations, ``[..., D]``.
+
+        Returns:
+            The log evidence of each observation in nats, ``[...]``.
         """
-        surprise = self._surprise(y)
-        shift = self._shift(surprise)
-        errors = surprise - shift.mean @ self.matrix.mT
+        innovation = self._innovation(y)
+        shift = self._shift(innovation)
+        errors = innovation - shift.mean @ self.matrix.mT
         squares = (errors * self._weighted(errors.unsqueeze(-1)).squeeze(-1)).sum(-1)
         log_dets = self._log_det_noise_precision + self.prior.log_det_precision - shift.log_det_precision
         moved = GaussianBelief(shift.mean, self.prior.cholesky).quadratic
         return 0.5 * (log_dets - squares - moved - y.shape[-1] * math.log(2.0 * math.pi))
 
-    def _surprise(self, y: Tensor) -> Tensor:
-        """What the prior does not expect of ``y [..., D]``: y − Am − b."""
+    def _innovation(self, y: Tensor) -> Tensor:
+        """y − Am − b, the difference of ``y [..., D]`` from its prior mean."""
         return y - self.offset - self.prior.mean @ self.matrix.mT
 
-    def _shift(self, surprise: Tensor) -> GaussianBelief:
-        """p(x − m | y), about the mean of the prior, which may be large."""
+    def _shift(self, innovation: Tensor) -> GaussianBelief:
+        """p(x − m | y): relative to the prior mean, which may be large."""
         weighted = self._weighted(self.matrix)
         about_mean = GaussianBelief(torch.zeros_like(self.prior.mean), self.prior.cholesky)
-        return condition(about_mean, self.matrix.mT @ weighted, surprise @ weighted)
+        return condition(about_mean, self.matrix.mT @ weighted, innovation @ weighted)
 
     @property
     def _noise(self) -> Tensor:

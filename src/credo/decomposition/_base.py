@@ -12,7 +12,7 @@ from sklearn import config_context
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_array, check_is_fitted
 
-from credo._estimator import ClassicalEstimator, as_before_on_failure, draw_seed
+from credo._estimator import ClassicalEstimator, draw_seed, restore_on_error
 from credo._rows import Rows
 from credo.conjugate import GaussianBelief, LinearGaussian
 from credo.decomposition import gaps
@@ -45,7 +45,7 @@ class LatentDecomposition(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cla
                 an iterator of them, a ``DataLoader``, or an iterator.
             y: not used.
         """
-        with as_before_on_failure(self):
+        with restore_on_error(self):
             self._check_parameters()
             rows, moments = self._read(X, allow_nan=self._allows_gaps)
             self._take(moments, rows)
@@ -61,7 +61,7 @@ class LatentDecomposition(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cla
         fitted = hasattr(self, "_moments")
         if fitted and self._moments.incomplete:
             raise InputError("rows with missing values leave no moments to add to: call fit with all rows instead")
-        with as_before_on_failure(self):
+        with restore_on_error(self):
             self._check_parameters()
             rows, moments = self._read(X, reset=not fitted)
             self._take(self._moments.to(rows.device) + moments if fitted else moments, rows)

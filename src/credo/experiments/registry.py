@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 import torch
 
-from credo._estimate import with_error
+from credo._estimate import format_estimate
 from credo.errors import InputError, unknown_name
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ class Row:
     def ours(self) -> str:
         """The mean for a table, with its standard error if there are several repetitions: ``"0.123 ± 0.004"``."""
         error = self.standard_error
-        return f"{self.mean:.3g}" if error is None else with_error(self.mean, error)
+        return f"{self.mean:.3g}" if error is None else format_estimate(self.mean, error)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What adversarial models have in common: two players, who moves when, and an eye on the variety of the samples."""
+"""What adversarial models have in common: a generator, a discriminator, and samples."""
 
 from __future__ import annotations
 
@@ -8,23 +8,22 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from numbers import Real
 from types import MappingProxyType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 from torch.nn.utils.parametrizations import spectral_norm
-from torch.utils.data import DataLoader, Dataset
 
-from credo import data as data_
 from credo._arguments import check_integer, check_positive
 from credo.errors import InputError, unknown_name
-from credo.generative.base import GenerativeModel, called, evaluating
+from credo.generative.base import GenerativeModel, call_network
+from credo.generative.diversity import SampleDiversity
 from credo.generative.observations import check_logits, output_range
-from credo.generative.variety import Variety
 from credo.seeding import seeded
+from credo.training.adversarial import DISCRIMINATOR, GENERATOR, AdversarialTask
+from credo.training.generative import GRID_SIZE, evaluation_mode
 
-GENERATOR, DISCRIMINATOR = "generator", "discriminator"
 _ROWS_AT_ONCE = 1024
 _FAR = 20.0
 
@@ -64,12 +63,11 @@ class AdversarialModel(GenerativeModel):
         T. Miyato et al. Spectral normalization for generative adversarial networks. ICLR 2018. arXiv:1802.05957.
     """
 
-    parts = (GENERATOR, DISCRIMINATOR)
-    monitors = MappingProxyType({})
+    _parts = (GENERATOR, DISCRIMINATOR)
     generator: nn.Module
     discriminator: nn.Module
-    outputs: int = 1
-    """How many numbers the discriminator outputs for a datum; the first is its logit or score."""
+    _outputs: int = 1
+    """The number of outputs of the discriminator per datum; the first is its logit or score."""
     steps: Tensor
 
     def __init__(
@@ -91,7 +89,7 @@ class AdversarialModel(GenerativeModel):
         super().__init__(generator=generator, discriminator=discriminator)
         self.latent = check_integer(latent, "latent", minimum=1)
         self.discriminator_steps = check_integer(discriminator_steps, "discriminator_steps", minimum=1)
-        self.rates = {
+        self._rates = {
             name: None if rate is None else check_positive(rate, f"{name}_lr")
             for name, rate in ((GENERATOR, generator_lr), (DISCRIMINATOR, discriminator_lr))
         }
@@ -100,44 +98,42 @@ class AdversarialModel(GenerativeModel):
         if spectral_normalization:
             _normalize(discriminator)
         self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
-        self._steps_before_epoch = 0
-        self._variety: Variety | None = None
 
     @abstractmethod
-    def discriminator_objective(self, real: Tensor, fake: Tensor, z: Tensor) -> Objective:
+    def _discriminator_objective(self, real: Tensor, fake: Tensor, z: Tensor) -> Objective:
         """What the discriminator minimizes, given data and samples G(z) that carry no gradient."""
 
     @abstractmethod
-    def generator_objective(self, fake: Tensor, z: Tensor) -> Objective:
+    def _generator_objective(self, fake: Tensor, z: Tensor) -> Objective:
         """What the generator minimizes, given its samples G(z)."""
 
     def forward(
         self, x: Tensor, y: Tensor | None = None, n_data: int | None = None, *, player: str = DISCRIMINATOR
     ) -> Tensor:
         """The loss of one player on data ``x [B, ...]``; the generator needs to know only how many there are."""
-        if player not in self.parts:
-            raise unknown_name("player", player, self.parts)
+        if player not in self._parts:
+            raise unknown_name("player", player, self._parts)
         z = self.noise(len(x))
         if player == DISCRIMINATOR:
             with torch.no_grad():
                 fake = self.generator(z)
-            objective = self.discriminator_objective(x, fake, z)
+            objective = self._discriminator_objective(x, fake, z)
         else:
             with frozen(self.discriminator):
-                objective = self.generator_objective(self.generator(z), z)
+                objective = self._generator_objective(self.generator(z), z)
         terms = {player: objective.loss, **objective.terms}
-        self.last_terms = {name: value.detach() for name, value in terms.items()}
+        self._last_terms = {name: value.detach() for name, value in terms.items()}
         return objective.loss
 
     def loss(self, x: Tensor, player: str = DISCRIMINATOR) -> Tensor:
         """The same as ``model(x, player=...)``, by its name, for your own training loop."""
         return self.forward(x, player=player)
 
-    def judge(self, x: Tensor) -> Tensor:
+    def _judge(self, x: Tensor) -> Tensor:
         """The discriminator's numbers, ``[B]``, in float32 at least."""
-        return self.scores(self.discriminator(x))
+        return self._scores(self.discriminator(x))
 
-    def scores(self, output: Tensor) -> Tensor:
+    def _scores(self, output: Tensor) -> Tensor:
         """The first number that the discriminator outputs for each datum, ``[B]``."""
         return full_precision(output if output.ndim == 1 else output[:, 0])
 
@@ -154,67 +150,23 @@ class AdversarialModel(GenerativeModel):
     @torch.no_grad()
     def decode(self, z: Any) -> Tensor:
         """G(z), ``[n, ...]``, for noise ``z [n, latent]``."""
-        noise = self.as_codes(z)
-        with evaluating(self):
+        noise = self._check_codes(z)
+        with evaluation_mode(self):
             return torch.cat([self.generator(part) for part in noise.split(_ROWS_AT_ONCE)])
 
-    def fit(self, data: Any, labels: Any = None, **options: Any) -> Self:
-        """Learn from ``data``, as every generative model does; ``lr`` is that of players without one of their own."""
-        for option in ("validation", "patience", "monitor"):
-            if options.get(option) is not None:
-                raise InputError(
-                    f"{type(self).__name__} has no likelihood of held-out data to validate with: leave {option} out, "
-                    "and see credo.generative.evaluation for measures of samples"
-                )
-        self._check_rates(options.get("lr"))
-        return super().fit(data, labels, **options)
+    def _training_task(self) -> AdversarialTask[Any]:
+        return AdversarialTask(self)
 
-    def _check_rates(self, lr: object) -> None:
-        """Raise ``InputError`` for a learning rate of ``fit`` that the model's own would override."""
-        named = [player for player in self.parts if not isinstance(lr, Mapping) or player in lr]
-        fixed = [player for player in named if self.rates[player] is not None]
-        if lr is not None and fixed and (isinstance(lr, Mapping) or fixed == named):
-            raise InputError(
-                f"lr would change nothing for the {' and the '.join(fixed)}, whose rate was given before: change "
-                f"{' and '.join(f'{name}_lr' for name in fixed)} of {type(self).__name__} instead"
-            )
+    def _example_images(self, x: Tensor) -> Tensor:
+        """Samples, from the same random numbers every time."""
+        return self.sample(GRID_SIZE, seed=0)
 
-    def players(self, weight_decay: float) -> dict[str, list[dict[str, Any]]]:
-        """The discriminator's and the generator's parameters, with the player's learning rate where it has one."""
-        groups = {}
-        for player in (DISCRIMINATOR, GENERATOR):
-            weights = [p for p in getattr(self, player).parameters() if p.requires_grad]
-            rate = self.rates[player]
-            group = {"params": weights, "weight_decay": weight_decay, "betas": self.betas}
-            groups[player] = [group if rate is None else {**group, "lr": rate}]
-        return groups
+    def _monitor_diversity(self, x: Tensor) -> SampleDiversity:
+        """A monitor for data ``x``, with a warning if their range makes the task hard for the generator."""
+        self._warn_of_range(x)
+        return SampleDiversity(x)
 
-    def turn(self, i: int) -> Sequence[str]:
-        """The discriminator always; the generator on every k-th minibatch, counted over all epochs."""
-        if i == 1:  # once an epoch, so that a GPU is not waited for at every step
-            self._steps_before_epoch = int(self.steps)
-        both = (self._steps_before_epoch + i) % self.discriminator_steps == 0
-        return (DISCRIMINATOR, GENERATOR) if both else (DISCRIMINATOR,)
-
-    def after_step(self, player: str) -> None:
-        """Count the discriminator's steps."""
-        if player == DISCRIMINATOR:
-            self.steps += 1
-
-    def loss_options(self, player: str, i: int, batches: int | None) -> dict[str, Any]:
-        """Who moves."""
-        return {"player": player}
-
-    def check_data(self, batch: data_.Batch, dataset: Dataset[Any] | DataLoader[Any]) -> None:
-        """As for every generative model; a few data are kept in mind to compare samples with."""
-        if batch.sample_weight is not None:
-            raise InputError(f"{type(self).__name__} does not weight rows: leave sample_weight out")
-        super().check_data(batch, dataset)
-        rows = dataset.x if isinstance(dataset, data_.TensorRows) else batch.x
-        self._warn_of_range(rows)
-        self._variety = Variety(rows)
-
-    def check_values(self, x: Tensor) -> None:
+    def _check_values(self, x: Tensor) -> None:
         """Data must lie where the generator can put them."""
         found = output_range(self.generator)
         if found is None:
@@ -242,42 +194,26 @@ class AdversarialModel(GenerativeModel):
             advice = _rescaling(least, most, low, high)
             warnings.warn(f"the data go from {least:.4g} to {most:.4g}, {where}: {advice}", UserWarning, stacklevel=2)
 
-    def check_call(self, x: Tensor) -> None:
+    def _check_shapes(self, x: Tensor) -> None:
         """The generator must output data of the right shape, and the discriminator one number a datum."""
-        fake = called(GENERATOR, self.generator, self.noise(len(x)))
+        fake = call_network(GENERATOR, self.generator, self.noise(len(x)))
         if not isinstance(fake, Tensor) or fake.shape != x.shape:
             shape = list(fake.shape[1:]) if isinstance(fake, Tensor) else type(fake).__name__
             raise InputError(f"the generator outputs {shape} a datum, but the data have shape {list(x.shape[1:])}")
-        output = called(DISCRIMINATOR, self.discriminator, x)
+        output = call_network(DISCRIMINATOR, self.discriminator, x)
         found = list(output.shape) if isinstance(output, Tensor) else type(output).__name__
-        if found != [len(x), self.outputs] and (found != [len(x)] or self.outputs > 1):
+        if found != [len(x), self._outputs] and (found != [len(x)] or self._outputs > 1):
             raise InputError(
-                f"the discriminator must output {self.outputs} number{'s' * (self.outputs > 1)} a datum, "
-                f"[{len(x)}, {self.outputs}], got {found}"
+                f"the discriminator must output {self._outputs} number{'s' * (self._outputs > 1)} a datum, "
+                f"[{len(x)}, {self._outputs}], got {found}"
             )
 
-    def entry(self, means: Mapping[str, float]) -> dict[str, float]:
-        """Both losses, and the diversity of samples; a warning where it has gone."""
-        assert self._variety is not None
-        diversity = self._variety.diversity(self.sample(self._variety.count, seed=0))
-        self._variety.watch(diversity, int(self.steps) // self.discriminator_steps)
-        return {**means, "diversity": diversity}
-
-    def headline(self, entry: Mapping[str, float]) -> str:
-        """Both losses and the diversity; no generator in an epoch in which it did not move."""
-        shown = [f"{name} {entry[name]:.4g}" for name in (DISCRIMINATOR, GENERATOR) if name in entry]
-        return "  ".join([*shown, f"diversity {entry['diversity']:.2f}"])
-
-    def held_out_scores(self, held_out: Dataset[Any] | DataLoader[Any], seed: int) -> dict[str, float]:
-        """Nothing: :meth:`fit` takes no held-out data."""
-        raise InputError(f"{type(self).__name__} has no likelihood of held-out data")
-
-    def get_config(self) -> dict[str, object]:
+    def _get_config(self) -> dict[str, object]:
         """The arguments that are not networks, but for the latent size."""
         return {
             "discriminator_steps": self.discriminator_steps,
-            "generator_lr": self.rates[GENERATOR],
-            "discriminator_lr": self.rates[DISCRIMINATOR],
+            "generator_lr": self._rates[GENERATOR],
+            "discriminator_lr": self._rates[DISCRIMINATOR],
             "betas": list(self.betas),
             "spectral_normalization": self.spectral_normalization,
         }

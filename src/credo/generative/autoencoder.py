@@ -14,15 +14,16 @@ from torch.utils.data import DataLoader, Dataset
 from credo._arguments import check_integer
 from credo.errors import InputError, unknown_name
 from credo.generative import presets
-from credo.generative.base import DataModel, called, evaluating
+from credo.generative.base import EncoderDecoderModel, call_network
 from credo.generative.observations import check_logits
-from credo.generative.rows import check_finite, check_shares, row_weights, side_by_side
+from credo.generative.rows import check_finite, check_shares
+from credo.training.generative import GenerativeTask, evaluation_mode
 
 _LOSSES = ("l2", "bce")
 _ROWS_AT_ONCE = 4096
 
 
-class AutoEncoder(DataModel):
+class AutoEncoder(EncoderDecoderModel):
     r"""A code z = f(x) for every datum, and a way back x̂ = g(z), both networks.
 
         min_{f, g} Σ_n ℓ(x_n, g(f(x_n)))
@@ -48,11 +49,6 @@ class AutoEncoder(DataModel):
         G. E. Hinton, R. R. Salakhutdinov. Reducing the dimensionality of data with neural networks. Science, 2006.
     """
 
-    parts = ("encoder", "decoder")
-    monitors = MappingProxyType({"error": -1})
-    encoder: nn.Module
-    decoder: nn.Module
-
     def __init__(
         self,
         encoder: nn.Module | str = "dense",
@@ -72,37 +68,25 @@ class AutoEncoder(DataModel):
         super().__init__(encoder=encoder, decoder=decoder)
         self.latent, self.is_bce = latent, loss == "bce"
 
-    def forward(
-        self, x: Tensor, y: Tensor | None = None, n_data: int | None = None, *, sample_weight: Tensor | None = None
-    ) -> Tensor:
-        """The mean loss of a datum.
+    def _training_task(self) -> _ReconstructionTask:
+        return _ReconstructionTask(self)
 
-        Args:
-            x: data ``[B, ...]``.
-            y: not used.
-            n_data: not used.
-            sample_weight: ``[B]``, multiplies each datum's share.
-        """
-        weight = row_weights(x, sample_weight)
+    def _loss(self, x: Tensor, weight: Tensor, n_data: int | None) -> Tensor:
         loss = (weight * self._errors(x)).mean()
-        self.last_terms = {"error": loss.detach()}
+        self._last_terms = {"error": loss.detach()}
         return loss
-
-    def loss(self, x: Tensor, *, sample_weight: Tensor | None = None) -> Tensor:
-        """The same as ``model(x)``, by its name, for your own training loop."""
-        return self.forward(x, sample_weight=sample_weight)
 
     @torch.no_grad()
     def encode(self, x: Any) -> Tensor:
         """The codes of data, ``[N, latent]``."""
-        with evaluating(self):
-            return torch.cat([self._codes(part) for part in self.batches(x, _ROWS_AT_ONCE)])
+        with evaluation_mode(self):
+            return torch.cat([self._codes(part) for part in self._batches(x, _ROWS_AT_ONCE)])
 
     @torch.no_grad()
     def decode(self, z: Any) -> Tensor:
         """Data from codes ``[N, latent]``, ``[N, ...]``; between 0 and 1 with ``loss="bce"``."""
-        codes = self.as_codes(z)
-        with evaluating(self):
+        codes = self._check_codes(z)
+        with evaluation_mode(self):
             output = torch.cat([self.decoder(part) for part in codes.split(_ROWS_AT_ONCE)])
         return output.sigmoid() if self.is_bce else output
 
@@ -113,8 +97,8 @@ class AutoEncoder(DataModel):
     @torch.no_grad()
     def error(self, x: Any) -> Tensor:
         """The loss of every datum, ``[N]``: data unlike those of training tend to have a large one."""
-        with evaluating(self):
-            return torch.cat([self._errors(part) for part in self.batches(x, _ROWS_AT_ONCE)])
+        with evaluation_mode(self):
+            return torch.cat([self._errors(part) for part in self._batches(x, _ROWS_AT_ONCE)])
 
     def _codes(self, x: Tensor) -> Tensor:
         codes = self.encoder(x)
@@ -130,38 +114,36 @@ class AutoEncoder(DataModel):
         each = F.binary_cross_entropy_with_logits if self.is_bce else F.mse_loss
         return each(output.to(x.dtype), x, reduction="none").flatten(1).sum(1)
 
-    def pictures(self, x: Tensor) -> Tensor:
-        """Data, each beside its reconstruction."""
-        return side_by_side(x, self.reconstruct)
-
-    def check_values(self, x: Tensor) -> None:
+    def _check_values(self, x: Tensor) -> None:
         """Finite numbers; for the binary cross-entropy, between 0 and 1."""
         check_finite(x)
         if self.is_bce:
             check_shares(x, "loss='bce'", "loss='l2'")
 
-    def check_call(self, x: Tensor) -> None:
+    def _check_shapes(self, x: Tensor) -> None:
         """Codes of the latent size, and an output in the shape of the data."""
-        self._check_output(called("decoder", self.decoder, called("encoder", self._codes, x)), x)
+        self._check_output(call_network("decoder", self.decoder, call_network("encoder", self._codes, x)), x)
 
     def _check_output(self, output: object, x: Tensor) -> None:
         if not isinstance(output, Tensor) or output.shape != x.shape:
             found = list(output.shape) if isinstance(output, Tensor) else type(output).__name__
             raise InputError(f"the decoder must output data of shape {list(x.shape)}, got {found}")
 
-    def entry(self, means: Mapping[str, float]) -> dict[str, float]:
-        """The error."""
-        return dict(means)
-
-    def headline(self, entry: Mapping[str, float]) -> str:
-        """The error, and that of held-out data."""
-        shown = f"error {entry['error']:.4g}"
-        return f"{shown}  held-out {entry['validation_error']:.4g}" if "validation_error" in entry else shown
-
-    def held_out_scores(self, held_out: Dataset[Any] | DataLoader[Any], seed: int) -> dict[str, float]:
-        """The error of a held-out datum."""
-        return {"validation_error": float(self.error(held_out).mean())}
-
-    def get_config(self) -> dict[str, object]:
+    def _get_config(self) -> dict[str, object]:
         """The arguments that are not networks."""
         return {"latent": self.latent, "loss": "bce" if self.is_bce else "l2"}
+
+
+class _ReconstructionTask(GenerativeTask[AutoEncoder]):
+    """Reports the reconstruction error."""
+
+    monitors = MappingProxyType({"error": -1})
+
+    def progress_text(self, metrics: Mapping[str, float]) -> str:
+        """The error, and that of held-out data."""
+        shown = f"error {metrics['error']:.4g}"
+        return f"{shown}  held-out {metrics['validation_error']:.4g}" if "validation_error" in metrics else shown
+
+    def validation_step(self, held_out: Dataset[Any] | DataLoader[Any], seed: int) -> dict[str, float]:
+        """The mean error of held-out data."""
+        return {"validation_error": float(self.model.error(held_out).mean())}

@@ -1,106 +1,115 @@
-"""What the generative models have in common: networks by name, data without targets, training by the core."""
+"""What generative models have in common: networks by name, and data without targets."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sized
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import torch
-from torch import Tensor, distributed, nn
+from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
+from typing_extensions import Unpack
 
 from credo import data as data_
+from credo import io
 from credo._arguments import check_integer
 from credo.errors import CredoError, InputError, LoadError
+from credo.generative.rows import row_weights, side_by_side
 from credo.likelihoods import likelihood_from_config
-from credo.methods.network import NetworkMethod, describe_network
+from credo.methods import NetworkMethod
 from credo.model import Model
 from credo.selection import is_compiled
-from credo.training.contract import Trainable
+from credo.training.generative import GenerativeTask
+from credo.training.loop import train
+from credo.training.optimizers import weight_decay_groups
+from credo.training.options import FitKeywords, with_fit_options
 
-_IN_A_GRID = 64
 
+class GenerativeModel(Model):
+    """A model of data x without targets: ``model.fit(x)``.
 
-class DataModel(Trainable):
-    """A model of data x alone: ``model.fit(x)``.
+    Data are tensors or arrays ``[N, ...]``, a Dataset or a DataLoader. Labels that come with them, as a tuple
+    ``(x, labels)`` or from a loader, are not used; a third part, ``sample_weight``, weights the rows.
 
-    Data are tensors or arrays ``[N, ...]``, a Dataset or a DataLoader. Where they come with labels, as a tuple
-    ``(x, labels)`` or from a loader, those are not looked at; a third part, ``sample_weight``, weights the rows.
-    Options of ``fit`` are those of :class:`credo.training.Options`, and two more: ``grids``, a folder for pictures of
-    what the model can do, and ``grid_every``, the number of epochs between them.
+    Subclasses list the names of their networks in ``_parts``; each is an attribute.
 
-    Subclasses list their networks in ``parts``; each is an attribute.
+    Attributes:
+        latent: the dimension of a code, or of the noise.
     """
 
-    parts: ClassVar[tuple[str, ...]]
     latent: int
-    """The size of a code, or of the noise."""
-    may_be_methods: ClassVar[tuple[str, ...]] = ()
+    _parts: ClassVar[tuple[str, ...]]
+    _may_be_methods: ClassVar[tuple[str, ...]] = ()
     """The parts whose weights may have a posterior."""
-    _grids: Path | None = None
-    _grid_every: int = 1
-    _rows: Tensor | None = None
-    """The first rows of the data, kept while grids are drawn."""
+    _last_terms: dict[str, Tensor]
 
     def __init__(self, **networks: nn.Module) -> None:
         super().__init__()
-        require_plain_networks(**{name: part for name, part in networks.items() if name not in self.may_be_methods})
-        for name in self.parts:
+        require_plain_networks(**{name: part for name, part in networks.items() if name not in self._may_be_methods})
+        for name in self._parts:
             setattr(self, name, networks[name])
-        self.history = []
+        self._last_terms = {}
 
-    @abstractmethod
-    def pictures(self, x: Tensor) -> Tensor:
-        """What a grid shows: images of the model's own, for the first rows ``x [n, ...]`` of the data."""
-
-    @abstractmethod
-    def check_values(self, x: Tensor) -> None:
-        """Raise ``InputError`` for a batch whose values, such as their range, the model cannot have meant."""
-
-    @abstractmethod
-    def check_call(self, x: Tensor) -> None:
-        """Put a batch through the networks and refuse, in a sentence, shapes that do not fit each other."""
-
+    @with_fit_options
     def fit(
-        self, data: Any, labels: Any = None, *, grids: str | Path | None = None, grid_every: int = 1, **options: Any
+        self,
+        data: Any,
+        labels: Any = None,
+        *,
+        grids: str | Path | None = None,
+        grid_every: int = 1,
+        **options: Unpack[FitKeywords],
     ) -> Self:
-        """Learn from ``data``. A model that has been fitted goes on from its weights; its history begins anew.
+        """Train on data without targets; a model that was fitted before continues from its weights.
 
         Args:
             data: ``[N, ...]`` tensors in the networks' floating-point type, arrays of numbers, a Dataset or a
                 DataLoader; ``(x, labels, sample_weight)`` to weight rows.
-            labels: not looked at.
-            grids: a folder into which grids of images are drawn as training goes, ``epoch-0010.png`` and so on:
-                samples, or data beside their reconstructions.
+            labels: not used.
+            grids: a folder for grids of images during training, ``epoch-0010.png`` and so on: samples, or data beside
+                their reconstructions.
             grid_every: epochs between two grids.
-            options: ``epochs=20, batch_size=128, lr=1e-3, validation=None, device=None, seed=None`` and more, see
-                :class:`credo.training.Options`.
+            **options: see :class:`credo.training.FitOptions`.
+
+        Returns:
+            The model itself.
         """
-        self._grids = _grid_folder(grids)
-        self._grid_every = check_integer(grid_every, "grid_every", minimum=1)
-        try:
-            return super().fit(data if labels is None else (data, labels), **options)
-        finally:
-            self._grids = self._rows = None
+        task = self._training_task()
+        task.grids, task.grid_every = _grid_folder(grids), check_integer(grid_every, "grid_every", minimum=1)
+        train(task, data if labels is None else (data, labels), options)
+        return self
 
-    def after_epoch(self, entry: Mapping[str, float]) -> None:
-        """Draw a grid where one is due."""
-        epoch = int(entry["epoch"])
-        if self._grids is None or self._rows is None or epoch % self._grid_every or _is_helper_process():
+    @abstractmethod
+    def _training_task(self) -> GenerativeTask[Any]:
+        """How the training loop trains this model."""
+
+    @abstractmethod
+    def _example_images(self, x: Tensor) -> Tensor:
+        """The images of a grid, given the first rows ``x [n, ...]`` of the data."""
+
+    def _draw_grid(self, x: Tensor, path: Path | None) -> None:
+        """Draw a grid of images, given the first rows of the data; ``None``: only check that rows are images."""
+        from credo.plots.images import as_images, image_grid
+
+        if path is None:
+            as_images(x.cpu())
             return
-        from credo.plots import image_grid
+        low, high = (float(end) for end in x.aminmax())  # the same gray scale as the data
+        figure = image_grid(self._example_images(x).cpu(), value_range=(low, high) if low < high else None)
+        figure.savefig(path)
 
-        with evaluating(self):
-            images = self.pictures(self._rows)
-        low, high = (float(end) for end in self._rows.aminmax())  # black and white as in the data
-        figure = image_grid(images.cpu(), value_range=(low, high) if low < high else None)
-        figure.savefig(self._grids / f"epoch-{epoch:04d}.png")
+    @abstractmethod
+    def _check_values(self, x: Tensor) -> None:
+        """Raise ``InputError`` for a batch whose values, such as their range, the model cannot learn from."""
 
-    def as_dataset(self, data: Any) -> Dataset[Any] | DataLoader[Any]:
-        """Data without targets; of a tuple, labels are dropped and weights of rows are kept."""
+    @abstractmethod
+    def _check_shapes(self, x: Tensor) -> None:
+        """Call the networks on a batch and raise ``InputError`` if shapes do not match."""
+
+    def _make_dataset(self, data: Any) -> Dataset[Any] | DataLoader[Any]:
+        """Data as a data set or loader; of a tuple, labels are dropped and weights of rows are kept."""
         if isinstance(data, Dataset | DataLoader):
             return data
         if isinstance(data, list):
@@ -118,7 +127,7 @@ class DataModel(Trainable):
         x = x if x.is_floating_point() else x.to(self.dtype)
         return data_.as_dataset((x, x.new_zeros(len(x)), weight), self.dtype)
 
-    def as_batch(self, raw: Any) -> data_.Batch:
+    def _make_batch(self, raw: Any) -> data_.Batch:
         """The first part of what a loader yields, and the third, weights of rows, where there is one."""
         if isinstance(raw, data_.Batch):
             return raw
@@ -127,33 +136,15 @@ class DataModel(Trainable):
         if not isinstance(x, Tensor):
             raise InputError(f"a loader must yield tensors, or tuples that begin with one, got {type(x).__name__}")
         x = x.to(self.dtype)
-        self.check_values(x)  # here, on the CPU: on a GPU a wrong value can be the end of the process
+        self._check_values(x)  # here, on the CPU: on a GPU a wrong value can be the end of the process
         return data_.Batch(x, x.new_zeros(len(x)), None if weight is None else torch.as_tensor(weight).to(self.dtype))
 
-    def check_data(self, batch: data_.Batch, dataset: Dataset[Any] | DataLoader[Any]) -> None:
-        """Values of everything that is held in memory, and one call of the networks."""
-        if isinstance(dataset, data_.TensorRows):
-            self.check_values(dataset.x)
-        if self._grids is not None and self._rows is None:  # held-out data are looked at after those of training
-            from credo.plots.images import as_images
-
-            as_images(batch.x[:1].cpu())
-            self._rows = batch.x[:_IN_A_GRID]
-            self._grids.mkdir(parents=True, exist_ok=True)
-        with torch.no_grad(), evaluating(self):
-            self.check_call(batch.x[:2])
-
-    def explain(self, batch: data_.Batch) -> None:
-        """Raise a sentence where a minibatch does not fit."""
-        with torch.no_grad(), evaluating(self):
-            self.check_call(batch.x)
-
-    def batches(self, data: Any, batch_size: int) -> Iterator[Tensor]:
+    def _batches(self, data: Any, batch_size: int) -> Iterator[Tensor]:
         """The batches of ``data`` in order, checked, on the model's device, ``[b, ...]`` each."""
-        for batch in self.checked_batches(data, batch_size):
+        for batch in self._weighted_batches(data, batch_size):
             yield batch.x
 
-    def as_codes(self, z: Any) -> Tensor:
+    def _check_codes(self, z: Any) -> Tensor:
         """``z`` as codes or noise of the model's size, ``[N, latent]``, where the model is."""
         try:
             codes = torch.as_tensor(z, dtype=self.dtype, device=self.device)
@@ -163,76 +154,103 @@ class DataModel(Trainable):
             raise InputError(f"z must have shape [N, {self.latent}] with N of 1 or more, got {list(codes.shape)}")
         return codes
 
-    def checked_batches(self, data: Any, batch_size: int) -> Iterator[data_.Batch]:
-        """The same with the weights of rows, where there are some."""
-        dataset = self.as_dataset(data)
+    def _weighted_batches(self, data: Any, batch_size: int) -> Iterator[data_.Batch]:
+        """The batches of ``data`` in order with the weights of their rows."""
+        dataset = self._make_dataset(data)
         if isinstance(dataset, data_.TensorRows):
-            self.check_values(dataset.x)
+            self._check_values(dataset.x)
         empty = True
-        for batch in data_.batches(dataset, batch_size, self.device, self.dtype, self.as_batch):
+        for batch in data_.batches(dataset, batch_size, self.device, self.dtype, self._make_batch):
             empty = False
             yield batch
         if empty:
             raise InputError("the loader yielded no batches; give it data, or drop_last=False")
 
     def parameter_groups(self, weight_decay: float = 0.0) -> list[dict[str, Any]]:
-        """Parameter groups for an optimizer; ``weight_decay`` reaches the networks' weights only.
+        """Parameter groups for an optimizer of your own.
 
-        What a likelihood learns, and the scales of a posterior over weights, are no weights.
+        Args:
+            weight_decay: for the networks' weights; what a likelihood learns and the scales of a posterior get none.
+
+        Returns:
+            Groups as ``torch.optim`` accepts them.
         """
-        learned = [p for p in self.parameters() if p.requires_grad]
-        if weight_decay == 0.0:
-            return [{"params": learned, "weight_decay": 0.0}]
-        known = {id(p) for name in self.parts for p in network_of(getattr(self, name)).parameters()}
-        weights, others = [p for p in learned if id(p) in known], [p for p in learned if id(p) not in known]
-        groups: list[dict[str, Any]] = [{"params": weights, "weight_decay": weight_decay}]
-        return [*groups, {"params": others, "weight_decay": 0.0}] if others else groups
+        return weight_decay_groups(self, [network_of(getattr(self, name)) for name in self._parts], weight_decay)
 
-    @property
-    def device(self) -> torch.device:
-        """Where the networks are."""
-        return self._any_parameter().device
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """The floating-point type of the networks."""
-        return self._any_parameter().dtype
-
-    def _any_parameter(self) -> Tensor:
-        for parameter in self.parameters():
-            if parameter.is_floating_point():
-                return parameter
-        raise InputError("none of the networks has parameters, so there is nothing to learn")
-
-    def network_card(self) -> dict[str, object]:
-        """Every network's class, and how to build it where it comes from ``credo.architectures``."""
-        return {"parts": {name: describe_network(network_of(getattr(self, name))) for name in self.parts}}
+    def _describe_networks(self) -> dict[str, object]:
+        return {"parts": {name: io.describe_network(network_of(getattr(self, name))) for name in self._parts}}
 
     @classmethod
-    def from_config(cls, config: dict[str, Any], net: Any, **overrides: Any) -> Self:
-        """Build the model again; ``net`` maps the names of its parts to networks."""
-        missing = [name for name in cls.parts if not isinstance(net, Mapping) or name not in net]
+    def _from_config(cls, config: dict[str, Any], net: Any, **overrides: Any) -> Self:
+        """Build the model; ``net`` maps the names of its parts to networks."""
+        missing = [name for name in cls._parts if not isinstance(net, Mapping) or name not in net]
         if missing:
             raise LoadError(
-                f"{cls.__name__} has the networks {', '.join(cls.parts)}; pass them as a mapping: "
-                f"credo.load(path, net={{{', '.join(f'{name!r}: ...' for name in cls.parts)}}})"
+                f"{cls.__name__} has the networks {', '.join(cls._parts)}; pass them as a mapping: "
+                f"credo.load(path, net={{{', '.join(f'{name!r}: ...' for name in cls._parts)}}})"
             )
         arguments = {**config, **overrides}
         if isinstance(arguments.get("likelihood"), dict):
             arguments["likelihood"] = likelihood_from_config(arguments["likelihood"])
-        return cls(**{name: net[name] for name in cls.parts}, **arguments)
+        return cls(**{name: net[name] for name in cls._parts}, **arguments)
 
 
-class GenerativeModel(DataModel):
-    """A model of data that can make new ones: ``model.fit(x)``, then ``model.sample(n)``."""
+class EncoderDecoderModel(GenerativeModel):
+    """A generative model with an encoder and a decoder.
+
+    Attributes:
+        encoder: the network from data to codes.
+        decoder: the network from codes to data.
+    """
+
+    _parts = ("encoder", "decoder")
+    encoder: nn.Module
+    decoder: nn.Module
 
     @abstractmethod
-    def sample(self, n: int = 1, seed: int | None = None) -> Tensor:
-        """``n`` new data ``[n, ...]``; with a seed torch's random state is neither used nor changed."""
+    def _loss(self, x: Tensor, weight: Tensor, n_data: int | None) -> Tensor:
+        """The loss per datum of ``x [B, ...]``, each datum times its ``weight [B]``; sets ``_last_terms``."""
 
-    def pictures(self, x: Tensor) -> Tensor:
-        """Samples, from the same random numbers every time."""
-        return self.sample(_IN_A_GRID, seed=0)
+    def forward(
+        self, x: Tensor, y: Tensor | None = None, n_data: int | None = None, *, sample_weight: Tensor | None = None
+    ) -> Tensor:
+        """The loss per datum, differentiable.
+
+        Args:
+            x: data ``[B, ...]``.
+            y: not used.
+            n_data: the number of training data; used if the decoder has a posterior over its weights.
+            sample_weight: ``[B]``, multiplies the loss of each datum.
+        """
+        return self._loss(x, row_weights(x, sample_weight), n_data)
+
+    def loss(self, x: Tensor, n_data: int | None = None, *, sample_weight: Tensor | None = None) -> Tensor:
+        """The loss of a minibatch, for a training loop of your own; the same as ``model(x)``.
+
+        Args:
+            x: data ``[B, ...]``.
+            n_data: the number of training data; used if the decoder has a posterior over its weights.
+            sample_weight: ``[B]``, multiplies the loss of each datum.
+
+        Returns:
+            The loss per datum, differentiable.
+        """
+        return self.forward(x, n_data=n_data, sample_weight=sample_weight)
+
+    @abstractmethod
+    def reconstruct(self, x: Any) -> Tensor:
+        """Data through their codes.
+
+        Args:
+            x: data ``[N, ...]``.
+
+        Returns:
+            Their reconstructions, ``[N, ...]``.
+        """
+
+    def _example_images(self, x: Tensor) -> Tensor:
+        """Data, each beside its reconstruction."""
+        return side_by_side(x, self.reconstruct)
 
 
 def require_plain_networks(**parts: object) -> None:
@@ -251,8 +269,8 @@ def network_of(part: nn.Module) -> nn.Module:
     return part.net if isinstance(part, NetworkMethod) else part
 
 
-def called(name: str, network: Callable[[Tensor], Any], x: Tensor) -> Any:
-    """What ``network`` outputs for ``x``, or a sentence that says that it cannot take it; for :meth:`check_call`."""
+def call_network(name: str, network: Callable[[Tensor], Any], x: Tensor) -> Any:
+    """What ``network`` outputs for ``x``; ``InputError`` if it cannot be called on it."""
     try:
         return network(x)
     except CredoError:
@@ -268,7 +286,7 @@ def _check_labels(labels: Any, count: int) -> None:
     found = len(labels) if isinstance(labels, Sized) and getattr(labels, "ndim", 1) != 0 else 0
     if found != count:
         raise InputError(
-            f"there are {count} data but {found} labels: labels, which are not looked at, must be one a datum"
+            f"there are {count} data but {found} labels: labels, which are not used, must be one per datum"
         )
 
 
@@ -279,19 +297,3 @@ def _grid_folder(grids: object) -> Path | None:
     if not isinstance(grids, str | Path) or (Path(grids).exists() and not Path(grids).is_dir()):
         raise InputError(f"grids must be a folder to draw into, such as 'grids', got {grids!r}")
     return Path(grids)
-
-
-def _is_helper_process() -> bool:
-    return distributed.is_available() and distributed.is_initialized() and distributed.get_rank() > 0
-
-
-@contextmanager
-def evaluating(module: nn.Module) -> Iterator[None]:
-    """Evaluation mode inside the block, and every part's own mode after it."""
-    modes = [(part, part.training) for part in module.modules()]
-    module.eval()
-    try:
-        yield
-    finally:
-        for part, training in modes:
-            part.training = training

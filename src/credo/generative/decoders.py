@@ -80,20 +80,20 @@ class BayesianDecoder(Decoder):
     """A network with a posterior over its weights: the full variational version (Kingma & Welling 2014, appendix F)."""
 
     def __init__(self, method: BayesByBackprop) -> None:
-        if method.likelihood_is_open:
+        if method._likelihood_is_open:
             raise InputError("a Bayesian decoder needs its likelihood: credo.BayesByBackprop(net, credo.Bernoulli())")
-        if method.temperature != 1.0 or method.kl_weighting != "uniform":
+        if method.temperature != 1.0 or method._kl_weighting != "uniform":
             raise InputError("a Bayesian decoder must have temperature=1 and kl_weighting='uniform'")
         self.method, self.likelihood = method, method.likelihood
 
     def output(self, z: Tensor) -> Tensor:
         """That of the mean weights."""
-        return self.method.predictor(0, None).outputs(z)[0]
+        return self.method._predictor(0, None).outputs(z)[0]
 
     @torch.no_grad()
     def log_prob(self, x: Tensor, z: Tensor) -> Tensor:
         """By a weight draw of its own for every set of codes."""
-        network = Replica(self.method.net, self.method.call, own_buffers=True)
+        network = Replica(self.method.net, self.method._forward, own_buffers=True)
         network.net.eval()
         posterior = self.method.posterior
         draw = posterior.sampler(check_seed(None))
@@ -104,7 +104,7 @@ class BayesianDecoder(Decoder):
     def cost(self, x: Tensor, z: Tensor, weight: Tensor, n_data: int | None) -> Cost:
         """By the estimators of Bayes by Backprop."""
         terms = self.method.terms(z.flatten(0, 1), repeated(x, len(z)), weight.repeat(len(z)))
-        return Cost(terms.nll, terms.kl / _known(n_data), self.method.warmup())
+        return Cost(terms.nll, terms.kl / _known(n_data), self.method._kl_factor())
 
     @torch.no_grad()
     def kl_share(self, n_data: int | None) -> float:

@@ -7,7 +7,7 @@ from typing import Any
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from credo.errors import unknown_name
+from credo._arguments import check_option
 from credo.generative.adversarial import AdversarialModel, Objective
 
 OBJECTIVES = ("non_saturating", "minimax")
@@ -46,17 +46,17 @@ class GAN(AdversarialModel):
         super().__init__(generator, discriminator, latent=latent, **options)
         self.objective = objective
 
-    def discriminator_objective(self, real: Tensor, fake: Tensor, z: Tensor) -> Objective:
+    def _discriminator_objective(self, real: Tensor, fake: Tensor, z: Tensor) -> Objective:
         """−V."""
-        return Objective(minus_value(self.judge(real), self.judge(fake)))
+        return Objective(minus_value(self._judge(real), self._judge(fake)))
 
-    def generator_objective(self, fake: Tensor, z: Tensor) -> Objective:
+    def _generator_objective(self, fake: Tensor, z: Tensor) -> Objective:
         """−E log D(G(z)), or E log(1 − D(G(z)))."""
-        return Objective(generator_loss(self.judge(fake), self.objective))
+        return Objective(generator_loss(self._judge(fake), self.objective))
 
-    def get_config(self) -> dict[str, object]:
+    def _get_config(self) -> dict[str, object]:
         """The arguments that are not networks."""
-        return {"latent": self.latent, "objective": self.objective, **super().get_config()}
+        return {"latent": self.latent, "objective": self.objective, **super()._get_config()}
 
 
 def minus_value(real: Tensor, fake: Tensor) -> Tensor:
@@ -69,7 +69,6 @@ def generator_loss(fake: Tensor, objective: str) -> Tensor:
     return F.softplus(-fake).mean() if objective == "non_saturating" else -F.softplus(fake).mean()
 
 
-def check_objective(objective: str) -> None:
-    """Raise ``InputError`` for an objective that there is not."""
-    if objective not in OBJECTIVES:
-        raise unknown_name("objective", objective, OBJECTIVES)
+def check_objective(objective: str) -> str:
+    """Return ``objective`` if it is the name of one."""
+    return check_option(objective, "objective", OBJECTIVES)

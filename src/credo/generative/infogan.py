@@ -16,9 +16,9 @@ from credo._arguments import check_integer, check_positive
 from credo.architectures import InfoGANDiscriminator, InfoGANGenerator
 from credo.errors import InputError
 from credo.generative.adversarial import AdversarialModel, Objective, full_precision, networks_for
-from credo.generative.base import evaluating
 from credo.generative.gan import check_objective, generator_loss, minus_value
 from credo.seeding import seeded
+from credo.training.generative import evaluation_mode
 
 _ROWS_AT_ONCE = 1024
 
@@ -132,22 +132,22 @@ class InfoGAN(AdversarialModel):
         )
         self.categorical, self.continuous, self.sizes = classes, sizes[-1], sizes
         self.weight, self.continuous_weight, self.code_std = weight, continuous_weight, code_std
-        self.objective, self.widths, self.outputs = objective, widths, sum(widths)
+        self.objective, self._widths, self._outputs = objective, widths, sum(widths)
 
-    def discriminator_objective(self, real: Tensor, fake: Tensor, z: Tensor) -> Objective:
+    def _discriminator_objective(self, real: Tensor, fake: Tensor, z: Tensor) -> Objective:
         """−V − λ L_I; Q learns from the samples, whose codes are known."""
         output = self.discriminator(fake)
-        information = self.information(output, z)
-        loss = minus_value(self.judge(real), self.scores(output)) - self._weighted(information)
+        information = self._information(output, z)
+        loss = minus_value(self._judge(real), self._scores(output)) - self._weighted(information)
         return Objective(loss, information)
 
-    def generator_objective(self, fake: Tensor, z: Tensor) -> Objective:
+    def _generator_objective(self, fake: Tensor, z: Tensor) -> Objective:
         """The generator's loss in a GAN − λ L_I."""
         output = self.discriminator(fake)
-        information = self._weighted(self.information(output, z))
-        return Objective(generator_loss(self.scores(output), self.objective) - information)
+        information = self._weighted(self._information(output, z))
+        return Objective(generator_loss(self._scores(output), self.objective) - information)
 
-    def information(self, output: Tensor, z: Tensor) -> dict[str, Tensor]:
+    def _information(self, output: Tensor, z: Tensor) -> dict[str, Tensor]:
         """L_I of the categorical and of the continuous codes in nats, from the discriminator's output for G(z).
 
         Args:
@@ -206,12 +206,12 @@ class InfoGAN(AdversarialModel):
     @torch.no_grad()
     def infer_codes(self, x: Any) -> CodePosterior:
         """Q(c | x) for data ``[N, ...]``: which code each would have, had the generator made it."""
-        with evaluating(self):
-            outputs = [self.discriminator(part) for part in self.batches(x, _ROWS_AT_ONCE)]
+        with evaluation_mode(self):
+            outputs = [self.discriminator(part) for part in self._batches(x, _ROWS_AT_ONCE)]
         return self._posterior(torch.cat(outputs))
 
     def _posterior(self, output: Tensor) -> CodePosterior:
-        _, *parts = full_precision(output).split(self.widths, dim=1)
+        _, *parts = full_precision(output).split(self._widths, dim=1)
         logits, (mean, *spread) = parts[: len(self.categorical)], parts[len(self.categorical) :]
         std = (0.5 * spread[0]).exp() if self.code_std is None else torch.full_like(mean, self.code_std)
         return CodePosterior(
@@ -223,7 +223,7 @@ class InfoGAN(AdversarialModel):
         weights = {"categorical_information": self.weight, "continuous_information": self.continuous_weight}
         return torch.stack([weights[name] * value for name, value in information.items()]).sum()
 
-    def get_config(self) -> dict[str, object]:
+    def _get_config(self) -> dict[str, object]:
         """The arguments that are not networks."""
         return {
             "noise": self.sizes[0],
@@ -233,7 +233,7 @@ class InfoGAN(AdversarialModel):
             "continuous_weight": self.continuous_weight,
             "code_std": self.code_std,
             "objective": self.objective,
-            **super().get_config(),
+            **super()._get_config(),
         }
 
 

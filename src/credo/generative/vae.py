@@ -14,15 +14,16 @@ from torch.utils.data import DataLoader, Dataset
 from credo._arguments import check_integer, check_non_negative
 from credo.errors import InputError, unknown_name
 from credo.generative import bounds, presets
-from credo.generative.base import GenerativeModel, called, evaluating, network_of
+from credo.generative.base import EncoderDecoderModel, call_network, network_of
 from credo.generative.bounds import Latent
 from credo.generative.decoders import BayesianDecoder, Decoder, PointDecoder, likelihood_for
 from credo.generative.observations import check_decoder, check_observable, check_output, observe
-from credo.generative.rows import row_weights
 from credo.likelihoods import Likelihood
 from credo.methods import BayesByBackprop
 from credo.model import Model
 from credo.seeding import check_seed, seeded
+from credo.training.generative import GRID_SIZE, GenerativeTask, evaluation_mode
+from credo.training.warmup import Warmup
 
 _KL = ("analytic", "sampled")
 _OBJECTIVES = ("elbo", "iwae")
@@ -31,7 +32,7 @@ _CODES_AT_ONCE = 4096
 _VALIDATION_DRAWS = 10
 
 
-class VAE(GenerativeModel):
+class VAE(EncoderDecoderModel):
     r"""Latent variables z with prior N(0, I), likelihood p(x | z), and an amortised posterior q(z | x).
 
         L(x) = E_q[log p(x | z)] − β KL(q(z | x) ‖ p(z)) ≤ log p(x)          (β = 1)
@@ -70,11 +71,7 @@ class VAE(GenerativeModel):
         Y. Burda, R. Grosse, R. Salakhutdinov. Importance weighted autoencoders. ICLR 2016. arXiv:1509.00519.
     """
 
-    parts = ("encoder", "decoder")
-    may_be_methods = ("decoder",)
-    encoder: nn.Module
-    decoder: nn.Module
-    steps: Tensor
+    _may_be_methods = ("decoder",)
 
     def __init__(
         self,
@@ -115,11 +112,12 @@ class VAE(GenerativeModel):
         check_decoder(network_of(decoder), likelihood)
         super().__init__(encoder=encoder, decoder=decoder)
         if not isinstance(decoder, BayesByBackprop):
-            self.own_likelihood = likelihood.to(self.device)
+            self._likelihood = likelihood.to(self.device)
         self.latent, self.objective, self.kl = latent, objective, kl
         self.samples = check_integer(samples, "samples", minimum=1)
-        self.beta, self.warmup = check_non_negative(beta, "beta"), check_integer(warmup, "warmup", minimum=0)
-        self.register_buffer("steps", torch.zeros((), dtype=torch.int64, device=self.device))
+        self.beta = check_non_negative(beta, "beta")
+        self._has_warmup = check_integer(warmup, "warmup", minimum=0) > 0
+        self._warmup = Warmup(warmup).to(self.device)
 
     @property
     def likelihood(self) -> Likelihood:
@@ -130,20 +128,13 @@ class VAE(GenerativeModel):
     def _decoder(self) -> Decoder:
         if isinstance(self.decoder, BayesByBackprop):
             return BayesianDecoder(self.decoder)
-        return PointDecoder(self.decoder, self.own_likelihood)
+        return PointDecoder(self.decoder, self._likelihood)
 
-    def forward(
-        self, x: Tensor, y: Tensor | None = None, n_data: int | None = None, *, sample_weight: Tensor | None = None
-    ) -> Tensor:
-        """The loss per datum: minus the bound, with the weight that the KL has at this step.
+    def _training_task(self) -> _VariationalTask:
+        return _VariationalTask(self)
 
-        Args:
-            x: data ``[B, ...]``.
-            y: not used.
-            n_data: the number of training data, which share the KL of a Bayesian decoder's weights.
-            sample_weight: ``[B]``, multiplies each datum's share.
-        """
-        weight = row_weights(x, sample_weight)
+    def _loss(self, x: Tensor, weight: Tensor, n_data: int | None) -> Tensor:
+        """Minus the bound, with the weight that the KL has at this step."""
         x = observe(x, self.likelihood)
         q = self._posterior(x)
         z = q.rsample((self.samples,))
@@ -152,10 +143,10 @@ class VAE(GenerativeModel):
         cost = self._decoder.cost(x, z, weight, n_data or self.n_data)
         divergence = (weight * self._divergence(q, z)).mean()
         loss = cost.nll + self._kl_factor() * divergence
-        self.last_terms = {"nll": cost.nll.detach(), "kl": divergence.detach()}
+        self._last_terms = {"nll": cost.nll.detach(), "kl": divergence.detach()}
         if cost.weight_kl is None:
             return loss
-        self.last_terms["weight_kl"] = cost.weight_kl.detach()
+        self._last_terms["weight_kl"] = cost.weight_kl.detach()
         return loss + cost.kl_factor * cost.weight_kl
 
     def _importance_weighted_loss(self, x: Tensor, q: Latent, z: Tensor, weight: Tensor) -> Tensor:
@@ -164,26 +155,22 @@ class VAE(GenerativeModel):
         bound = (weight * (log_weights.logsumexp(0) - math.log(self.samples))).mean()
         with torch.no_grad():
             nll, kl = -(weight * log_p.mean(0)).mean(), (weight * bounds.divergence(q)).mean()
-        self.last_terms = {"nll": nll, "kl": kl, "bound": bound.detach()}
+        self._last_terms = {"nll": nll, "kl": kl, "bound": bound.detach()}
         return -bound
-
-    def loss(self, x: Tensor, n_data: int | None = None, *, sample_weight: Tensor | None = None) -> Tensor:
-        """The same as ``model(x)``, by its name, for your own training loop."""
-        return self.forward(x, n_data=n_data, sample_weight=sample_weight)
 
     @torch.no_grad()
     def encode(self, x: Any, batch_size: int = 4096) -> Latent:
         """q(z | x), a torch distribution over ``[N, latent]``; of gray values as they are, not of binary draws."""
-        with evaluating(self):
-            found = [self._posterior(part) for part in self.batches(x, batch_size)]
+        with evaluation_mode(self):
+            found = [self._posterior(part) for part in self._batches(x, batch_size)]
         mean, std = (torch.cat([getattr(q.base_dist, name) for q in found]) for name in ("loc", "scale"))
         return Independent(Normal(mean, std), 1)
 
     @torch.no_grad()
     def decode(self, z: Any) -> Tensor:
         """E[x | z], ``[N, ...]``; by the mean weights where the decoder has a posterior."""
-        code = self.as_codes(z)
-        with evaluating(self):
+        code = self._check_codes(z)
+        with evaluation_mode(self):
             return torch.cat([self._decoder.mean(part) for part in code.split(_CODES_AT_ONCE)])
 
     def reconstruct(self, x: Any) -> Tensor:
@@ -247,8 +234,8 @@ class VAE(GenerativeModel):
         """``bound`` of every datum, with fresh binary images where the likelihood is Bernoulli."""
         draws = check_integer(samples, "samples", minimum=1)
         found = []
-        with evaluating(self), seeded(check_seed(seed), self.device):
-            for batch in self.batches(x, _ROWS_AT_ONCE):
+        with evaluation_mode(self), seeded(check_seed(seed), self.device):
+            for batch in self._batches(x, _ROWS_AT_ONCE):
                 for part in batch.split(max(bounds.NUMBERS_AT_ONCE // batch[0].numel(), 1)):
                     observed = observe(part, self.likelihood)
                     found.append(bound(self._decoder, observed, self._posterior(observed), draws))
@@ -270,74 +257,77 @@ class VAE(GenerativeModel):
         return bounds.divergence(q) if self.kl == "analytic" else bounds.sampled_divergence(q, z).mean(0)
 
     def _kl_factor(self) -> float | Tensor:
-        """β, rising from 0 over the first ``warmup`` steps; counts this training step."""
-        if not self.warmup:
-            return self.beta
-        if self.training and torch.is_grad_enabled():
-            if torch.compiler.is_compiling():
-                self.steps = self.steps + 1  # in place, a compiled backward would see the next step's number
-            else:
-                self.steps += 1  # in place, so that a captured CUDA graph counts as well
-        return self.beta * (self.steps / self.warmup).clamp(max=1.0)
+        """β, rising from 0 during warm-up; counts this training step."""
+        return self.beta if not self._has_warmup else self.beta * self._warmup()
 
-    def prepare(self, x: Any) -> None:
-        """What a Bayesian decoder must do before a compiled step."""
-        if isinstance(self.decoder, BayesByBackprop):
-            self.decoder.prepare(torch.zeros(self.samples * len(x), self.latent, dtype=self.dtype, device=self.device))
+    def _example_images(self, x: Tensor) -> Tensor:
+        """Samples, from the same random numbers every time."""
+        return self.sample(GRID_SIZE, seed=0)
 
-    def check_values(self, x: Tensor) -> None:
+    def _check_values(self, x: Tensor) -> None:
         """Finite numbers; for a Bernoulli likelihood, between 0 and 1."""
         check_observable(x, self.likelihood)
 
-    def check_call(self, x: Tensor) -> None:
+    def _check_shapes(self, x: Tensor) -> None:
         """The encoder's code and the decoder's output must fit the latent size and the data."""
-        called("encoder", self.encoder, x)
-        output = called("decoder", self._decoder.output, self._posterior(x).mean)
+        call_network("encoder", self.encoder, x)
+        output = call_network("decoder", self._decoder.output, self._posterior(x).mean)
         check_output(output, x, self.likelihood)
 
-    def entry(self, means: Mapping[str, float]) -> dict[str, float]:
-        """The terms and the ELBO per datum, in nats."""
-        return {**means, "elbo": -means["nll"] - means["kl"] - means.get("weight_kl", 0.0)}
-
-    def headline(self, entry: Mapping[str, float]) -> str:
-        """NLL, KL, and the bound that is maximized, per datum."""
-        bound = f"bound {entry['bound']:.5g}" if "bound" in entry else f"ELBO {entry['elbo']:.5g}"
-        shown = f"NLL {entry['nll']:.4g}  KL {entry['kl']:.4g}  {bound}"
-        return f"{shown}  held-out ELBO {entry['validation_elbo']:.5g}" if "validation_elbo" in entry else shown
-
-    def held_out_scores(self, held_out: Dataset[Any] | DataLoader[Any], seed: int) -> dict[str, float]:
-        """The ELBO and the importance-weighted bound of ten draws, per held-out datum."""
-        return {
-            "validation_elbo": float(self.elbo(held_out, 1, seed).mean()),
-            "validation_log_likelihood": float(self.log_likelihood(held_out, _VALIDATION_DRAWS, seed).mean()),
-        }
-
-    def get_config(self) -> dict[str, object]:
+    def _get_config(self) -> dict[str, object]:
         """The arguments that are not networks, and those of a Bayesian decoder."""
         bayesian = self.decoder if isinstance(self.decoder, BayesByBackprop) else None
         return {
             "latent": self.latent,
             "likelihood": self.likelihood.get_config() if bayesian is None else None,
-            "bayesian_decoder": None if bayesian is None else bayesian.get_config(),
+            "bayesian_decoder": None if bayesian is None else bayesian._get_config(),
             "objective": self.objective,
             "kl": self.kl,
             "samples": self.samples,
             "beta": self.beta,
-            "warmup": self.warmup,
+            "warmup": int(self._warmup.length),
         }
 
-    def network_card(self) -> dict[str, object]:
-        """As for every generative model, and whether a Bayesian decoder is called in a way of its own."""
-        custom = isinstance(self.decoder, BayesByBackprop) and self.decoder.call is not None
-        return {**super().network_card(), "custom_forward": custom}
+    def _describe_networks(self) -> dict[str, object]:
+        """As for every generative model, and whether a Bayesian decoder has a custom forward."""
+        custom = isinstance(self.decoder, BayesByBackprop) and self.decoder._forward is not None
+        return {**super()._describe_networks(), "custom_forward": custom}
 
     @classmethod
-    def from_config(cls, config: dict[str, Any], net: Any, **overrides: Any) -> Self:
+    def _from_config(cls, config: dict[str, Any], net: Any, **overrides: Any) -> Self:
         """Build the model again; a Bayesian decoder is given as the network in it, or as a whole."""
         arguments = dict(config)
         bayesian = arguments.pop("bayesian_decoder", None)
         bare = net.get("decoder") if isinstance(net, Mapping) else None
         if isinstance(bayesian, dict) and isinstance(bare, nn.Module) and not isinstance(bare, BayesByBackprop):
-            net = {**net, "decoder": BayesByBackprop.from_config(bayesian, bare, **overrides)}
+            net = {**net, "decoder": BayesByBackprop._from_config(bayesian, bare, **overrides)}
             overrides = {}
-        return super().from_config(arguments, net, **overrides)
+        return super()._from_config(arguments, net, **overrides)
+
+
+class _VariationalTask(GenerativeTask[VAE]):
+    """Reports the terms of the bound per datum."""
+
+    def before_step(self, x: Any) -> None:
+        """What a Bayesian decoder does on a batch outside compiled code."""
+        model = self.model
+        if isinstance(model.decoder, BayesByBackprop):
+            rows = model.samples * len(x)
+            model.decoder._prepare(torch.zeros(rows, model.latent, dtype=model.dtype, device=model.device))
+
+    def epoch_metrics(self, means: Mapping[str, float]) -> dict[str, float]:
+        """The terms and the ELBO per datum, in nats."""
+        return {**means, "elbo": -means["nll"] - means["kl"] - means.get("weight_kl", 0.0)}
+
+    def progress_text(self, metrics: Mapping[str, float]) -> str:
+        """NLL, KL, and the bound that is maximized, per datum."""
+        bound = f"bound {metrics['bound']:.5g}" if "bound" in metrics else f"ELBO {metrics['elbo']:.5g}"
+        shown = f"NLL {metrics['nll']:.4g}  KL {metrics['kl']:.4g}  {bound}"
+        return f"{shown}  held-out ELBO {metrics['validation_elbo']:.5g}" if "validation_elbo" in metrics else shown
+
+    def validation_step(self, held_out: Dataset[Any] | DataLoader[Any], seed: int) -> dict[str, float]:
+        """The ELBO and the importance-weighted bound of ten draws, per held-out datum."""
+        return {
+            "validation_elbo": float(self.model.elbo(held_out, 1, seed).mean()),
+            "validation_log_likelihood": float(self.model.log_likelihood(held_out, _VALIDATION_DRAWS, seed).mean()),
+        }

@@ -3,31 +3,36 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
+from typing_extensions import Unpack
 
 from credo import data as data_
+from credo import io
 from credo._arguments import check_integer, check_non_negative, check_positive
-from credo.errors import InputError, unknown_name
+from credo._tensors import TENSORS
+from credo.errors import InputError, LoadError, unknown_name
 from credo.generative import presets
-from credo.generative.base import GenerativeModel, called, evaluating, require_plain_networks
+from credo.generative.base import EncoderDecoderModel, call_network, require_plain_networks
 from credo.generative.codebook import AveragedCodebook, Codebook, TrainedCodebook, perplexity, squared_distance
 from credo.generative.decoders import likelihood_for
 from credo.generative.observations import check_decoder, check_observable, check_output, observe
-from credo.generative.rows import row_weights, side_by_side
 from credo.likelihoods import Likelihood
 from credo.seeding import check_seed, seeded
+from credo.training.generative import GenerativeTask, evaluation_mode
+from credo.training.options import FitKeywords, with_fit_options
 
 _UPDATES = ("ema", "loss")
 _ROWS_AT_ONCE = 1024
 
 
-class VQVAE(GenerativeModel):
+class VQVAE(EncoderDecoderModel):
     r"""Discrete latent variables: each vector that the encoder outputs is replaced by the nearest of K codes.
 
         z = f(x),    k = argmin_k ‖z − e_k‖,    −log p(x | e_k) + ‖sg[z] − e_k‖² + β ‖z − sg[e_k]‖²
@@ -71,10 +76,6 @@ class VQVAE(GenerativeModel):
         arXiv:1711.00937.
     """
 
-    parts = ("encoder", "decoder")
-    monitors = MappingProxyType({"elbo": 1})
-    encoder: nn.Module
-    decoder: nn.Module
     prior: Tensor | None
     """The probabilities of codes, ``[..., K]``, in front of them the shape of the grid; ``None`` until counted."""
     grid: tuple[int, ...] | None = None
@@ -128,18 +129,11 @@ class VQVAE(GenerativeModel):
         self.codebook.to(self.device, self.dtype)
         self.register_buffer("prior", None)
 
-    def forward(
-        self, x: Tensor, y: Tensor | None = None, n_data: int | None = None, *, sample_weight: Tensor | None = None
-    ) -> Tensor:
-        """The loss per datum. In training mode the codebook follows the batch, as batch norm's averages do.
+    def _training_task(self) -> _QuantizationTask:
+        return _QuantizationTask(self)
 
-        Args:
-            x: data ``[B, ...]``.
-            y: not used.
-            n_data: not used.
-            sample_weight: ``[B]``, multiplies each datum's share.
-        """
-        weight = row_weights(x, sample_weight)
+    def _loss(self, x: Tensor, weight: Tensor, n_data: int | None) -> Tensor:
+        """In training mode the codebook is updated by the batch, as the running statistics of batch norm are."""
         x = observe(x, self.likelihood)
         z = self._vectors(x)
         codes = self.codebook.nearest(z)
@@ -149,16 +143,32 @@ class VQVAE(GenerativeModel):
         codebook_loss = (weight * self.codebook.loss(z, vectors)).mean()
         if self.training and torch.is_grad_enabled():
             self.codebook.learn(z, codes, weight)
-        self.last_terms = {"nll": nll.detach(), "commitment": commitment.detach()}
+        self._last_terms = {"nll": nll.detach(), "commitment": commitment.detach()}
         return nll + codebook_loss + self.commitment * commitment
 
-    def loss(self, x: Tensor, *, sample_weight: Tensor | None = None) -> Tensor:
-        """The same as ``model(x)``, by its name, for your own training loop."""
-        return self.forward(x, sample_weight=sample_weight)
+    @with_fit_options
+    def fit(
+        self,
+        data: Any,
+        labels: Any = None,
+        *,
+        grids: str | Path | None = None,
+        grid_every: int = 1,
+        **options: Unpack[FitKeywords],
+    ) -> Self:
+        """Train on data, and then count codes for the prior over them.
 
-    def fit(self, data: Any, labels: Any = None, **options: Any) -> Self:
-        """Learn from ``data``, and then the prior over codes; options as for every generative model."""
-        super().fit(data, labels, **options)
+        Args:
+            data: as for every generative model.
+            labels: not used.
+            grids: a folder for grids of images during training.
+            grid_every: epochs between two grids.
+            **options: see :class:`credo.training.FitOptions`.
+
+        Returns:
+            The model itself.
+        """
+        super().fit(data, labels, grids=grids, grid_every=grid_every, **options)
         order = data_.EpochOrder(data) if isinstance(data, DataLoader) else None
         try:
             return self.fit_prior(data)
@@ -169,8 +179,8 @@ class VQVAE(GenerativeModel):
     def fit_prior(self, data: Any) -> Self:
         """Count how often each place of the grid has each code in ``data``, rows by weight; done by :meth:`fit` too."""
         counts, total = torch.zeros(()), 0.0
-        with torch.no_grad(), evaluating(self):
-            for batch in self.checked_batches(data, _ROWS_AT_ONCE):
+        with torch.no_grad(), evaluation_mode(self):
+            for batch in self._weighted_batches(data, _ROWS_AT_ONCE):
                 codes, weight = self.codebook.nearest(self._vectors(batch.x)), batch.sample_weight
                 counts = counts.to(self.device) + _counts(codes, self.codes, weight)
                 total += len(codes) if weight is None else float(weight.sum())
@@ -181,14 +191,14 @@ class VQVAE(GenerativeModel):
     @torch.no_grad()
     def encode(self, x: Any) -> Tensor:
         """The codes of data, integers from 0 to K − 1, ``[N, ...]`` with the shape of the encoder's grid."""
-        with evaluating(self):
-            return torch.cat([self.codebook.nearest(self._vectors(part)) for part in self.batches(x, _ROWS_AT_ONCE)])
+        with evaluation_mode(self):
+            return torch.cat([self.codebook.nearest(self._vectors(part)) for part in self._batches(x, _ROWS_AT_ONCE)])
 
     @torch.no_grad()
     def decode(self, codes: Any) -> Tensor:
         """E[x | e] for ``codes [N, ...]``, ``[N, ...]``."""
         checked = self._checked_codes(codes)
-        with evaluating(self):
+        with evaluation_mode(self):
             outputs = [self.decoder(self.codebook.look_up(part)) for part in checked.split(_ROWS_AT_ONCE)]
             return self.likelihood.predictive(torch.cat(outputs)[None]).mean
 
@@ -209,8 +219,8 @@ class VQVAE(GenerativeModel):
     def elbo(self, x: Any, *, seed: int | None = None) -> Tensor:
         """log p(x | e_k) + log p(k) of every datum in nats, ``[N]``, with a uniform p(k) before there is a prior."""
         found = []
-        with evaluating(self), seeded(check_seed(seed), self.device):
-            for part in self.batches(x, _ROWS_AT_ONCE):
+        with evaluation_mode(self), seeded(check_seed(seed), self.device):
+            for part in self._batches(x, _ROWS_AT_ONCE):
                 observed = observe(part, self.likelihood)
                 codes = self.codebook.nearest(self._vectors(observed))
                 log_likelihood = self._log_likelihood(observed, self.codebook.look_up(codes))
@@ -243,7 +253,7 @@ class VQVAE(GenerativeModel):
         return places.gather(-1, codes[..., None]).flatten(1).sum(1)
 
     def _uniform(self, grid: Sequence[int]) -> Tensor:
-        """A prior that knows nothing."""
+        """The uniform prior."""
         return torch.full((*grid, self.codes), 1.0 / self.codes, dtype=self.dtype, device=self.device)
 
     def _checked_codes(self, codes: Any) -> Tensor:
@@ -257,61 +267,34 @@ class VQVAE(GenerativeModel):
             raise InputError(f"codes must lie from 0 to {self.codes - 1}, got {int(found.min())} to {int(found.max())}")
         return found.long()
 
-    def pictures(self, x: Tensor) -> Tensor:
-        """Data, each beside its reconstruction: samples mean little before there is a prior."""
-        return side_by_side(x, self.reconstruct)
-
-    def resolve(self, batch: data_.Batch) -> None:
-        """The shape of the encoder's grid; a prior from before says nothing of the codes to come."""
-        with torch.no_grad(), evaluating(self):
-            z = called("encoder", self._vectors, batch.x[:1])
-        self.prior, self.grid = None, tuple(z.shape[2:])
-
-    def undo_set_up(self) -> Callable[[], None]:
-        """As for every model, and the prior as it was."""
-        undo, before = super().undo_set_up(), (self.prior, self.grid)
-
-        def undo_all() -> None:
-            undo()
-            self.prior, self.grid = before
-
-        return undo_all
-
-    def check_device_count(self, devices: int) -> None:
-        """Any number; the codebook is told, as a process group may be there that this training does not use."""
-        super().check_device_count(devices)
-        self.codebook.processes = devices
-
-    def check_values(self, x: Tensor) -> None:
+    def _check_values(self, x: Tensor) -> None:
         """Finite numbers; for a Bernoulli likelihood, between 0 and 1."""
         check_observable(x, self.likelihood)
 
-    def check_call(self, x: Tensor) -> None:
+    def _check_shapes(self, x: Tensor) -> None:
         """Vectors of the latent size, in one grid for all data, and an output that fits the data."""
-        z = called("encoder", self._vectors, x)
+        z = call_network("encoder", self._vectors, x)
         if self.grid is not None and z.shape[2:] != self.grid:
             raise InputError(f"all data must have the same grid of codes, {list(self.grid)}, got {list(z.shape[2:])}")
-        output = called("decoder", self.decoder, self.codebook.look_up(self.codebook.nearest(z)))
+        output = call_network("decoder", self.decoder, self.codebook.look_up(self.codebook.nearest(z)))
         check_output(output, x, self.likelihood)
 
-    def entry(self, means: Mapping[str, float]) -> dict[str, float]:
-        """The terms, the bound with a uniform prior, and the perplexity of the epoch's codes, which begin anew."""
-        assert self.grid is not None
-        places = math.prod(self.grid)
-        found = perplexity(self.codebook.used)
-        self.codebook.used.zero_()
-        return {**means, "elbo": -means["nll"] - places * math.log(self.codes), "perplexity": found}
+    @classmethod
+    def _check_sizes(cls, config: dict[str, Any], tensors: Mapping[str, Tensor]) -> None:
+        """The prior over codes must be as large as the tensor that fills it; the codes, no more than their vectors."""
+        super()._check_sizes(config, tensors)
+        io.check_sizes(config.get("codes"), tensors)
+        if config.get("grid") is None:
+            return
+        sizes: list[Any] = [*config["grid"], config.get("codes")] if isinstance(config["grid"], list) else [None]
+        if not all(isinstance(size, int) for size in sizes):
+            raise LoadError("does not describe a grid of codes")
+        io.check_sizes(sizes, tensors)
+        filled = io.count_numbers(value for name, value in tensors.items() if name == "prior")
+        if config.get("has_prior", True) and math.prod(sizes) != filled:
+            raise LoadError(f"has a grid of another size than the prior in {TENSORS}")
 
-    def headline(self, entry: Mapping[str, float]) -> str:
-        """NLL, commitment, perplexity, and the held-out bound."""
-        shown = f"NLL {entry['nll']:.4g}  commitment {entry['commitment']:.3g}  perplexity {entry['perplexity']:.1f}"
-        return f"{shown}  held-out ELBO {entry['validation_elbo']:.5g}" if "validation_elbo" in entry else shown
-
-    def held_out_scores(self, held_out: Dataset[Any] | DataLoader[Any], seed: int) -> dict[str, float]:
-        """The bound per held-out datum."""
-        return {"validation_elbo": float(self.elbo(held_out, seed=seed).mean())}
-
-    def get_config(self) -> dict[str, object]:
+    def _get_config(self) -> dict[str, object]:
         """The arguments that are not networks, and the shape of the grid of codes."""
         return {
             "latent": self.latent,
@@ -326,11 +309,11 @@ class VQVAE(GenerativeModel):
         }
 
     @classmethod
-    def from_config(cls, config: dict[str, Any], net: Any, **overrides: Any) -> Self:
+    def _from_config(cls, config: dict[str, Any], net: Any, **overrides: Any) -> Self:
         """Build the model again, with room for a prior where it had one."""
         arguments = dict(config)
         grid, has_prior = arguments.pop("grid", None), arguments.pop("has_prior", True)
-        model = super().from_config(arguments, net, **overrides)
+        model = super()._from_config(arguments, net, **overrides)
         if grid is not None:
             model.grid = tuple(check_integer(size, "grid", minimum=1) for size in grid)
             model.prior = model._uniform(model.grid) if has_prior else None
@@ -345,6 +328,52 @@ class VQVAE(GenerativeModel):
         elif any(name.startswith(prefix) for name in state_dict):
             self.prior = None
         super()._load_from_state_dict(state_dict, prefix, *rest)
+
+
+class _QuantizationTask(GenerativeTask[VQVAE]):
+    """Reports the terms of the bound and the perplexity of the codes."""
+
+    monitors = MappingProxyType({"elbo": 1})
+
+    def __init__(self, model: VQVAE) -> None:
+        super().__init__(model)
+        self._before = (model.prior, model.grid)
+
+    def setup(self, batch: data_.Batch) -> None:
+        """Find the shape of the encoder's grid; a prior over earlier codes is dropped."""
+        with torch.no_grad(), evaluation_mode(self.model):
+            z = call_network("encoder", self.model._vectors, batch.x[:1])
+        self.model.prior, self.model.grid = None, tuple(z.shape[2:])
+
+    def undo_setup(self) -> None:
+        """Restore the prior too."""
+        super().undo_setup()
+        self.model.prior, self.model.grid = self._before
+
+    def check_device_count(self, devices: int) -> None:
+        """Any number; the codebook has to know it, since a process group may exist that this training does not use."""
+        super().check_device_count(devices)
+        self.model.codebook.processes = devices
+
+    def epoch_metrics(self, means: Mapping[str, float]) -> dict[str, float]:
+        """The terms, the bound with a uniform prior, and the perplexity of the codes of the epoch."""
+        model = self.model
+        assert model.grid is not None
+        found = perplexity(model.codebook.used)
+        model.codebook.used.zero_()
+        elbo = -means["nll"] - math.prod(model.grid) * math.log(model.codes)
+        return {**means, "elbo": elbo, "perplexity": found}
+
+    def progress_text(self, metrics: Mapping[str, float]) -> str:
+        """NLL, commitment, perplexity, and the held-out bound."""
+        shown = (
+            f"NLL {metrics['nll']:.4g}  commitment {metrics['commitment']:.3g}  perplexity {metrics['perplexity']:.1f}"
+        )
+        return f"{shown}  held-out ELBO {metrics['validation_elbo']:.5g}" if "validation_elbo" in metrics else shown
+
+    def validation_step(self, held_out: Dataset[Any] | DataLoader[Any], seed: int) -> dict[str, float]:
+        """The bound per held-out datum."""
+        return {"validation_elbo": float(self.model.elbo(held_out, seed=seed).mean())}
 
 
 def straight_through(z: Tensor, vectors: Tensor) -> Tensor:

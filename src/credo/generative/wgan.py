@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from credo._arguments import check_positive
 from credo.errors import InputError, unknown_name
-from credo.generative.adversarial import DISCRIMINATOR, AdversarialModel, Objective
+from credo.generative.adversarial import AdversarialModel, Objective
+from credo.training.adversarial import DISCRIMINATOR, AdversarialTask
 
 PENALTIES = ("gradient", "clip")
 _BATCH_NORMS = nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d | nn.SyncBatchNorm
@@ -79,50 +80,57 @@ class WGAN(AdversarialModel):
         )
         self.penalty, self.penalty_weight, self.clip = penalty, penalty_weight, clip
 
-    def discriminator_objective(self, real: Tensor, fake: Tensor, z: Tensor) -> Objective:
+    def _discriminator_objective(self, real: Tensor, fake: Tensor, z: Tensor) -> Objective:
         """E f(G(z)) − E f(x), and the penalty on the gradient."""
-        distance = self.judge(real).mean() - self.judge(fake).mean()
+        distance = self._judge(real).mean() - self._judge(fake).mean()
         if self.penalty == "clip":
             return Objective(-distance, {"wasserstein": distance})
-        penalty = self.gradient_penalty(real, fake)
+        penalty = self._gradient_penalty(real, fake)
         return Objective(
             self.penalty_weight * penalty - distance, {"wasserstein": distance, "gradient_penalty": penalty}
         )
 
-    def generator_objective(self, fake: Tensor, z: Tensor) -> Objective:
+    def _generator_objective(self, fake: Tensor, z: Tensor) -> Objective:
         """−E f(G(z))."""
-        return Objective(-self.judge(fake).mean())
+        return Objective(-self._judge(fake).mean())
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]  # compiled code has no second derivative
-    def gradient_penalty(self, real: Tensor, fake: Tensor) -> Tensor:
+    def _gradient_penalty(self, real: Tensor, fake: Tensor) -> Tensor:
         """E(‖∇f(x̂)‖ − 1)² at random points between data and samples, ``[B, ...]`` each; differentiable."""
         share = torch.rand(len(real), *[1] * (real.ndim - 1), dtype=real.dtype, device=real.device)
         between = torch.lerp(fake, real, share).detach().requires_grad_()
         with torch.enable_grad():
-            scores = self.judge(between).sum()
+            scores = self._judge(between).sum()
             (gradient,) = torch.autograd.grad(scores, between, create_graph=True)
         norms: Tensor = torch.linalg.vector_norm(gradient.flatten(1), dim=1)
         return (norms - 1.0).square().mean()
 
-    @torch.no_grad()
-    def after_step(self, player: str) -> None:
-        """Clip the critic's weights where they are to be."""
-        super().after_step(player)
-        if player == DISCRIMINATOR and self.penalty == "clip":
-            for parameter in self.discriminator.parameters():
-                if parameter.requires_grad:
-                    parameter.clamp_(-self.clip, self.clip)
+    def _training_task(self) -> _WassersteinTask:
+        return _WassersteinTask(self)
 
-    def headline(self, entry: Mapping[str, float]) -> str:
-        """The estimate of the distance, and the diversity of samples."""
-        return f"Wasserstein distance {entry['wasserstein']:.4g}  diversity {entry['diversity']:.2f}"
-
-    def get_config(self) -> dict[str, object]:
+    def _get_config(self) -> dict[str, object]:
         """The arguments that are not networks."""
         return {
             "latent": self.latent,
             "penalty": self.penalty,
             "penalty_weight": self.penalty_weight,
             "clip": self.clip,
-            **super().get_config(),
+            **super()._get_config(),
         }
+
+
+class _WassersteinTask(AdversarialTask[WGAN]):
+    """Clips the critic's weights after its steps, and reports the distance."""
+
+    @torch.no_grad()
+    def on_step_end(self, optimizer: str) -> None:
+        """Count the critic's steps, and clip its weights for ``penalty="clip"``."""
+        super().on_step_end(optimizer)
+        if optimizer == DISCRIMINATOR and self.model.penalty == "clip":
+            for parameter in self.model.discriminator.parameters():
+                if parameter.requires_grad:
+                    parameter.clamp_(-self.model.clip, self.model.clip)
+
+    def progress_text(self, metrics: Mapping[str, float]) -> str:
+        """The estimate of the distance, and the diversity of samples."""
+        return f"Wasserstein distance {metrics['wasserstein']:.4g}  diversity {metrics['diversity']:.2f}"

@@ -1,9 +1,15 @@
-"""Information and divergence, in closed form where it is known and by Monte Carlo with its standard error elsewhere."""
+"""Information and divergence measures, in closed form or by Monte Carlo with a standard error."""
 
 from credo._estimate import Estimate
 from credo.information.fitting import Direction, Fit, fit_q
-from credo.information.measures import cross_entropy, entropy, jensen_shannon, kl, self_information
-from credo.information.mutual import mutual_information
+from credo.information.measures import (
+    cross_entropy,
+    entropy,
+    jensen_shannon,
+    kl,
+    mutual_information,
+    self_information,
+)
 
 __all__ = [
     "Estimate",

@@ -1,8 +1,8 @@
-"""Densities that are right where torch's are not asked: outside the support, and at outcomes of probability 0.
+"""Log densities that are −∞ outside the support and at outcomes of probability 0, and draws in float64.
 
-``log_prob`` of torch raises outside the support, or extrapolates where checks are off, and gives an outcome of
-probability 0 the logarithm of the machine epsilon. Here both have log probability −∞, so that a divergence is infinite
-exactly where it should be.
+``log_prob`` of torch raises outside the support, or extrapolates if checks are off, and gives an outcome of probability
+0 the logarithm of the machine epsilon. Here both have log probability −∞, so that a divergence is infinite exactly
+where it should be.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from functools import singledispatch
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.distributions import (
@@ -25,22 +24,23 @@ from torch.distributions import (
     constraints,
 )
 
+from credo._arguments import check_integer
 from credo.errors import InputError
 from credo.priors import moved
 from credo.seeding import check_seed, seeded
 
-_SUM_TOLERANCE = 1e-5  # of probabilities in single precision, thousands of them
+_SUM_TOLERANCE = 1e-5  # rounding of the sum of thousands of probabilities in float32
 
 
-def prepared(name: str, p: Any) -> Distribution:
-    """A float64 copy of a distribution, or of a table of probabilities ``[..., K]``, that skips argument checks."""
+def to_distribution(name: str, p: Any) -> Distribution:
+    """Copy a distribution, or a table of probabilities ``[..., K]``, in float64 and without argument checks."""
     if not isinstance(p, Distribution):
-        return table(name, p, 1)
+        return table_to_categorical(name, p, 1)
     return moved(p, device_of(p), torch.float64)
 
 
-def table(name: str, probabilities: Any, ndims: int) -> Categorical:
-    """A table whose last ``ndims`` dimensions sum to 1, as a distribution over its cells in row order."""
+def table_to_categorical(name: str, probabilities: Any, ndims: int) -> Categorical:
+    """Convert a table whose last ``ndims`` dimensions sum to 1 to a distribution over its cells in row order."""
     try:
         values = torch.as_tensor(probabilities)
     except (TypeError, ValueError, RuntimeError) as error:
@@ -52,57 +52,62 @@ def table(name: str, probabilities: Any, ndims: int) -> Categorical:
         raise InputError(f"{name} must be a table of probabilities {kind}, got shape {list(values.shape)}")
     flat = values.double().flatten(-ndims)
     if flat.shape[-1] == 0 or not bool((flat >= 0.0).all()):
-        raise InputError(f"{name} must hold probabilities, 0 or more each, got some that are negative, NaN or none")
+        raise InputError(f"{name} must be probabilities of at least 0, got negative values, NaN or an empty table")
     totals = flat.sum(-1)
     if not bool(((totals - 1.0).abs() < _SUM_TOLERANCE).all()):
         raise InputError(f"{name} must sum to 1, got {totals.flatten()[0].item():g}: divide by its sum")
     return Categorical(logits=flat.log(), validate_args=False)
 
 
-def draws(p: Distribution, samples: int, seed: int | None, batch: torch.Size) -> Tensor:
-    """``samples`` draws, to be seen from ``batch``, with which the batch shape of ``p`` broadcasts.
+def draw_samples(p: Distribution, samples: int, seed: int | None, batch: torch.Size) -> Tensor:
+    """Draw from ``p``, in a shape that broadcasts with ``batch``.
 
-    Their shape is ``[samples, 1, ..., *p.batch_shape, *event]``, with ``len(batch)`` dimensions in the middle. With a
-    seed, torch's own random state is not touched.
+    Args:
+        p: a distribution from :func:`to_distribution`.
+        samples: number of draws, at least 2.
+        seed: seed of the draws; ``None`` for a new one. torch's global random state is kept.
+        batch: shape with which the batch shape of ``p`` broadcasts.
+
+    Returns:
+        ``[samples, 1, ..., *p.batch_shape, *event]``, with ``len(batch)`` dimensions between samples and event.
     """
-    if isinstance(samples, bool) or not isinstance(samples, int | np.integer) or samples < 2:
-        raise InputError(f"samples must be 2 or more, so that there is a standard error, got {samples!r}")
+    samples = check_integer(samples, "samples", minimum=2)
     with torch.no_grad(), seeded(check_seed(seed), device_of(p)):
-        x = p.sample(torch.Size((int(samples),)))
+        x = p.sample(torch.Size((samples,)))
     x = x.double() if x.is_floating_point() else x
     return x.reshape(len(x), *(1,) * (len(batch) - len(p.batch_shape)), *x.shape[1:])
 
 
-def enumerated(p: Distribution, batch: torch.Size) -> Tensor | None:
-    """All values of a distribution that has finitely many, ``[K, 1, ..., *event]``, as in :func:`draws`."""
+def enumerate_values(p: Distribution, batch: torch.Size) -> Tensor | None:
+    """All values of a finite discrete distribution, ``[K, 1, ..., *event]``; ``None`` for other distributions."""
     ones = (1,) * len(batch)
     if isinstance(p, OneHotCategorical):
         size = p.event_shape[0]
         return torch.eye(size, dtype=p.probs.dtype, device=p.probs.device).view(size, *ones, size)
-    numbers = finite(p)
-    if numbers is None:
+    categorical = to_categorical(p)
+    if categorical is None:
         return None
-    logits = numbers.logits
+    logits = categorical.logits
     return torch.arange(logits.shape[-1], dtype=logits.dtype, device=logits.device).view(-1, *ones)
 
 
 @singledispatch
-def finite(p: Distribution) -> Categorical | None:
-    """A distribution over 0, …, K − 1 as a Categorical whose impossible outcomes have logit −∞; else ``None``."""
+def to_categorical(p: Distribution) -> Categorical | None:
+    """Convert a distribution over 0, …, K − 1; impossible outcomes have logit −∞. ``None`` for other distributions."""
     return None
 
 
-@finite.register
+@to_categorical.register
 def _(p: Categorical) -> Categorical:
     return _categorical(_exact_logits(p.probs, p.logits))
 
 
-@finite.register
+@to_categorical.register
 def _(p: Bernoulli) -> Categorical:
     return _categorical(_two_outcomes(p.probs, p.logits))
 
 
-@finite.register
+@to_categorical.register
 def _(p: Binomial) -> Categorical:
     n = p.total_count.unsqueeze(-1)
     k = torch.arange(int(n.max()) + 1, dtype=p.logits.dtype, device=p.logits.device)
@@ -111,18 +116,18 @@ def _(p: Binomial) -> Categorical:
     return _categorical(torch.where(k > n, -torch.inf, ways + _times(k, success) + _times(n - k, failure)))
 
 
-@finite.register
+@to_categorical.register
 def _(p: MixtureSameFamily) -> Categorical | None:
-    components, weights = finite(p.component_distribution), finite(p.mixture_distribution)
+    components, weights = to_categorical(p.component_distribution), to_categorical(p.mixture_distribution)
     if components is None or weights is None:
         return None
     return _categorical(torch.logsumexp(weights.logits.unsqueeze(-1) + components.logits, -2))
 
 
 def _exact_logits(probs: Tensor, logits: Tensor) -> Tensor:
-    """Logits with −∞ for an outcome of probability 0.
+    """Logits with −∞ for outcomes of probability 0.
 
-    A logit that was given, however small, is right; one that torch made of a probability 0 has a softmax above 0.
+    A small logit from the user is correct; one that torch computed from a probability of 0 has a softmax above 0.
     """
     return torch.where((probs == 0.0) & (logits.softmax(-1) > 0.0), -torch.inf, logits)
 
@@ -140,21 +145,20 @@ def _categorical(logits: Tensor) -> Categorical:
 
 
 def _times(count: Tensor, log_probability: Tensor) -> Tensor:
-    """``count`` times ``log_probability``, where none of −∞ is 0."""
+    """``count`` times ``log_probability``, where 0 times −∞ is 0."""
     return torch.where(count == 0, 0.0, count * log_probability)
 
 
 @singledispatch
 def log_prob(p: Distribution, x: Tensor) -> Tensor:
-    """log p(x) of a prepared distribution, −∞ wherever p is 0; ``x`` is ``[..., *batch, *event]``."""
-    numbers = finite(p)
-    density = p if numbers is None else numbers
+    """log p(x) of a distribution from :func:`to_distribution`, −∞ where p is 0; ``x`` is ``[..., *batch, *event]``."""
+    density = to_categorical(p) or p
     support = support_of(density)
     if support is None:
         return density.log_prob(x)
     inside = support.check(x)
     if not bool(inside.all()):
-        with seeded(0, device_of(p)):  # any value inside will do, where the density itself cannot be evaluated
+        with seeded(0, device_of(p)):  # any value in the support, to evaluate the density without NaN
             filler = density.sample()
         x = torch.where(inside.reshape(inside.shape + (1,) * len(p.event_shape)), x, filler)
     return torch.where(inside, density.log_prob(x), -torch.inf)
@@ -175,18 +179,18 @@ def _(p: Independent[Any], x: Tensor) -> Tensor:
 
 @log_prob.register
 def _(p: MixtureSameFamily, x: Tensor) -> Tensor:
-    # torch takes the support of a mixture to be what its components share.
-    weights = finite(p.mixture_distribution)
+    # torch's support of a mixture is the intersection of those of its components; here it is the union
+    weights = to_categorical(p.mixture_distribution)
     assert weights is not None
     parts = log_prob(p.component_distribution, x.unsqueeze(-1 - len(p.event_shape)))
     return torch.logsumexp(parts + weights.logits, -1)
 
 
-def check_alike(p: Distribution, q: Distribution, names: tuple[str, str] = ("p", "q")) -> torch.Size:
-    """The batch shape of two distributions over the same things, or an error that says how they differ."""
+def check_comparable(p: Distribution, q: Distribution, names: tuple[str, str] = ("p", "q")) -> torch.Size:
+    """Return the shared batch shape of two distributions; ``InputError`` if they are not over the same outcomes."""
     if p.event_shape != q.event_shape:
         raise InputError(
-            f"{names[0]} and {names[1]} must be over events of one shape, "
+            f"{names[0]} and {names[1]} must have the same event shape, "
             f"got {list(p.event_shape)} and {list(q.event_shape)}"
         )
     if isinstance(p, Categorical) and isinstance(q, Categorical) and p.probs.shape[-1] != q.probs.shape[-1]:
@@ -196,7 +200,7 @@ def check_alike(p: Distribution, q: Distribution, names: tuple[str, str] = ("p",
     kinds = {is_discrete(p), is_discrete(q)} - {None}
     if len(kinds) == 2:
         raise InputError(
-            f"{names[0]} and {names[1]} must both be discrete or both continuous: a probability and a density "
+            f"{names[0]} and {names[1]} must both be discrete or both continuous: probabilities and densities "
             "cannot be compared"
         )
     try:
@@ -209,7 +213,7 @@ def check_alike(p: Distribution, q: Distribution, names: tuple[str, str] = ("p",
 
 
 def support_of(p: Distribution) -> constraints.Constraint | None:
-    """Where the density is positive, if the distribution says so."""
+    """The support of a distribution; ``None`` if it is not defined."""
     try:
         return p.support
     except NotImplementedError:
@@ -217,20 +221,20 @@ def support_of(p: Distribution) -> constraints.Constraint | None:
 
 
 def is_discrete(p: Distribution) -> bool | None:
-    """Whether the values can be counted, if the distribution says so."""
+    """Whether the values are discrete; ``None`` if the support is not defined."""
     support = support_of(p)
     return None if support is None else bool(support.is_discrete)
 
 
 def device_of(p: Distribution) -> torch.device:
-    """Where the parameters lie; the CPU where there are none."""
-    return next((tensor.device for tensor in parameters(p)), torch.device("cpu"))
+    """The device of the parameters; the CPU if there are none."""
+    return next((tensor.device for tensor in tensors_of(p)), torch.device("cpu"))
 
 
-def parameters(p: Distribution) -> Iterator[Tensor]:
-    """The tensors that a distribution and those inside it are made of."""
+def tensors_of(p: Distribution) -> Iterator[Tensor]:
+    """The tensors of a distribution and of the distributions inside it."""
     for value in vars(p).values():
         if isinstance(value, Tensor):
             yield value
         elif isinstance(value, Distribution):
-            yield from parameters(value)
+            yield from tensors_of(value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
@@ -37,6 +38,21 @@ class Likelihood(nn.Module, ABC):
     @abstractmethod
     def get_config(self) -> dict[str, object]:
         """The constructor's arguments and ``"name"``, JSON-able. What is learned is in the ``state_dict``."""
+
+    def _expected_tensors(self, saved: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The learned tensors in the dtype of the saved ones: a method moved by ``.double()`` has them in float64."""
+        dtypes = {value.dtype for value in saved.values() if value.is_floating_point()}
+        own: dict[str, Tensor] = self.state_dict(keep_vars=True)
+        if len(dtypes) != 1:
+            return own
+        dtype = dtypes.pop()
+        return {name: value.to(dtype) if value.is_floating_point() else value for name, value in own.items()}
+
+    def _prepare_for(self, saved: Mapping[str, Tensor]) -> None:
+        """Convert the learned tensors to the dtype of the saved ones."""
+        dtypes = {value.dtype for value in saved.values() if value.is_floating_point()}
+        if len(dtypes) == 1:
+            self.to(dtypes.pop())
 
 
 def as_outputs(outputs: object) -> Tensor:

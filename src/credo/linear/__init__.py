@@ -1,4 +1,4 @@
-"""Models that are linear in their weights, on features of the input that may be anything."""
+"""Bayesian linear and logistic regression on basis functions."""
 
 from credo.linear.bases import Basis, Fourier, GaussianBasis, Identity, Polynomial, Sigmoidal
 from credo.linear.logistic import BayesianLogisticRegression

@@ -1,4 +1,4 @@
-"""Softmax regression with a Gaussian prior: what its posteriors are found from, as sums over blocks of rows."""
+"""Softmax regression on blocks of rows: log likelihoods, derivatives, and averages over Gaussian logits."""
 
 from __future__ import annotations
 
@@ -11,31 +11,41 @@ import torch
 import torch.nn.functional as F
 from scipy.linalg import helmert
 from torch import Tensor
+from torch.quasirandom import SobolEngine
 
 from credo._rows import Rows
+from credo._special import ndtr
 from credo.conjugate import GaussianBelief
-from credo.linear._integrals import SIGMOID_NODES, SOFTMAX_NODES, expected_logsumexp, expected_softplus
+
+_WIDE = 2.0
+"""The standard deviation of a logit above which its density is smoother than the sigmoid."""
+_NORMAL_STEP, _NORMAL_STEPS = 0.4, 20
+_LOGISTIC_STEP, _LOGISTIC_STEPS = 0.75, 32
+SIGMOID_NODES = 2 * _NORMAL_STEPS + 2 * _LOGISTIC_STEPS + 2
+"""Number of points of the two quadrature rules for two classes."""
+SOFTMAX_NODES = 512
+"""Number of quasi-random points for more classes."""
 
 
 def contrasts(classes: int, like: Tensor) -> Tensor:
-    """G ``[K, C]``, which makes the logits Gz of K classes from C = K − 1 free ones z, in the dtype of ``like``.
+    """The matrix G ``[K, C]`` from C = K − 1 free logits z to the logits Gz of K classes, in the dtype of ``like``.
 
-    A common shift of all logits changes no probability. Of two classes the first has logit 0 and z is the log odds of
-    the second; of more, the logits sum to 0 and G is orthonormal, so that independent weights of equal prior precision
-    for all K classes are independent weights of that precision for z, without the shift.
+    A common shift of all logits changes no probability. With two classes, the first has logit 0 and z is the log odds
+    of the second. With more, the logits sum to 0 and G is orthonormal, so that independent weights of equal prior
+    precision for all K classes are independent weights of the same precision for z, without the shift.
     """
     matrix = torch.tensor([[0.0], [1.0]]) if classes == 2 else torch.from_numpy(helmert(classes).T.copy())
     return matrix.to(like)
 
 
 @dataclass(frozen=True)
-class Slope:
-    """The log likelihood at some weights, with its first two derivatives.
+class Derivatives:
+    """The log likelihood and its first two derivatives at some weights.
 
     Attributes:
         log_likelihood: Σ_n log p(y_n | x_n, w).
-        gradient: ∇ of it, ``[C·M]``.
-        curvature: −∇∇ᵀ of it, ``[C·M, C·M]``, with no negative eigenvalue.
+        gradient: its gradient, ``[C·M]``.
+        curvature: its negative Hessian, positive semidefinite, ``[C·M, C·M]``.
     """
 
     log_likelihood: float
@@ -51,10 +61,10 @@ class SoftmaxRegression:
 
     Attributes:
         rows: blocks of x ``[b, D]`` and class numbers ``[b]``.
-        features: φ of a block, ``[b, M]``; the last one is constant where there is an intercept.
+        features: φ of a block, ``[b, M]``; the last one is constant if there is an intercept.
         classes: K.
         n_features: M.
-        intercept_precision: λ of the constant feature, ``None`` where there is none.
+        intercept_precision: λ of the constant feature; ``None`` if there is none.
     """
 
     rows: Rows
@@ -75,7 +85,7 @@ class SoftmaxRegression:
 
     @property
     def penalized(self) -> Tensor:
-        """Which of the C·M weights α is about: all but the intercepts, bool."""
+        """Mask of the weights with prior precision α, all but the intercepts, ``[C·M]``."""
         mask = torch.ones(self.outputs, self.n_features, dtype=torch.bool, device=self.rows.device)
         if self.intercept_precision is not None:
             mask[:, -1] = False
@@ -83,13 +93,13 @@ class SoftmaxRegression:
 
     @cached_property
     def mean_square(self) -> float:
-        """Of the features that α is about, over all rows; 1 where they are all 0."""
+        """The mean square of the penalized features over all rows; 1 if they are all 0."""
         (squares,) = self.total(lambda phi, _: (phi.square().sum(0),))
         mean = float(squares[self.penalized[: self.n_features]].mean()) / self.rows.count
         return mean or 1.0
 
     def prior(self, weight_precision: float) -> GaussianBelief:
-        """N(0, diag(λ)⁻¹), λ being α for all weights but the intercepts."""
+        """N(0, diag(λ)⁻¹), with λ = α for all weights but the intercepts."""
         precision = torch.full((len(self.penalized),), weight_precision, dtype=torch.float64, device=self.rows.device)
         if self.intercept_precision is not None:
             precision[~self.penalized] = self.intercept_precision
@@ -98,7 +108,7 @@ class SoftmaxRegression:
     def total(
         self, function: Callable[[Tensor, Tensor], tuple[Tensor, ...]], numbers_per_row: int | None = None
     ) -> tuple[Tensor, ...]:
-        """One pass: the sums over blocks of ``function(φ [b, M], Gᵀy [b, C])``, with y one-hot."""
+        """The sums over blocks of ``function(φ [b, M], Gᵀy [b, C])``, with one-hot y, in one pass."""
 
         def of_block(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
             return function(self.features(x), self.contrasts[y.long()])
@@ -120,22 +130,22 @@ class SoftmaxRegression:
         (value,) = self.total(lambda phi, target: (self.log_likelihoods(phi @ matrix.mT, target),))
         return float(value)
 
-    def expected_log_likelihood(self, belief: GaussianBelief) -> float:
-        """Σ_n E log p(y_n | x_n, w) under a belief about w."""
+    def expected_log_likelihood(self, q: GaussianBelief) -> float:
+        """Σ_n E_q log p(y_n | x_n, w) for a Gaussian q(w)."""
 
         def of_block(phi: Tensor, target: Tensor) -> tuple[Tensor, ...]:
-            mean = phi @ belief.mean.view(self.outputs, self.n_features).mT
+            mean = phi @ q.mean.view(self.outputs, self.n_features).mT
             if self.outputs == 1:
-                normalizer = expected_softplus(mean[:, 0], belief.variance_along(phi))
+                normalizer = expected_softplus(mean[:, 0], q.variance_along(phi))
             else:
-                normalizer = expected_logsumexp(mean, logit_covariance(phi, belief), self.contrasts)
+                normalizer = expected_logsumexp(mean, logit_covariance(phi, q), self.contrasts)
             return ((target * mean).sum() - normalizer.sum(),)
 
         nodes = SIGMOID_NODES if self.outputs == 1 else SOFTMAX_NODES * self.classes
         (value,) = self.total(of_block, max(nodes, self.classes * self.n_features))
         return float(value)
 
-    def slope(self, weights: Tensor) -> Slope:
+    def derivatives(self, weights: Tensor) -> Derivatives:
         """The log likelihood and its derivatives (Bishop 4.109, 4.110), with p = softmax(Gz).
 
         ∇ = Σ_n Gᵀ(y_n − p_n) ⊗ φ_n,    −∇∇ᵀ = Σ_n Gᵀ(diag p_n − p_n p_nᵀ)G ⊗ φ_nφ_nᵀ
@@ -157,23 +167,113 @@ class SoftmaxRegression:
         if self.outputs > 1:
             blocks = curvature.view(self.classes, self.n_features, self.classes, self.n_features)
             curvature = torch.einsum("kc,kmln,ld->cmdn", self.contrasts, blocks, self.contrasts)
-        return Slope(float(value), gradient.flatten(), curvature.reshape(len(weights), len(weights)))
+        return Derivatives(float(value), gradient.flatten(), curvature.reshape(len(weights), len(weights)))
 
 
-def logit_covariance(phi: Tensor, belief: GaussianBelief) -> Tensor:
-    """The covariance of z = Vφ for each row of ``phi [b, M]`` under a belief about vec(V), ``[b, C, C]``."""
+def logit_covariance(phi: Tensor, q: GaussianBelief) -> Tensor:
+    """The covariance of z = Vφ for each row of ``phi [b, M]`` under a Gaussian q(vec V), ``[b, C, C]``."""
     size = phi.shape[1]
-    blocks = belief.covariance.view(-1, size, len(belief.mean) // size, size)
+    blocks = q.covariance.view(-1, size, len(q.mean) // size, size)
     return torch.einsum("bp,kplq,bq->bkl", phi, blocks, phi)
 
 
-def divergence(q: GaussianBelief, prior: GaussianBelief) -> float:
+def kl_to_prior(q: GaussianBelief, prior: GaussianBelief) -> float:
     """KL(q ‖ prior) for a prior with mean 0."""
     expected_distance = (prior.precision * q.covariance).sum() + (prior.cholesky.mT @ q.mean).square().sum()
     return float(0.5 * (expected_distance - len(q.mean) + q.log_det_precision - prior.log_det_precision))
 
 
-def log_density(belief: GaussianBelief, weights: Tensor) -> float:
+def log_density(q: GaussianBelief, weights: Tensor) -> float:
     """log N(w | m, Λ⁻¹)."""
-    distance = (belief.cholesky.mT @ (weights - belief.mean)).square().sum()
-    return float(0.5 * (belief.log_det_precision - len(weights) * math.log(2.0 * math.pi) - distance))
+    distance = (q.cholesky.mT @ (weights - q.mean)).square().sum()
+    return float(0.5 * (q.log_det_precision - len(weights) * math.log(2.0 * math.pi) - distance))
+
+
+def expected_sigmoid(mean: Tensor, variance: Tensor) -> Tensor:
+    """E σ(f) for f ~ N(m, v), to an error below 1e-9, ``[...]``.
+
+    The trapezoidal rule on the whole line converges exponentially, faster if the poles of the integrand are far from
+    it. Those of the sigmoid come close if the Gaussian is wide. Then σ is written as the distribution function of a
+    logistic variable ℓ, whose density has its poles at ±iπ for all m and v:
+
+        E σ(m + s z) = ∫ σ(m + s z) φ(z) dz = ∫ σ′(ℓ) Φ((m − ℓ) / s) dℓ,    s² = v
+
+    Reference:
+        L. N. Trefethen, J. A. C. Weideman. The exponentially convergent trapezoidal rule. SIAM Review 2014.
+    """
+    scale, mean = variance.sqrt().unsqueeze(-1), mean.unsqueeze(-1)
+    z, weights = _normal_rule(mean)
+    narrow = (mean + scale.clamp_max(_WIDE) * z).sigmoid() @ weights
+    logistic, density = _logistic_rule(mean)
+    wide = ndtr((mean - logistic) / scale.clamp_min(_WIDE)) @ density
+    return torch.where(scale.squeeze(-1) > _WIDE, wide, narrow)
+
+
+def expected_softplus(mean: Tensor, variance: Tensor) -> Tensor:
+    """E log(1 + e^f) for f ~ N(m, v), to an error below 1e-9 of 1 + |m| + √v, ``[...]``.
+
+    It uses the two rules of :func:`expected_sigmoid`. For a wide Gaussian, log(1 + e^f) is the mean of max(f − ℓ, 0)
+    over a logistic variable ℓ, and E max(f − ℓ, 0) = s (uΦ(u) + φ(u)) with u = (m − ℓ)/s.
+    """
+    scale, mean = variance.sqrt().unsqueeze(-1), mean.unsqueeze(-1)
+    z, weights = _normal_rule(mean)
+    narrow = F.softplus(mean + scale.clamp_max(_WIDE) * z) @ weights
+    logistic, density = _logistic_rule(mean)
+    spread = scale.clamp_min(_WIDE)
+    u = (mean - logistic) / spread
+    heights = torch.exp(-0.5 * u.square()) / math.sqrt(2.0 * math.pi)
+    wide = (spread * (u * ndtr(u) + heights)) @ density
+    return torch.where(scale.squeeze(-1) > _WIDE, wide, narrow)
+
+
+def expected_softmax(mean: Tensor, covariance: Tensor, contrasts: Tensor) -> Tensor:
+    """E softmax(Gz) for z ~ N(m, V), ``[b, K]``, by quasi-Monte Carlo.
+
+    All rows use one fixed set of scrambled Sobol points, so that the probabilities of a row do not depend on other
+    rows.
+
+    Args:
+        mean: m, ``[b, C]``.
+        covariance: V, ``[b, C, C]``.
+        contrasts: G, ``[K, C]``.
+    """
+    return _logits(mean, covariance, contrasts).softmax(-1).mean(1)
+
+
+def expected_logsumexp(mean: Tensor, covariance: Tensor, contrasts: Tensor) -> Tensor:
+    """E log Σ_k exp(Gz)_k for z ~ N(m, V), ``[b]``, as in :func:`expected_softmax`."""
+    return _logits(mean, covariance, contrasts).logsumexp(-1).mean(1)
+
+
+def _logits(mean: Tensor, covariance: Tensor, contrasts: Tensor) -> Tensor:
+    """Gz at quasi-random points z ~ N(m, V), ``[b, SOFTMAX_NODES, K]``."""
+    # V is singular if a row of features is 0; the jitter is far below the error of the rule
+    jitter = 1e-12 * (1.0 + covariance.diagonal(dim1=-2, dim2=-1))
+    factor: Tensor = torch.linalg.cholesky(covariance + torch.diag_embed(jitter))
+    z = mean[:, None] + _normal_points(mean.shape[-1], mean) @ factor.mT
+    return z @ contrasts.mT
+
+
+def _normal_rule(like: Tensor) -> tuple[Tensor, Tensor]:
+    """Points and weights for a mean over N(0, 1)."""
+    z = _NORMAL_STEP * _integers(_NORMAL_STEPS, like)
+    return z, torch.softmax(-0.5 * z.square(), 0)
+
+
+def _logistic_rule(like: Tensor) -> tuple[Tensor, Tensor]:
+    """Points and weights for a mean over a logistic variable."""
+    points = _LOGISTIC_STEP * _integers(_LOGISTIC_STEPS, like)
+    density = points.sigmoid() * (-points).sigmoid()
+    return points, density / density.sum()
+
+
+def _integers(largest: int, like: Tensor) -> Tensor:
+    """−n, …, n."""
+    return torch.arange(-largest, largest + 1, dtype=like.dtype, device=like.device)
+
+
+def _normal_points(dimension: int, like: Tensor) -> Tensor:
+    """Quasi-random points of a standard normal distribution, ``[SOFTMAX_NODES, dimension]``."""
+    uniform = SobolEngine(dimension, scramble=True, seed=0).draw(SOFTMAX_NODES, dtype=torch.float64)
+    points: Tensor = torch.special.ndtri(uniform.clamp(1e-9, 1.0 - 1e-9))
+    return points.to(like)

@@ -1,8 +1,7 @@
-"""Bayesian logistic regression: class probabilities that know how little was seen."""
+"""Bayesian logistic regression for two or more classes."""
 
 from __future__ import annotations
 
-from numbers import Real
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -14,16 +13,23 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 from torch import Tensor
 
-from credo._estimator import ClassicalEstimator, as_before_on_failure, draw_seed
+from credo._arguments import check_integer, check_option, check_positive
+from credo._estimator import ClassicalEstimator, draw_seed, restore_on_error
 from credo.conjugate import GaussianBelief
-from credo.errors import InputError, unknown_name
+from credo.errors import InputError
 from credo.likelihoods import Categorical
-from credo.linear._integrals import SIGMOID_NODES, SOFTMAX_NODES, expected_sigmoid, expected_softmax
-from credo.linear._moments import ROUNDING
-from credo.linear._softmax import SoftmaxRegression, contrasts, logit_covariance
-from credo.linear.bases import BasisLike, as_basis, checked_features, warn_of_rounding
-from credo.linear.logistic_bounds import Variational, fit_variational
-from credo.linear.logistic_laplace import LaplaceFit, fit_laplace
+from credo.linear._algebra import ROUNDING, warn_if_collinear
+from credo.linear._logistic_posterior import LaplaceFit, VariationalFit, fit_laplace, fit_variational
+from credo.linear._softmax import (
+    SIGMOID_NODES,
+    SOFTMAX_NODES,
+    SoftmaxRegression,
+    contrasts,
+    expected_sigmoid,
+    expected_softmax,
+    logit_covariance,
+)
+from credo.linear.bases import BasisLike, compute_features, to_basis
 from credo.linear.regression import WeightDraws
 from credo.predictive import Predictive
 
@@ -35,49 +41,48 @@ class BayesianLogisticRegression(ClassifierMixin, ClassicalEstimator):  # type: 
 
         p(y | x, W) = softmax(W φ(x))_y,    w ~ N(0, α⁻¹),    p(y | x) = ∫ p(y | x, W) q(W) dW
 
-    Two classes have one row of weights (R = 1), Wφ being the log odds of the second. K > 2 classes have R = K rows that
-    sum to 0: a common shift changes no probability and is left out. What the data leave open about the weights makes
-    probabilities less extreme than those of the best weights, the more so far from the data. ``method`` says how q is
-    found:
+    Two classes have one row of weights (R = 1), and Wφ is the log odds of the second class. K > 2 classes have R = K
+    rows that sum to 0, because a common shift changes no probability. Uncertainty about the weights makes the
+    probabilities less extreme than those of the best weights, in particular far from the data. ``method`` selects q:
 
     - ``"laplace"``: a Gaussian at the mode, with the curvature there. The mode is scikit-learn's
       ``LogisticRegression(C=1/α)``.
     - ``"variational"``: the best Gaussian under a quadratic lower bound on the likelihood, Jaakkola and Jordan's for
       two classes and Böhning's for more.
 
-    ``lower_bound_`` lies below the log evidence. Laplace's ``log_evidence_`` is closer to it where the posterior is
-    nearly Gaussian, and says nothing where it is not: where classes can be separated the evidence rises as α → 0, and
-    the Gaussian at the mode becomes useless long before. A gap between the two numbers of many nats says so.
+    ``lower_bound_`` lies below the log evidence. Laplace's ``log_evidence_`` is closer to it if the posterior is nearly
+    Gaussian, and unreliable otherwise: if the classes are separable, the evidence rises as α → 0, and the Gaussian at
+    the mode becomes a poor approximation long before. A difference of many nats between the two indicates this.
 
-    As in scikit-learn, the intercept is not penalized. The logits at the mean of the features have a prior
-    N(0, 1/``intercept_precision``) only because without one there would be no evidence; it is too wide to matter.
+    As in scikit-learn, the intercept is not penalized. The logits at the mean of the features have a wide prior
+    N(0, 1/``intercept_precision``), without which the evidence would not exist.
 
     Args:
         basis: φ, as in :class:`~credo.linear.BayesianLinearRegression`.
         method: ``"laplace"`` or ``"variational"``.
-        weight_precision: α, or ``"evidence"``: the value with the highest ``lower_bound_``, looked for within 8 powers
-            of 10 of the mean square of a feature.
-        fit_intercept: whether a constant feature is added, behind the others.
+        weight_precision: α, or ``"evidence"``: the value with the highest ``lower_bound_``, searched within 8 powers of
+            10 of the mean square of a feature.
+        fit_intercept: whether to add a constant feature, after the others.
         intercept_precision: the prior precision of the logits at the mean of the features.
-        tol: the least gain per row, in nats, that is worth another iteration.
-        max_iter: the most iterations.
-        device: where torch computes; ``None`` is the CPU.
-        random_state: a seed, or scikit-learn's kind of generator, for the draws of ``predict_dist`` and ``sample``.
+        tol: stop when an iteration raises the objective by less than this, in nats per row.
+        max_iter: the maximum number of iterations.
+        device: where torch computes, such as ``"cuda"``; ``None`` is the CPU.
+        random_state: seeds the draws of ``predict_dist`` and ``sample``.
 
     Attributes:
         classes_: the labels, in ascending order.
         coef_: the posterior mean of the weights, ``[R, M]``.
         intercept_: the posterior mean of the intercepts, ``[R]``; zeros without one.
-        covariance_: of the weights of the first row, with its intercept behind them, then of the next,
+        covariance_: the covariance of the weights and intercept of the first row, then of the next,
             ``[R(M+1), R(M+1)]``.
         weight_precision_: α.
         log_evidence_: log p(y) by Laplace's method, in nats over all rows; ``None`` for ``"variational"``.
-        lower_bound_: a lower bound on log p(y), E_q[log p(y | W)] − KL(q ‖ p) for ``"laplace"``, exact for two classes
-            and by quasi-random points for more; and of the quadratic bound for ``"variational"``.
-        lower_bounds_: at the start and after every iteration, for ``"variational"``.
-        n_iter_: iterations: Newton steps, or updates of the bound.
+        lower_bound_: a lower bound on log p(y): E_q[log p(y | W)] − KL(q ‖ p) for ``"laplace"``, exact for two classes
+            and by quasi-random points for more; the same with the quadratic bound for ``"variational"``.
+        lower_bounds_: the bound at the start and after every iteration, for ``"variational"``.
+        n_iter_: the number of Newton steps, or of updates of the bound.
         converged_: whether the last iteration gained less than ``tol``.
-        basis_: φ with everything filled in that depends on the data.
+        basis_: φ, with everything set that depends on the range of the data.
 
     References:
         D. J. C. MacKay. The evidence framework applied to classification networks. Neural Computation 1992.
@@ -85,6 +90,12 @@ class BayesianLogisticRegression(ClassifierMixin, ClassicalEstimator):  # type: 
         2000.
         D. Böhning. Multinomial logistic regression algorithm. Annals of the Institute of Statistical Mathematics 1992.
         C. M. Bishop. Pattern Recognition and Machine Learning. 2006, sections 4.3–4.5 and 10.6.
+
+    Example:
+        >>> from credo.linear import BayesianLogisticRegression
+        >>> model = BayesianLogisticRegression().fit([[0.0], [1.0], [2.0], [3.0]], ["a", "a", "b", "b"])
+        >>> model.predict([[0.5], [2.5]])
+        array(['a', 'b'], dtype='<U1')
     """
 
     def __init__(
@@ -111,82 +122,122 @@ class BayesianLogisticRegression(ClassifierMixin, ClassicalEstimator):  # type: 
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Find the posterior from an array or frame with labels ``y [N]``, or from chunks (X, y) read many times."""
-        with as_before_on_failure(self):
-            if self.method not in METHODS:
-                raise unknown_name("method", self.method, METHODS)
-            alpha = self._given_precision()
+        """Fit the posterior of the weights.
+
+        Args:
+            X: inputs, ``[N, D]``, or a function that returns chunks of pairs (X, y), which are read many times.
+            y: labels, ``[N]``; ``None`` if ``X`` comes in chunks.
+
+        Raises:
+            InputError: if an argument of the constructor, the basis or the data are not valid.
+        """
+        with restore_on_error(self):
+            check_option(self.method, "method", METHODS)
+            alpha = self._fixed_precision()
             model = self._model(X, y)
             self._seed = draw_seed(self.random_state)
-            posterior: LaplaceFit | Variational
+            found: LaplaceFit | VariationalFit
             if self.method == "laplace":
-                posterior = fit_laplace(model, alpha, tolerance=self.tol, max_iter=self.max_iter)
-                self.log_evidence_: float | None = posterior.log_evidence
-                self.lower_bound_ = posterior.lower_bound
-                self._record_steps(posterior.n_iter, posterior.converged)
+                found = fit_laplace(model, alpha, tolerance=self.tol, max_iter=self.max_iter)
+                self.log_evidence_: float | None = found.log_evidence
+                self.lower_bound_ = found.lower_bound
+                self._record_steps(found.n_iter, found.converged)
                 self.__dict__.pop("lower_bounds_", None)  # of an earlier fit by the other method
             else:
                 fit = fit_variational(model, alpha, tolerance=self.tol, max_iter=self.max_iter)
                 self._record(fit)
-                self.log_evidence_, posterior = None, fit.parameters
-            self._store(posterior.belief)
-            self.weight_precision_ = posterior.weight_precision
+                self.log_evidence_, found = None, fit.parameters
+            self._store(found.posterior)
+            self.weight_precision_ = found.weight_precision
         return self
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """The most probable class of every row, ``[N]``."""
+        """Predict the most probable class of every row.
+
+        Args:
+            X: inputs, ``[N, D]``.
+
+        Returns:
+            Labels, ``[N]``.
+        """
         probabilities = self.predict_proba(X)
         labels: NDArray[Any] = self.classes_[probabilities.argmax(axis=1)]
         return labels
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
-        """The probability of every class, ``[N, K]``, averaged over the posterior.
+        """Predict the probability of every class, averaged over the posterior.
 
-        For two classes by quadrature, exact to 1e-9; for more by 512 quasi-random points, to about 1e-3 where the data
-        leave the logits a standard deviation of 1 or so.
+        The average uses quadrature for two classes, with an error below 1e-9, and 512 quasi-random points for more,
+        with an error of about 1e-3 if the standard deviation of the logits is about 1.
+
+        Args:
+            X: inputs, ``[N, D]``.
+
+        Returns:
+            Probabilities in the order of ``classes_``, ``[N, K]``.
         """
         rows = self._new_rows(X)
-        belief, contrasts = self._belief(), self._contrasts()
+        q, contrasts = self._posterior(), self._contrasts()
         if len(self.classes_) == 2:
-            return rows.map(lambda x: _binary_probabilities(self._features(x), belief), SIGMOID_NODES)
+            return rows.map(lambda x: _binary_probabilities(self._features(x), q), SIGMOID_NODES)
         numbers = SOFTMAX_NODES * len(self.classes_)
-        return rows.map(lambda x: _probabilities(self._features(x), belief, contrasts), numbers)
+        return rows.map(lambda x: _probabilities(self._features(x), q, contrasts), numbers)
 
     def predict_dist(self, X: Any, samples: int = 256) -> Predictive:
-        """The class of every row as a mixture over ``samples`` draws of the weights, the same for all rows."""
+        """Predict the class of every row as a mixture over draws of the weights, the same for all rows.
+
+        Args:
+            X: inputs, ``[N, D]``.
+            samples: the number of draws.
+
+        Returns:
+            The predictive distribution, with aleatoric and epistemic uncertainty, ``[N]``.
+
+        Raises:
+            InputError: if ``samples`` is not a positive integer.
+        """
+        check_integer(samples, "samples", minimum=1)
         rows = self._new_rows(X)
         matrix = torch.einsum("kc,scm->skm", self._contrasts(), self._draw(samples, self._seed))
         logits = rows.map(lambda x: torch.einsum("bm,skm->bsk", self._features(x), matrix), matrix[..., 0].numel())
         return Categorical().predictive(torch.from_numpy(logits).transpose(0, 1))
 
     def sample(self, n_samples: int = 1) -> WeightDraws:
-        """Weights ``[n, R, M]`` and intercepts ``[n, R]`` from the posterior.
+        """Draw weights and intercepts from the posterior.
 
-        A fixed ``random_state`` gives the same ones at every call.
+        Args:
+            n_samples: the number of draws.
+
+        Returns:
+            Weights ``[n, R, M]`` and intercepts ``[n, R]``; the same ones at every call if ``random_state`` is an
+            integer.
+
+        Raises:
+            InputError: if ``n_samples`` is not a positive integer.
         """
         check_is_fitted(self)
+        check_integer(n_samples, "n_samples", minimum=1)
         draws = self._draw(n_samples, draw_seed(self.random_state)).flatten(1) @ self._jacobian().mT
         return self._split(draws.view(n_samples, *self._shape).cpu().numpy())
 
-    def _given_precision(self) -> float | None:
-        """α, or ``None`` where the evidence is to choose it."""
+    def _fixed_precision(self) -> float | None:
+        """α, or ``None`` if the evidence selects it."""
         if isinstance(self.weight_precision, str):
-            if self.weight_precision != "evidence":
-                raise unknown_name("weight_precision", self.weight_precision, ("evidence",))
+            check_option(self.weight_precision, "weight_precision", ("evidence",))
             return None
-        return _positive("weight_precision", self.weight_precision)
+        return check_positive(self.weight_precision, "weight_precision")
 
     def _model(self, X: Any, y: Any) -> SoftmaxRegression:
-        """The data as the model sees them; learns ``classes_`` and ``basis_``."""
-        labels = _Labels()
-        rows = self._training_rows(X, y, targets=labels.numbers)
-        rows.count  # noqa: B018 (chunks are read through once: then all labels are known)
-        self.classes_ = labels.seen
+        """Validate the data; sets ``classes_`` and ``basis_``."""
+        encoder = _LabelEncoder()
+        rows = self._training_rows(X, y, targets=encoder.encode)
+        rows.count  # noqa: B018 (reads all chunks once, so that all labels are known)
+        self.classes_ = encoder.classes
         if len(self.classes_) < 2:
-            raise InputError(f"y must hold two classes or more, got one class, {self.classes_[0]}")
-        self.basis_ = as_basis(self.basis).placed(rows)
-        intercept_precision = _positive("intercept_precision", self.intercept_precision)
-        (total,) = rows.total(lambda x, y: (checked_features(self.basis_, x).sum(0),))
+            raise InputError(f"y must contain at least two classes, got one class, {self.classes_[0]}")
+        self.basis_ = to_basis(self.basis)._fitted(rows)
+        intercept_precision = check_positive(self.intercept_precision, "intercept_precision")
+        (total,) = rows.total(lambda x, y: (compute_features(self.basis_, x).sum(0),))
         self._offset = (total / rows.count * bool(self.fit_intercept)).cpu().numpy()
         return SoftmaxRegression(
             rows,
@@ -197,21 +248,21 @@ class BayesianLogisticRegression(ClassifierMixin, ClassicalEstimator):  # type: 
         )
 
     def _features(self, x: Tensor) -> Tensor:
-        """φ(x); where there is an intercept, about its mean and with a constant behind it."""
-        phi = checked_features(self.basis_, x)
+        """φ(x); with an intercept, φ(x) less its mean, followed by a constant."""
+        phi = compute_features(self.basis_, x)
         return F.pad(phi - self._tensor(self._offset), (0, 1), value=1.0) if self.fit_intercept else phi
 
-    def _store(self, belief: GaussianBelief) -> None:
-        """Keep what :meth:`_belief` needs, and what it means for the weights of features that are not centered."""
+    def _store(self, q: GaussianBelief) -> None:
+        """Store q of the free logits' weights for centered features, and the weights of features without centering."""
         # rounding moves an entry of the precision by ε√(Λ_ii Λ_jj) and so log |Λ|, to first order, by ε Σ Λ_ii (Λ⁻¹)_ii
-        warn_of_rounding(ROUNDING * float(belief.precision.diagonal() @ belief.covariance.diagonal()))
-        self._mean, self._cholesky = belief.mean.cpu().numpy(), belief.cholesky.cpu().numpy()
+        warn_if_collinear(ROUNDING * float(q.precision.diagonal() @ q.covariance.diagonal()))
+        self._mean, self._cholesky = q.mean.cpu().numpy(), q.cholesky.cpu().numpy()
         jacobian = self._jacobian()
-        mean = (jacobian @ belief.mean).view(self._shape).cpu().numpy()
+        mean = (jacobian @ q.mean).view(self._shape).cpu().numpy()
         self.coef_, self.intercept_ = self._split(mean)
-        self.covariance_ = (jacobian @ belief.covariance @ jacobian.mT).cpu().numpy()
+        self.covariance_ = (jacobian @ q.covariance @ jacobian.mT).cpu().numpy()
 
-    def _belief(self) -> GaussianBelief:
+    def _posterior(self) -> GaussianBelief:
         """q of the weights of the free logits, for centered features."""
         return GaussianBelief(self._tensor(self._mean), self._tensor(self._cholesky))
 
@@ -224,7 +275,10 @@ class BayesianLogisticRegression(ClassifierMixin, ClassicalEstimator):  # type: 
         return 1 if len(self.classes_) == 2 else len(self.classes_), len(self._offset) + bool(self.fit_intercept)
 
     def _jacobian(self) -> Tensor:
-        """Of the weights by those of ``_belief``, ``[R·M, C·M]``: by class, and with b − wᵀ(mean of φ) as intercept."""
+        """The linear map from the weights of ``_posterior`` to ``coef_`` and ``intercept_``, ``[R·M, C·M]``.
+
+        It goes from free logits to classes, and from centered features to the intercept b − wᵀ(mean of φ).
+        """
         rows, size = self._shape
         centering = torch.eye(size, dtype=torch.float64, device=self._tensor(0.0).device)
         if self.fit_intercept:
@@ -232,48 +286,40 @@ class BayesianLogisticRegression(ClassifierMixin, ClassicalEstimator):  # type: 
         return torch.kron(self._contrasts()[-rows:].contiguous(), centering)
 
     def _split(self, weights: NDArray[np.float64]) -> WeightDraws:
-        """Weights ``[..., R, M]`` and intercepts ``[..., R]``, zeros where there are none."""
+        """Split into weights ``[..., R, M]`` and intercepts ``[..., R]``, zeros without an intercept."""
         if not self.fit_intercept:
             return WeightDraws(weights, np.zeros(weights.shape[:-1]))
         return WeightDraws(weights[..., :-1].copy(), weights[..., -1].copy())
 
     def _draw(self, n: int, seed: int) -> Tensor:
         """Draws of the weights of the free logits, ``[n, C, M]``."""
-        if n < 1:
-            raise InputError(f"the number of draws must be at least 1, got {n}")
-        # on the CPU, so that a seed means the same on every device
-        belief = GaussianBelief(torch.from_numpy(self._mean), torch.from_numpy(self._cholesky))
-        draws = belief.sample(n, torch.Generator().manual_seed(seed))
+        # on the CPU, so that a seed gives the same draws on every device
+        q = GaussianBelief(torch.from_numpy(self._mean), torch.from_numpy(self._cholesky))
+        draws = q.sample(n, torch.Generator().manual_seed(seed))
         return self._tensor(draws.numpy()).view(n, -1, self._shape[1])
 
 
-class _Labels:
-    """The labels met so far, in ascending order, and their numbers."""
+class _LabelEncoder:
+    """Encodes labels that arrive in chunks; ``classes`` are the labels seen so far, in ascending order."""
 
     def __init__(self) -> None:
-        self.seen: NDArray[Any] = np.array([])
+        self.classes: NDArray[Any] = np.array([])
 
-    def numbers(self, y: Any) -> NDArray[np.int64]:
-        """The number of each label of ``y`` among those met, these included."""
+    def encode(self, y: Any) -> NDArray[np.int64]:
+        """Add the labels of ``y`` to ``classes`` and return their indices."""
         check_classification_targets(y)
         y = column_or_1d(y, warn=True)
         new = np.unique(y)
-        self.seen = np.union1d(self.seen, new) if len(self.seen) else new
-        numbers: NDArray[np.int64] = np.searchsorted(self.seen, y)
-        return numbers
+        self.classes = np.union1d(self.classes, new) if len(self.classes) else new
+        indices: NDArray[np.int64] = np.searchsorted(self.classes, y)
+        return indices
 
 
-def _binary_probabilities(phi: Tensor, belief: GaussianBelief) -> Tensor:
-    second = expected_sigmoid(phi @ belief.mean, belief.variance_along(phi))
+def _binary_probabilities(phi: Tensor, q: GaussianBelief) -> Tensor:
+    second = expected_sigmoid(phi @ q.mean, q.variance_along(phi))
     return torch.stack((1.0 - second, second), 1)
 
 
-def _probabilities(phi: Tensor, belief: GaussianBelief, contrasts: Tensor) -> Tensor:
-    mean = phi @ belief.mean.view(contrasts.shape[1], phi.shape[1]).mT
-    return expected_softmax(mean, logit_covariance(phi, belief), contrasts)
-
-
-def _positive(name: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, Real) or not 0.0 < float(value) < np.inf:
-        raise InputError(f"{name} must be a positive number, got {value!r}")
-    return float(value)
+def _probabilities(phi: Tensor, q: GaussianBelief, contrasts: Tensor) -> Tensor:
+    mean = phi @ q.mean.view(contrasts.shape[1], phi.shape[1]).mT
+    return expected_softmax(mean, logit_covariance(phi, q), contrasts)

@@ -1,38 +1,44 @@
-"""``BayesianLinearRegression``: a Gaussian belief about the weights of any features."""
+"""Bayesian linear regression on basis functions."""
 
 from __future__ import annotations
 
 import math
-from numbers import Real
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import RegressorMixin
-from sklearn.utils.validation import check_array, check_is_fitted, column_or_1d
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
+from credo._arguments import check_finite_array, check_integer, check_option, check_positive
 from credo._devices import check_device
-from credo._estimator import ClassicalEstimator, as_before_on_failure, draw_seed
+from credo._estimator import ClassicalEstimator, check_regression_targets, draw_seed, restore_on_error
 from credo.conjugate import GaussianBelief
 from credo.em import EMFit
-from credo.errors import InputError, unknown_name
-from credo.linear._learning import SEARCHES, Search
-from credo.linear._moments import Moments, ReducedTable
-from credo.linear._precisions import precision_prior
-from credo.linear._spectrum import decompose
-from credo.linear.bases import BasisLike, as_basis, checked_features, warn_of_rounding
-from credo.linear.evidence import Precisions
+from credo.errors import InputError
+from credo.linear._algebra import SpectralPosterior, Spectrum, SufficientStatistics, decompose, warn_if_collinear
+from credo.linear._evidence import PrecisionPrior, infer_precisions, maximize_evidence
+from credo.linear._relevance import RelevancePosterior, determine_relevance
+from credo.linear.bases import BasisLike, compute_features, to_basis
 from credo.predictive.exact import ExactGaussianPredictive
+
+HYPERPARAMETERS = ("evidence", "variational", "ard")
 
 
 class WeightDraws(NamedTuple):
     """Draws from a posterior over linear functions.
 
     Attributes:
-        coef: weights, ``[n, M]``.
-        intercept: ``[n]``.
+        coef: weights, ``[n, M]``; ``[n, R, M]`` for a classifier.
+        intercept: ``[n]``; ``[n, R]`` for a classifier.
+
+    Example:
+        >>> from credo.linear import BayesianLinearRegression
+        >>> draws = BayesianLinearRegression().fit([[0.0], [1.0], [2.0]], [0.0, 1.1, 1.9]).sample(5)
+        >>> draws.coef.shape, draws.intercept.shape
+        ((5, 1), (5,))
     """
 
     coef: NDArray[np.float64]
@@ -46,65 +52,71 @@ class BayesianLinearRegression(RegressorMixin, ClassicalEstimator):  # type: ign
         p(w | y) = N(m, S),    S⁻¹ = αS₀⁻¹ + βΦᵀΦ,    m = S(αS₀⁻¹m₀ + βΦᵀy)
         p(y* | x*) = N(mᵀφ*, 1/β + φ*ᵀSφ*)
 
-    The table is reduced to M + 1 rows that say the same, in blocks and in one pass; it may come in chunks and exceed
-    memory. Features that are nearly linear combinations of one another, such as powers of large numbers, keep all
-    digits that float64 has for them; where too few remain, a ``LinAlgWarning`` is given.
+    The table is reduced to M + 1 equivalent rows, block by block in one pass, so it may come in chunks and exceed
+    memory. Nearly collinear features, such as powers of large numbers, keep all digits that float64 has for them; if
+    too few remain, a ``LinAlgWarning`` is given.
 
-    The intercept b has a flat prior: features and target are centered, as in scikit-learn, and predictions carry the
-    variance 1/(Nβ) that is left of b. The precisions and ``log_evidence_`` are those at the most probable b.
-    With ``fit_intercept=False`` everything is the textbook's model, in which a constant is a basis function like any
-    other (``include_bias=True``).
+    The intercept b has a flat prior: features and target are centered, as in scikit-learn, and predictions include the
+    posterior variance 1/(Nβ) of b. The precisions and ``log_evidence_`` are those at the most probable b. With
+    ``fit_intercept=False`` this is the textbook model, in which a constant is a basis function (``include_bias=True``).
 
-    A precision that is given stays; the others are learned. Where the data determine none (constant targets, an exact
-    fit), a Gamma prior bounds them, by default one so weak that it acts in no other case and that rescaling a column
-    or the target only rescales the answer: the noise variance is then about 2·10⁻¹²/N of the variance of the target.
+    Precisions that are not given are learned. If the data do not determine them (constant targets, an exact fit), a
+    Gamma prior bounds them. The default prior is too weak to matter otherwise, and equivariant: rescaling a column or
+    the target only rescales the result. The noise variance is then about 2·10⁻¹²/N of the variance of the target.
 
     Args:
         basis: φ: a :class:`~credo.linear.Basis`, its name (``"identity"``, ``"polynomial"``, ``"gaussian"``,
-            ``"sigmoidal"``, ``"fourier"``), or a function from ``[N, D]`` to ``[N, M]`` that maps each row by itself.
-        hyperparameters: ``"evidence"``: α and β maximize log p(y | α, β), found among all its maxima.
-            ``"variational"``: beliefs q(α), q(β) by a factorized posterior, with a lower bound on log p(y). ``"ard"``:
-            one α for every weight, by the evidence; weights that explain nothing are exactly m₀. With fewer rows than
-            weights it may take noise for signal: give ``noise_precision`` then.
-        weight_precision: α; ``None``: learned, or 1 where ``prior_covariance`` is given.
+            ``"sigmoidal"``, ``"fourier"``), or a function that maps ``[N, D]`` to ``[N, M]`` row by row.
+        hyperparameters: ``"evidence"``: α and β maximize log p(y | α, β), the highest of all maxima.
+            ``"variational"``: a factorized posterior q(w)q(α)q(β), with a lower bound on log p(y). ``"ard"``: one α per
+            weight, by the evidence; irrelevant weights are exactly m₀. With fewer rows than weights it may take noise
+            for signal: set ``noise_precision`` then.
+        weight_precision: α; ``None``: learned, or 1 if ``prior_covariance`` is given.
         noise_precision: β; ``None``: learned.
-        prior_mean: m₀, a number or ``[M]``.
+        prior_mean: m₀, a number or ``[M]``; ``None`` is 0.
         prior_covariance: S₀, ``[M, M]``; ``None`` is the identity.
-        weight_prior: shape and rate of a Gamma prior on α (not for ``"ard"``).
-        noise_prior: shape and rate of a Gamma prior on β.
-        fit_intercept: whether there is a b.
-        max_iter: the most steps in search of the precisions.
-        tol: the least gain of the objective, in nats, that is worth another step.
-        device: where the sums are made, such as ``"cuda"``.
+        weight_prior: shape and rate of a Gamma prior on α (not for ``"ard"``); ``None`` is a very weak one.
+        noise_prior: shape and rate of a Gamma prior on β; ``None`` is a very weak one.
+        fit_intercept: whether to fit an intercept b.
+        max_iter: the maximum number of iterations for the precisions.
+        tol: stop when an iteration raises the objective by less than this, in nats.
+        device: where torch computes, such as ``"cuda"``; ``None`` is the CPU.
         random_state: seeds ``sample`` and ``sample_y``.
 
     Attributes:
         coef_: m, ``[M]``.
         intercept_: the mean of b.
         sigma_: S, ``[M, M]``; 0 for weights that ARD leaves out.
-        X_offset_, y_offset_: what is taken from features ``[M]`` and target; 0 without an intercept.
-        intercept_variance_: 1/(Nβ), of the function where the features are ``X_offset_``; independent of the weights.
+        X_offset_, y_offset_: subtracted from the features ``[M]`` and the target; 0 without an intercept.
+        intercept_variance_: 1/(Nβ), the variance of b at the features ``X_offset_``; independent of the weights.
         weight_precision_: α, or E[α]; ``[M]`` for ``"ard"``, infinite for weights that are left out.
         noise_precision_: β, or E[β].
-        effective_parameters_: γ, how many weights the data determine.
+        effective_parameters_: γ, the number of weights that the data determine.
         log_evidence_: log p(y | α, β); ``None`` for ``"variational"``.
-        lower_bound_: what was maximized: the log evidence and the log density of the precisions' priors at (log α,
-            log β), or the variational bound.
-        relevant_: which weights are in the model, ``[M]``.
-        basis_: φ, with what depends on the range of the data filled in.
-        moments_: what is kept of the rows.
-        n_iter_, converged_, lower_bounds_: how the search went.
+        lower_bound_: the maximized objective: the log evidence plus the log density of the priors at (log α, log β), or
+            the variational bound.
+        relevant_: mask of the weights in the model, ``[M]``.
+        basis_: φ, with everything set that depends on the range of the data.
+        statistics_: the sufficient statistics of all rows, which ``partial_fit`` adds to.
+        n_iter_, converged_, lower_bounds_: the iterations for the precisions.
 
     References:
         C. M. Bishop. Pattern Recognition and Machine Learning. 2006, sections 3.3, 3.5, 7.2 and 10.3.
         D. J. C. MacKay. Bayesian interpolation. Neural Computation, 1992.
+
+    Example:
+        >>> from credo.linear import BayesianLinearRegression, Polynomial
+        >>> model = BayesianLinearRegression(Polynomial(2)).fit([[0.0], [1.0], [2.0], [3.0]], [0.1, 1.0, 3.9, 9.1])
+        >>> predictive = model.predict_dist([[4.0]])  # mean, std, interval(0.95), epistemic, aleatoric
+        >>> predictive.mean.shape
+        torch.Size([1])
     """
 
     def __init__(
         self,
         basis: BasisLike = "identity",
         *,
-        hyperparameters: str = "evidence",
+        hyperparameters: Literal["evidence", "variational", "ard"] = "evidence",
         weight_precision: float | None = None,
         noise_precision: float | None = None,
         prior_mean: ArrayLike | None = None,
@@ -131,37 +143,59 @@ class BayesianLinearRegression(RegressorMixin, ClassicalEstimator):  # type: ign
         self.device = device
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any = None) -> BayesianLinearRegression:
-        """Learn from ``X [N, D]`` and ``y [N]``, or from chunks of pairs (X, y) in place of ``X``."""
-        with as_before_on_failure(self):
-            self._check()
-            rows = self._training_rows(X, y, targets=_real)
-            self.basis_ = as_basis(self.basis).placed(rows)
-            self._basis_of_moments = self.basis
-            self._record(self._learn(Moments.of(rows, self.basis_)))
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Fit the posterior of the weights and the precisions.
+
+        Args:
+            X: inputs, ``[N, D]``, or chunks of pairs (X, y).
+            y: targets, ``[N]``; ``None`` if ``X`` comes in chunks.
+
+        Raises:
+            InputError: if an argument of the constructor, the basis or the data are not valid.
+        """
+        with restore_on_error(self):
+            self._validate_parameters()
+            rows = self._training_rows(X, y, targets=check_regression_targets)
+            self.basis_ = to_basis(self.basis)._fitted(rows)
+            self._basis_of_statistics = self.basis
+            self._record(self._fit_statistics(SufficientStatistics.from_rows(rows, self.basis_)))
         return self
 
-    def partial_fit(self, X: Any, y: Any = None) -> BayesianLinearRegression:
-        """Learn from further rows: the result is that of one ``fit`` on all rows so far.
+    def partial_fit(self, X: Any, y: Any = None) -> Self:
+        """Add further rows: the result is that of one ``fit`` on all rows so far.
 
-        Precisions that are learned are learned anew from all rows. A basis that depends on the range of the data keeps
-        the range of the first rows.
+        Learned precisions are learned again from all rows. A basis that depends on the range of the data keeps the
+        range of the first rows.
+
+        Args:
+            X: inputs, ``[N, D]``, or chunks of pairs (X, y).
+            y: targets, ``[N]``; ``None`` if ``X`` comes in chunks.
+
+        Raises:
+            InputError: as in ``fit``, and if ``basis`` has changed since the first call.
         """
-        if not hasattr(self, "moments_"):
+        if not hasattr(self, "statistics_"):
             return self.fit(X, y)
-        before = getattr(self, "_basis_of_moments", self.basis)
-        if self.basis is not before and repr(as_basis(self.basis)) != repr(as_basis(before)):
-            raise InputError(
-                f"basis is {self.basis!r}, but earlier rows were learned from with {before!r}: call fit to begin anew"
-            )
-        with as_before_on_failure(self):
-            self._check()
-            rows = self._training_rows(X, y, targets=_real, reset=False)
-            self._record(self._learn(self.moments_.to(rows.device) + Moments.of(rows, self.basis_)))
+        before = getattr(self, "_basis_of_statistics", self.basis)
+        if self.basis is not before and repr(to_basis(self.basis)) != repr(to_basis(before)):
+            raise InputError(f"basis is {self.basis!r}, but earlier rows were fitted with {before!r}: call fit instead")
+        with restore_on_error(self):
+            self._validate_parameters()
+            rows = self._training_rows(X, y, targets=check_regression_targets, reset=False)
+            new = SufficientStatistics.from_rows(rows, self.basis_)
+            self._record(self._fit_statistics(self.statistics_.to(rows.device) + new))
         return self
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
-        """The mean of every row, ``[N]``; with ``return_std=True``, as scikit-learn has it, a pair (mean, std)."""
+        """Predict the mean of every row.
+
+        Args:
+            X: inputs, ``[N, D]``.
+            return_std: also return the standard deviation of a new observation, as in scikit-learn.
+
+        Returns:
+            The mean, ``[N]``, or a pair (mean, std).
+        """
         if not return_std:
             rows, coef = self._new_rows(X), self._tensor(self.coef_)
             return rows.map(lambda x: self._features(x) @ coef + self.y_offset_, len(coef))
@@ -169,16 +203,23 @@ class BayesianLinearRegression(RegressorMixin, ClassicalEstimator):  # type: ign
         return predictive.mean.numpy(), predictive.std.numpy()
 
     def predict_dist(self, X: Any) -> ExactGaussianPredictive:
-        """N(y | mᵀφ, 1/β + φᵀSφ) of every row, ``[N]``: ``aleatoric`` is 1/β, ``epistemic`` the rest."""
+        """Predict the distribution N(y | mᵀφ, 1/β + φᵀSφ) of every row.
+
+        Args:
+            X: inputs, ``[N, D]``.
+
+        Returns:
+            The predictive distribution, ``[N]``: ``aleatoric`` is 1/β, ``epistemic`` the rest of the variance.
+        """
         check_is_fitted(self)
         coef, posterior, relevant = self._tensor(self.coef_), self.posterior, self._relevant
 
-        def moments(x: Tensor) -> Tensor:
+        def mean_and_variance(x: Tensor) -> Tensor:
             features = self._features(x)
             variance = posterior.variance_along(features[:, relevant]) + self.intercept_variance_
             return torch.stack((features @ coef + self.y_offset_, variance), dim=1)
 
-        mean, epistemic = torch.from_numpy(self._new_rows(X).map(moments, len(coef))).unbind(1)
+        mean, epistemic = torch.from_numpy(self._new_rows(X).map(mean_and_variance, len(coef))).unbind(1)
         return ExactGaussianPredictive.of(mean, epistemic, 1.0 / self.noise_precision_)
 
     @property
@@ -188,9 +229,18 @@ class BayesianLinearRegression(RegressorMixin, ClassicalEstimator):  # type: ign
         return GaussianBelief(self._tensor(self.coef_)[self._relevant], self._tensor(self.precision_cholesky_))
 
     def sample(self, n_samples: int = 1) -> WeightDraws:
-        """Weights and intercepts from the posterior; a fixed ``random_state`` gives the same ones at every call."""
-        if n_samples < 1:
-            raise InputError(f"n_samples must be at least 1, got {n_samples}")
+        """Draw weights and intercepts from the posterior.
+
+        Args:
+            n_samples: the number of draws.
+
+        Returns:
+            The draws; the same ones at every call if ``random_state`` is an integer.
+
+        Raises:
+            InputError: if ``n_samples`` is not a positive integer.
+        """
+        check_integer(n_samples, "n_samples", minimum=1)
         posterior = self.posterior
         generator = torch.Generator(posterior.mean.device).manual_seed(draw_seed(self.random_state))
         coef = self._tensor(self.coef_).expand(n_samples, -1).clone()
@@ -201,75 +251,87 @@ class BayesianLinearRegression(RegressorMixin, ClassicalEstimator):  # type: ign
         return WeightDraws(coef.cpu().numpy(), intercept.cpu().numpy())
 
     def sample_y(self, X: Any, n_samples: int = 1) -> NDArray[np.float64]:
-        """Functions from the posterior at ``X``, without noise, ``[N, n_samples]``; those of ``sample``."""
+        """Draw functions from the posterior and evaluate them, without noise; their weights are those of ``sample``.
+
+        Args:
+            X: inputs, ``[N, D]``.
+            n_samples: the number of functions.
+
+        Returns:
+            The values of the functions, ``[N, n_samples]``.
+        """
         draws = self.sample(n_samples)
         coef = self._tensor(draws.coef)
         center = self._tensor(draws.intercept) + coef @ self._tensor(self.X_offset_)
-        values: NDArray[np.float64] = self._new_rows(X).map(
-            lambda x: self._features(x) @ coef.mT + center, max(coef.shape)
-        )
-        return values
+        return self._new_rows(X).map(lambda x: self._features(x) @ coef.mT + center, max(coef.shape))
 
     @property
     def _relevant(self) -> Tensor:
         return torch.as_tensor(self.relevant_, device=check_device(self.device))
 
     def _features(self, x: Tensor) -> Tensor:
-        return checked_features(self.basis_, x) - self._tensor(self.X_offset_)
+        return compute_features(self.basis_, x) - self._tensor(self.X_offset_)
 
-    def _learn(self, moments: Moments) -> EMFit[Any, Any]:
-        """The posterior, from the sums over all rows."""
-        if moments.count == 1 and self.fit_intercept and self.noise_precision is None:
-            raise InputError("1 sample says nothing of noise and intercept: give more rows, or noise_precision")
-        mean, factor = self._prior(moments.mean)
-        table = moments.table(centered=self.fit_intercept)
-        found = SEARCHES[self.hyperparameters](self._search(table.under(mean, factor), factor, moments))
+    def _fit_statistics(self, statistics: SufficientStatistics) -> EMFit[Any, Any]:
+        """Learn everything from the statistics of all rows."""
+        if statistics.count == 1 and self.fit_intercept and self.noise_precision is None:
+            raise InputError("1 sample does not determine noise and intercept: add rows, or set noise_precision")
+        mean, factor = self._prior(statistics.mean)
+        table = statistics.to_table(centered=self.fit_intercept)
+        determined, spectrum = decompose(table.transform(mean, factor))
+        weight_prior, noise_prior = self._precision_priors(spectrum, float(statistics.mean[-1]))
+        options: dict[str, Any] = {"tolerance": self.tol, "max_iter": self.max_iter}
+        fit: EMFit[Any, RelevancePosterior] | EMFit[Any, SpectralPosterior]
+        if self.hyperparameters == "ard":
+            fit = determine_relevance(determined, noise_prior, **options)
+            ard = fit.expectation.statistics
+            posterior, relevant = ard.weights, ard.relevant
+            self.weight_precision_: float | NDArray[np.float64] = ard.weight_precisions.cpu().numpy()
+        else:
+            learn = maximize_evidence if self.hyperparameters == "evidence" else infer_precisions
+            fit = learn(spectrum, weight_prior, noise_prior, **options)
+            shared = fit.expectation.statistics
+            posterior, relevant = shared.to_weights(determined, factor), torch.ones_like(mean, dtype=torch.bool)
+            self.weight_precision_ = shared.weight_precision
+        found = fit.expectation.statistics
         coef = mean.clone()
-        coef[found.relevant] += found.belief.mean
+        coef[relevant] += posterior.mean
         sigma = coef.new_zeros(len(coef), len(coef))
-        sigma[torch.outer(found.relevant, found.relevant)] = found.belief.covariance.flatten()
-        warn_of_rounding(table.rounding_of_evidence(coef, sigma.diagonal(), found.noise_precision))
+        sigma[torch.outer(relevant, relevant)] = posterior.covariance.flatten()
+        warn_if_collinear(table.evidence_rounding(coef, sigma.diagonal(), found.noise_precision))
 
-        self.moments_ = moments.to(torch.device("cpu"))
-        self.X_offset_ = float(self.fit_intercept) * self.moments_.mean[:-1].numpy()
-        self.y_offset_ = float(self.fit_intercept) * float(moments.mean[-1])
-        self.coef_ = coef.cpu().numpy()
-        self.sigma_ = sigma.cpu().numpy()
-        self.intercept_ = self.y_offset_ - float(self.coef_ @ self.X_offset_)
-        self.intercept_variance_ = float(self.fit_intercept) / (moments.count * found.noise_precision)
-        self.precision_cholesky_ = found.belief.cholesky.cpu().numpy()
-        self.relevant_ = found.relevant.cpu().numpy()
-        self.weight_precision_ = found.weight_precision
         self.noise_precision_ = found.noise_precision
         self.effective_parameters_ = found.effective_parameters
-        self.log_evidence_ = found.log_evidence
-        return found.fit
+        self.log_evidence_ = None if self.hyperparameters == "variational" else found.log_evidence
+        self.statistics_ = statistics.to(torch.device("cpu"))
+        self.X_offset_ = float(self.fit_intercept) * self.statistics_.mean[:-1].numpy()
+        self.y_offset_ = float(self.fit_intercept) * float(statistics.mean[-1])
+        self.coef_, self.sigma_ = coef.cpu().numpy(), sigma.cpu().numpy()
+        self.intercept_ = self.y_offset_ - float(self.coef_ @ self.X_offset_)
+        self.intercept_variance_ = float(self.fit_intercept) / (statistics.count * self.noise_precision_)
+        self.precision_cholesky_ = posterior.cholesky.cpu().numpy()
+        self.relevant_ = relevant.cpu().numpy()
+        return fit
 
-    def _search(self, table: ReducedTable, factor: Tensor | None, moments: Moments) -> Search:
-        table, spectrum = decompose(table)
-        # Where nothing is said, the prior's functions and the noise are taken to vary as the target does.
-        scale = spectrum.total / spectrum.count or float(moments.mean[-1]) ** 2 or 1.0
-        usual = Precisions((float(spectrum.scales @ spectrum.scales) / spectrum.count or 1.0) / scale, 1.0 / scale)
-        given = 1.0 if self.weight_precision is None and factor is not None else self.weight_precision
-        return Search(
-            table=table,
-            spectrum=spectrum,
-            factor=factor,
-            weight_prior=precision_prior(given, self.weight_prior, usual.weights),
-            noise_prior=precision_prior(self.noise_precision, self.noise_prior, usual.noise),
-            tolerance=self.tol,
-            max_iter=self.max_iter,
+    def _precision_priors(self, spectrum: Spectrum, target_mean: float) -> tuple[PrecisionPrior, PrecisionPrior]:
+        """The priors of α and β; by default prior functions and noise have about the variance of the target."""
+        variance = spectrum.total / spectrum.count or target_mean**2 or 1.0
+        alpha = (float(spectrum.scales @ spectrum.scales) / spectrum.count or 1.0) / variance
+        fixed = 1.0 if self.weight_precision is None and self.prior_covariance is not None else self.weight_precision
+        return (
+            PrecisionPrior.from_arguments(fixed, self.weight_prior, alpha),
+            PrecisionPrior.from_arguments(self.noise_precision, self.noise_prior, 1.0 / variance),
         )
 
     def _prior(self, like: Tensor) -> tuple[Tensor, Tensor | None]:
         """m₀ ``[M]`` and the Cholesky factor of S₀, ``None`` for the identity, on the device of ``like [M + 1]``."""
         size = len(like) - 1
-        mean = np.zeros(size) if self.prior_mean is None else _numbers("prior_mean", self.prior_mean)
+        mean = np.zeros(size) if self.prior_mean is None else check_finite_array(self.prior_mean, "prior_mean")
         if mean.shape not in ((), (size,)):
             raise InputError(f"prior_mean must be a number or of shape [{size}], got {list(mean.shape)}")
         if self.prior_covariance is None:
             return like.new_tensor(mean).expand(size), None
-        covariance = _numbers("prior_covariance", self.prior_covariance)
+        covariance = check_finite_array(self.prior_covariance, "prior_covariance")
         if covariance.shape != (size, size) or not np.allclose(covariance, covariance.T):
             raise InputError(f"prior_covariance must be symmetric, [{size}, {size}], got {list(covariance.shape)}")
         factor, failed = torch.linalg.cholesky_ex(like.new_tensor(covariance))
@@ -277,33 +339,20 @@ class BayesianLinearRegression(RegressorMixin, ClassicalEstimator):  # type: ign
             raise InputError("prior_covariance must be positive definite: give every direction some variance")
         return like.new_tensor(mean).expand(size), factor
 
-    def _check(self) -> None:
-        """Raise ``InputError`` for settings that have no meaning."""
-        if self.hyperparameters not in SEARCHES:
-            raise unknown_name("hyperparameters", self.hyperparameters, SEARCHES)
-        for name, value in (("weight_precision", self.weight_precision), ("noise_precision", self.noise_precision)):
-            if value is not None and not _is_positive(value):
-                raise InputError(f"{name} must be None or a number greater than 0, got {value!r}")
-        for name, prior in (("weight_prior", self.weight_prior), ("noise_prior", self.noise_prior)):
-            if prior is not None and not (np.shape(prior) == (2,) and all(map(_is_positive, prior))):
-                raise InputError(f"{name} must be None or a pair (shape, rate), both greater than 0, got {prior!r}")
-
-
-def _is_positive(value: Any) -> bool:
-    return isinstance(value, Real) and 0.0 < float(value) < math.inf
-
-
-def _real(y: Any) -> NDArray[np.float64]:
-    """Targets as one finite number a row."""
-    flat: NDArray[Any] = column_or_1d(y, warn=True)
-    return check_array(flat, ensure_2d=False, dtype=np.float64, input_name="y")  # type: ignore[no-any-return]
-
-
-def _numbers(name: str, values: ArrayLike) -> NDArray[np.float64]:
-    try:
-        array = np.array(values, np.float64)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"{name} must hold numbers, got {values!r}") from error
-    if not np.isfinite(array).all():
-        raise InputError(f"{name} must be finite, got {values!r}")
-    return array
+    def _validate_parameters(self) -> None:
+        check_option(self.hyperparameters, "hyperparameters", HYPERPARAMETERS)
+        for name in ("weight_precision", "noise_precision"):
+            if getattr(self, name) is not None:
+                check_positive(getattr(self, name), name)
+        for name in ("weight_prior", "noise_prior"):
+            prior = getattr(self, name)
+            if prior is not None:
+                if np.shape(prior) != (2,):
+                    raise InputError(f"{name} must be None or a pair (shape, rate), got {prior!r}")
+                check_positive(prior[0], f"the shape of {name}")
+                check_positive(prior[1], f"the rate of {name}")
+        if self.hyperparameters == "ard" and (self.weight_precision is not None or self.prior_covariance is not None):
+            raise InputError(
+                "hyperparameters='ard' learns a precision for every weight: remove weight_precision and "
+                "prior_covariance"
+            )

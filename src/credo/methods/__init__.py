@@ -1,10 +1,11 @@
-"""How a posterior is found, one file a method."""
+"""Methods that find a posterior, one file per method."""
 
 from credo.methods.base import Method
 from credo.methods.bayes_by_backprop import BayesByBackprop
 from credo.methods.deep_ensemble import DeepEnsemble
 from credo.methods.map import MAP
 from credo.methods.mc_dropout import MCDropout
-from credo.methods.network import NetworkMethod, Terms
+from credo.methods.network import NetworkMethod
+from credo.training.supervised import Terms
 
 __all__ = ["MAP", "BayesByBackprop", "DeepEnsemble", "MCDropout", "Method", "NetworkMethod", "Terms"]

@@ -1,16 +1,14 @@
-"""Whether a variational posterior has arrived, judged at the end of its training."""
+"""Whether a variational posterior has converged, judged at the end of training."""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
 
 import torch
+from torch import Tensor
 
 from credo.training.optimizers import STEPS
-
-if TYPE_CHECKING:
-    from credo.methods.bayes_by_backprop import BayesByBackprop
 
 _UNMOVED = 0.25
 """Change of log σ, in the median, below which a posterior counts as unmoved."""
@@ -21,31 +19,32 @@ _FEW_STEPS = 1000
 _FEWEST_EPOCHS = 5
 
 
-def convergence_notes(model: BayesByBackprop) -> list[str]:
-    """Sentences on what speaks against convergence; none where nothing does.
+def convergence_notes(
+    scales: Iterable[Tensor], initial_scale: float, history: Sequence[dict[str, float]], steps: int | None
+) -> list[str]:
+    """Signs that a posterior has not converged.
 
     Args:
-        model: the method, after ``fit``.
+        scales: σ of every weight tensor after training; 0 for pruned weights.
+        initial_scale: σ before training.
+        history: one entry per epoch, with ``elbo``.
+        steps: the number of training steps, if it is known.
 
     Returns:
-        What was found, each with what to do.
+        Sentences, each with advice; empty if nothing was found.
     """
     notes = []
-    scale = torch.cat([s.detach().flatten() for s in model.posterior.scale().values()])
-    scale = scale[scale > 0]  # those of pruned weights are 0
-    steps = model._steps_of_run
-    longer = "train longer" if not steps else f"train longer, epochs={_longer(len(model.history), steps)}"
-    if len(scale) and float((scale / model.initial_scale).log().abs().median()) < _UNMOVED:
+    scale = torch.cat([s.detach().flatten() for s in scales])
+    scale = scale[scale > 0]
+    longer = "train longer" if not steps else f"train longer, epochs={_longer(len(history), steps)}"
+    if len(scale) and float((scale / initial_scale).log().abs().median()) < _UNMOVED:
         notes.append(
-            f"the posterior has hardly moved from where it started: σ is {float(scale.median()):.3g} in the median, "
-            f"initial_scale {model.initial_scale:.3g}, so the epistemic part is what was put in; {longer}, or raise lr"
+            f"the posterior has hardly moved from its start: the median σ is {float(scale.median()):.3g}, "
+            f"initial_scale {initial_scale:.3g}, so the epistemic uncertainty is what was put in; {longer}, or raise lr"
         )
-    rise = _relative_rise([entry["elbo"] for entry in model.history], few_steps=bool(steps and steps < _FEW_STEPS))
+    rise = _relative_rise([entry["elbo"] for entry in history], few_steps=bool(steps and steps < _FEW_STEPS))
     if rise > _RISE:
-        notes.append(
-            f"the ELBO was still rising when training ended, by {rise:.0%} lately; {longer} for a posterior that has "
-            "converged"
-        )
+        notes.append(f"the ELBO was still rising at the end of training, by {rise:.0%}; {longer} for it to converge")
     return notes
 
 

@@ -1,4 +1,4 @@
-"""The contract of a method: a module whose forward is its loss, with ``fit``, ``predict`` and ``save``."""
+"""What every method has in common: a loss, a posterior, and predictions from draws of it."""
 
 from __future__ import annotations
 
@@ -15,46 +15,104 @@ from credo.predictive import Predictive
 
 
 class Method(Model):
-    """How a posterior is found. ``model(x, y)`` is the loss; ``model.predict(x)`` the predictive distribution."""
+    """A method of approximate inference: ``fit`` finds a posterior, ``predict`` returns the predictive distribution."""
 
     @abstractmethod
     def forward(self, x: Any, y: Tensor, n_data: int | None = None, **options: Any) -> Tensor:
-        """The loss per datum, differentiable."""
+        """The loss per row, differentiable; :meth:`loss` is the same by its name.
+
+        Args:
+            x: inputs, rows along dim 0.
+            y: targets.
+            n_data: the number of training data.
+            **options: those of :meth:`loss`.
+
+        Returns:
+            The loss in nats, a scalar.
+        """
 
     @abstractmethod
-    def predictor(self, samples: int, seed: int | None) -> Predictor:
-        """What predicts with fixed draws, for as many batches as needed."""
+    def elbo(self, data: Any, samples: int = 10, seed: int | None = None) -> float:
+        """The evidence lower bound E_q[log p(D | w)] − KL(q ‖ p), at temperature 1.
+
+        Args:
+            data: as for :meth:`fit`.
+            samples: number of weight draws.
+            seed: for the draws; ``None``: from torch's random state.
+
+        Returns:
+            The bound in nats, over all of ``data``.
+        """
+
+    @abstractmethod
+    def parameter_groups(self, weight_decay: float = 0.0) -> list[dict[str, Any]]:
+        """Parameter groups for an optimizer of your own.
+
+        Args:
+            weight_decay: for the network's weights; the scales of a posterior get none.
+
+        Returns:
+            Groups as ``torch.optim`` accepts them.
+        """
+
+    @abstractmethod
+    def summary(self) -> str:
+        """A table of the parameters: shape, and whether and how each is Bayesian.
+
+        Returns:
+            One line per parameter.
+        """
+
+    @abstractmethod
+    def _predictor(self, samples: int, seed: int | None) -> Predictor:
+        """Predicts with ``samples`` fixed draws, for any number of batches."""
 
     def loss(self, x: Any, y: Tensor, n_data: int | None = None, **options: Any) -> Tensor:
-        """The same as ``model(x, y)``, by its name, for your own training loop."""
+        """The loss of a minibatch, for a training loop of your own; the same as ``model(x, y, n_data)``.
+
+        Args:
+            x: inputs, rows along dim 0.
+            y: targets.
+            n_data: the number of training data, which share the KL; known after :meth:`fit`.
+            **options: ``sample_weight``, ``[B]``; ``batch``, (i, M) for a KL weighting by minibatch.
+
+        Returns:
+            The loss per row in nats, differentiable.
+        """
         return self.forward(x, y, n_data, **options)
 
     def predict(self, x: Any, samples: int = 100, seed: int | None = None, batch_size: int | None = None) -> Predictive:
         """The predictive distribution for the rows of ``x``.
 
-        The network is left exactly as it was; with a seed, so is torch's random state. Draw ``s`` is one
-        function for all rows, whatever the batch size and order of rows.
+        Draw ``s`` is one function for all rows, whatever the batch size and the order of rows. The network is left as
+        it was; with a seed, so is torch's random state.
 
         Args:
-            x: a tensor or array of rows; a tuple or mapping of them; or a DataLoader, which is streamed and
-                whose predictions come back as one object on the CPU.
-            samples: how many posterior draws; 0 gives the deterministic prediction of the mean weights.
+            x: a tensor or array with rows along dim 0; a tuple or mapping of them; or a DataLoader, whose predictions
+                are collected on the CPU.
+            samples: number of posterior draws; 0: the deterministic prediction of the mean weights.
             seed: the same seed gives the same draws.
-            batch_size: rows to put through the network at once; by default as memory allows.
+            batch_size: rows per call of the network; ``None``: as memory allows.
+
+        Returns:
+            The mixture over the draws.
         """
         if isinstance(x, DataLoader):
             return Predictive.concatenate([p.cpu() for p in self.stream(x, samples, seed)])
-        return self.predictor(samples, seed)(x, batch_size)
+        return self._predictor(samples, seed)(x, batch_size)
 
     def stream(self, batches: Iterable[Any], samples: int = 100, seed: int | None = None) -> Iterator[Predictive]:
-        """Predict batch by batch in bounded memory, with the same draws for all of them.
+        """Predict batch by batch, in memory for one batch, with the same draws for all.
 
         Args:
-            batches: inputs, or (input, target, ...) tuples or lists as a DataLoader yields them.
-            samples: how many posterior draws.
-            seed: for the draws.
+            batches: inputs, or tuples (input, target, ...) as a DataLoader yields them.
+            samples: number of posterior draws.
+            seed: the same seed gives the same draws.
+
+        Yields:
+            The predictive distribution for each batch.
         """
-        predictor = self.predictor(samples, seed)
+        predictor = self._predictor(samples, seed)
         for batch in data_.undisturbed(batches):
             yield predictor(data_.inputs_of(batch))
 

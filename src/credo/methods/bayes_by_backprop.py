@@ -9,23 +9,26 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
+from typing_extensions import override
 
-from credo._arguments import check_integer
+from credo._arguments import check_integer, check_option, check_positive
 from credo._devices import at_least_float32
 from credo._notices import notify
-from credo.data import Batch
-from credo.errors import InputError, unknown_name
+from credo.errors import InputError
 from credo.functional import Forward, Replica
 from credo.likelihoods import Likelihood
 from credo.methods._convergence import convergence_notes
 from credo.methods._noise_hooks import NoiseHooks, noisy_layers
 from credo.methods._planning import plan_estimators
-from credo.methods.network import NetworkMethod, Terms
+from credo.methods.network import NetworkMethod
 from credo.nests import count_rows
-from credo.posteriors.mean_field import MeanField, choose_kl
+from credo.posteriors._gaussian_kl import choose_kl
+from credo.posteriors.mean_field import MeanField
 from credo.priors import Normal, Prior, all_moved, resolve, to_config
 from credo.selection import select, tied
 from credo.training.optimizers import STEPS, NaturalAdam, relative_step
+from credo.training.supervised import SupervisedTask, Terms
+from credo.training.warmup import Warmup
 
 _ESTIMATORS = ("auto", "weight", "local", "flipout")
 _WEIGHTINGS = ("uniform", "blundell")
@@ -63,15 +66,17 @@ class BayesByBackprop(NetworkMethod):
         samples: Monte Carlo draws per training step.
         forward: ``callable(net, x)`` for networks with unusual inputs or outputs.
 
+    Example:
+        >>> model = credo.BayesByBackprop(net, credo.Categorical()).fit((x, y))
+        >>> p = model.predict(x_new)
+        >>> p.mean, p.epistemic, p.aleatoric
+
     References: C. Blundell, J. Cornebise, K. Kavukcuoglu, D. Wierstra, "Weight uncertainty in neural networks",
     ICML 2015. D. P. Kingma, M. Welling, "Auto-encoding variational Bayes", ICLR 2014 (the two estimators).
     """
 
     posterior: MeanField
-    derived = frozenset({"_replica", "_hooks", "_planned", "_priors_here"})
-    steps: Tensor
-    warmup_steps: Tensor
-    _steps_of_run: int | None = None
+    _derived = frozenset({"_replica", "_hooks", "_planned", "_priors_here"})
     _planned: bool
 
     def __init__(
@@ -91,56 +96,50 @@ class BayesByBackprop(NetworkMethod):
         forward: Forward | None = None,
     ) -> None:
         super().__init__(net, likelihood, forward)
-        if estimator not in _ESTIMATORS:
-            raise unknown_name("estimator", estimator, _ESTIMATORS)
-        if not callable(kl_weighting) and kl_weighting not in _WEIGHTINGS:
-            raise unknown_name("kl_weighting", kl_weighting, _WEIGHTINGS)
-        if not (temperature > 0 and math.isfinite(temperature)):
-            raise InputError(f"temperature must be positive and finite, got {temperature}")
+        self.estimator = check_option(estimator, "estimator", _ESTIMATORS)
+        self.temperature = check_positive(temperature, "temperature")
+        self._samples = check_integer(samples, "samples", minimum=1)
+        if not callable(kl_weighting):
+            check_option(kl_weighting, "kl_weighting", _WEIGHTINGS)
         if kl_warmup is not None:
             check_integer(kl_warmup, "kl_warmup", minimum=0)
-        check_integer(samples, "samples", minimum=1)
         names = select(net, bayesian)
         self.prior: Prior = Normal(0.0, 1.0) if prior is None else prior
         self._priors = resolve(self.prior, {name: net.get_parameter(name).shape for name in names})
         self._kl_kinds = choose_kl(kl, self._priors)
         self.posterior = MeanField(net, names, initial_scale)
-        self.estimator, self.kl_kind = estimator, kl
-        self.kl_weighting, self.kl_warmup = kl_weighting, kl_warmup
-        self.temperature, self.samples = float(temperature), samples
-        self.bayesian = bayesian
-        self.initial_scale = initial_scale
-        self.register_buffer("steps", torch.zeros((), dtype=torch.int64, device=self.device))
-        self.register_buffer("warmup_steps", torch.full((), kl_warmup or 0, dtype=torch.int64, device=self.device))
-        self.derive()
+        self._kl, self._kl_weighting, self._kl_warmup = kl, kl_weighting, kl_warmup
+        self._bayesian, self._initial_scale = bayesian, initial_scale
+        self._warmup = Warmup(kl_warmup or 0).to(self.device)
+        self._derive()
 
+    @override
     def terms(self, x: Any, y: Tensor, sample_weight: Tensor | None = None) -> Terms:
-        """Negative log likelihood per datum and KL in nats, from ``samples`` draws."""
-        self.resolve_likelihood(y)
+        self._resolve_likelihood(y)
         if not torch.compiler.is_compiling():
-            self.prepare(x)
+            self._prepare(x)
         priors = self._priors_here
         scale, kl = self.posterior.scale_and_kl(priors, self._kl_kinds)
         to_sample = [name for name, kind in self._kl_kinds.items() if kind == "sampled"]
         nll = []
-        for _ in range(self.samples):
+        for _ in range(self._samples):
             output, drawn = self._noisy_forward(x, scale)
-            nll.append(self.weighted_nll(self.likelihood.log_prob(output, y), sample_weight))
+            nll.append(self._weighted_nll(self.likelihood.log_prob(output, y), sample_weight))
             kl += [
-                self.posterior.kl_of(name, priors[name], "sampled", weight=drawn.get(name)) / self.samples
+                self.posterior.kl_of(name, priors[name], "sampled", weight=drawn.get(name)) / self._samples
                 for name in to_sample
             ]
         return Terms(torch.stack(nll).mean(), torch.stack(kl).sum())
 
-    def prepare(self, x: Any) -> None:
-        """Bring the private replica up to date; at the first batch decide how the noise of each layer enters."""
+    def _prepare(self, x: Any) -> None:
+        """Update the private replica; on the first batch choose the estimator of each layer."""
         if self.posterior.is_pruned:
             self.posterior.enforce_pruning()
         self._replica.pull()
-        self.inspect(x, training=True)
+        self._inspect(x, training=True)
         if self._planned or not self._hooks.plan:
             return
-        probe = Replica(self.net, self.call, own_buffers=True)
+        probe = Replica(self.net, self._forward, own_buffers=True)
         self._hooks.plan = plan_estimators(probe, list(self._hooks.plan), self.estimator, x)
         self._planned = True
         if self.estimator == "local":
@@ -155,28 +154,40 @@ class BayesByBackprop(NetworkMethod):
                     f"{', '.join(approximate)}; 'auto' and 'flipout' are exact there"
                 )
 
+    @override
     def kl(self) -> Tensor:
-        """KL(q ‖ p) in nats, summed over all Bayesian weights."""
         priors = self._priors_here
         return torch.stack([self.posterior.kl_of(n, priors[n], kind) for n, kind in self._kl_kinds.items()]).sum()
 
-    def kl_weight(self, batch: tuple[int, int] | None) -> float:
-        """c = M·π_i for minibatch (i, M); 1 where the weighting is uniform or no minibatch is given."""
-        if self.kl_weighting == "uniform" or batch is None:
+    def _training_task(self) -> _FreeEnergyTask:
+        return _FreeEnergyTask(self)
+
+    def _kl_weight(self, batch: tuple[int, int] | None) -> float | None:
+        """c = M·π_i for minibatch i of M; ``None`` if the weighting is uniform."""
+        if self._kl_weighting == "uniform":
+            return None
+        if batch is None:
             return 1.0
         i, m = batch
         if not 1 <= i <= m:
             raise InputError(f"batch must be (i, M) with 1 ≤ i ≤ M, got {batch}")
-        if callable(self.kl_weighting):
-            return m * float(self.kl_weighting(i, m))
+        if callable(self._kl_weighting):
+            return m * float(self._kl_weighting(i, m))
         return m * 2.0**-i / (1.0 - 2.0**-m)
 
     def prune(self, fraction: float) -> int:
-        """Set the ``fraction`` of weights with the lowest |μ|/σ to zero for good; returns how many are zero."""
+        """Set the weights with the lowest signal-to-noise ratio |μ|/σ to zero, permanently.
+
+        Args:
+            fraction: the fraction of the Bayesian weights, from 0 to 1.
+
+        Returns:
+            The number of weights that are zero now.
+        """
         return self.posterior.prune(fraction)
 
-    def kind_of(self, name: str) -> str:
-        """How the noise of a parameter enters, and its prior."""
+    def _describe_parameter(self, name: str) -> str:
+        """The estimator and the prior of a parameter."""
         path = name.rpartition(".")[0]
         how = self._hooks.plan[path] if self._hooks.covers(name) else "weight"
         if how == "auto":
@@ -184,32 +195,34 @@ class BayesByBackprop(NetworkMethod):
             how = "local on [B, D], else flipout" if linear else "flipout"
         return f"Bayesian ({how}, prior {self._priors[name]!r})"
 
+    @override
     def extra_repr(self) -> str:
-        """The prior and the estimators."""
-        return (
-            f"prior={self.prior!r}, estimator={self.estimator!r}, kl={self.kl_kind!r}, temperature={self.temperature:g}"
-        )
+        """The prior and the estimators.
 
-    def own_config(self) -> dict[str, object]:
+        Returns:
+            What ``repr`` shows beside the submodules.
+        """
+        return f"prior={self.prior!r}, estimator={self.estimator!r}, kl={self._kl!r}, temperature={self.temperature:g}"
+
+    def _own_config(self) -> dict[str, object]:
         """What JSON can hold of the arguments."""
         return {
-            "bayesian": self.bayesian if isinstance(self.bayesian, str) else list(self.bayesian),
+            "bayesian": self._bayesian if isinstance(self._bayesian, str) else list(self._bayesian),
             "prior": to_config(self.prior),
             "estimator": self.estimator,
-            "kl": self.kl_kind,
-            "kl_weighting": "custom" if callable(self.kl_weighting) else self.kl_weighting,
-            "kl_warmup": self.kl_warmup,
+            "kl": self._kl,
+            "kl_weighting": "custom" if callable(self._kl_weighting) else self._kl_weighting,
+            "kl_warmup": self._kl_warmup,
             "temperature": self.temperature,
-            "samples": self.samples,
+            "samples": self._samples,
         }
 
     @classmethod
-    def from_config(cls, config: dict[str, Any], net: Any, **overrides: Any) -> Self:
-        """Build the method again."""
+    def _from_config(cls, config: dict[str, Any], net: Any, **overrides: Any) -> Self:
         if config.get("kl_weighting") == "custom":
             notify("the custom kl_weighting of the saved run is not restored; 'uniform' takes its place")
             config = {**config, "kl_weighting": "uniform"}
-        return super().from_config(config, net, **overrides)
+        return super()._from_config(config, net, **overrides)
 
     def _noisy_forward(self, x: Any, scale: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
         """The output under one draw, and the weights that were drawn for it.
@@ -229,54 +242,56 @@ class BayesByBackprop(NetworkMethod):
             self._replica.push_state()
         return output, weights
 
-    def follow_parameters(self) -> None:
-        """Take the priors to where the parameters are."""
+    def _follow_parameters(self) -> None:
+        """Move the priors to the device of the parameters."""
         self._priors_here = all_moved(self._priors, self.device, at_least_float32(self.dtype))
 
-    def warmup(self) -> float | Tensor:
-        """min(1, steps/warm-up), counting this training step."""
-        if self.kl_warmup == 0:
-            return 1.0
-        if self.training and torch.is_grad_enabled():
-            self.steps = self.steps + 1  # in place, a compiled backward would see the next step's number
-        return torch.where(self.steps < self.warmup_steps, self.steps / self.warmup_steps, 1.0)
+    def _kl_factor(self) -> float | Tensor:
+        return 1.0 if self._kl_warmup == 0 else self._warmup()
 
-    def before_training(self, steps: int | None) -> None:
-        """Let the KL come in over the first half of the first training run, unless told otherwise."""
-        self._steps_of_run = steps
-        if self.kl_warmup is None and not self.steps and steps is not None:
-            self.warmup_steps.fill_(steps // 2)
-
-    def undo_set_up(self) -> Callable[[], None]:
-        """As it was also in when the KL comes in."""
-        undo, before = super().undo_set_up(), int(self.warmup_steps)
-
-        def undo_all() -> None:
-            undo()
-            self.warmup_steps.fill_(before)
-
-        return undo_all
-
-    def after_training(self, batch: Batch) -> None:
-        """Say where the posterior has not arrived, and what to do about it."""
-        for sentence in convergence_notes(self):
-            notify(sentence)
-
-    def default_optimizer(self, groups: list[dict[str, Any]], lr: float) -> Optimizer:
-        """Adam in the posterior's own units."""
-        return NaturalAdam(groups, self.posterior.scale_parameters(), lr, relative_step(self._steps_of_run))
-
-    def default_epochs(self, batches: int | None) -> int:
-        """Enough for 2,000 steps: a posterior needs them, however few the data are."""
-        least = super().default_epochs(batches)
-        return least if not batches else max(least, math.ceil(STEPS / batches))
-
-    def derive(self) -> None:
+    def _derive(self) -> None:
         """Build the replica that training runs on, with its hooks, and the priors on the network's device."""
-        self.follow_parameters()
+        self._follow_parameters()
         names = self.posterior.names()
         layers = noisy_layers(self.net, names, tied(self.net)) if self.estimator != "weight" else {}
         holders = {name.rpartition(".")[0] for name in names}
-        self._replica = Replica(self.net, self.call, own_buffers=False)
+        self._replica = Replica(self.net, self._forward, own_buffers=False)
         self._hooks = NoiseHooks(self._replica, list(layers), holders, self.estimator)
         self._planned = False
+
+
+class _FreeEnergyTask(SupervisedTask[BayesByBackprop]):
+    """Trains to convergence by default: warm-up of the KL, steps in units of σ, and enough of them."""
+
+    def __init__(self, model: BayesByBackprop) -> None:
+        super().__init__(model)
+        self._steps: int | None = None
+        self._warmup_before = int(model._warmup.length)
+
+    def on_train_start(self, steps: int | None) -> None:
+        """Bring the KL in over the first half of the first training run, unless ``kl_warmup`` was given."""
+        self._steps = steps
+        warmup = self.model._warmup
+        if self.model._kl_warmup is None and not warmup.steps and steps is not None:
+            warmup.length.fill_(steps // 2)
+
+    def undo_setup(self) -> None:
+        """Restore the length of the warm-up too."""
+        super().undo_setup()
+        self.model._warmup.length.fill_(self._warmup_before)
+
+    def default_optimizer(self, groups: list[dict[str, Any]], lr: float) -> Optimizer:
+        """Adam in units of the posterior's standard deviations."""
+        return NaturalAdam(groups, self.model.posterior.scale_parameters(), lr, relative_step(self._steps))
+
+    def default_epochs(self, batches: int | None) -> int:
+        """Enough for 2,000 steps, which a posterior needs for few data too."""
+        minimum = super().default_epochs(batches)
+        return minimum if not batches else max(minimum, math.ceil(STEPS / batches))
+
+    def on_train_end(self) -> None:
+        """Give notice if the posterior has not converged."""
+        model = self.model
+        scales = model.posterior.scale().values()
+        for note in convergence_notes(scales, model._initial_scale, model.history, self._steps):
+            notify(note)

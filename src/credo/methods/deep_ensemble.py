@@ -1,40 +1,48 @@
-"""Deep ensembles: several networks, trained apart from different starts, as draws from a rough posterior."""
+"""Deep ensembles: networks trained independently from different initial weights."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
-from typing import Any, Self
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Never, Self
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import Unpack, override
 
-from credo._arguments import check_integer
-from credo.errors import InputError, LoadError, unknown_name
+from credo._arguments import check_integer, check_option
+from credo._tensors import TENSORS
+from credo.errors import InputError, LoadError, UnsupportedError
+from credo.io import MODELS
 from credo.methods._initialization import check_is_fresh, initialize_anew, perturb
 from credo.methods.base import Method, Predictor
 from credo.methods.map import MAP
 from credo.methods.network import NetworkMethod
 from credo.predictive import Predictive
 from credo.seeding import check_seed, derive
+from credo.training.options import FitKeywords, with_fit_options
 
 _INITS = ("fresh", "perturb")
 
 
 class DeepEnsemble(Method):
-    """An equal mixture of ``members`` models, each fitted on its own.
+    """An equal mixture of models, each trained independently.
 
     Args:
         net_or_factory: a network, which is copied; a callable that makes a network; or a list of ready networks,
             which are kept as they are.
-        members: how many.
+        members: number of members; ``None``: 5, or as many as there are ready networks.
         base: the method each member is fitted with, such as ``credo.MAP`` or ``credo.BayesByBackprop``.
         init: where the copies of a network start. ``"fresh"``: each trainable parameter anew at random, by its module's
             ``reset_parameters``. ``"perturb"``: at the network's own weights, with Gaussian noise of a tenth of each
-            tensor's root mean square, for members that fine-tune a trained network. ``None``: fresh, unless the
-            weights are not those of a fresh network, which is then asked about. Frozen parameters are never changed.
-        options: passed to ``base``: ``likelihood=``, ``prior=``, … A likelihood with learned noise is copied, so
+            tensor's root mean square, for members that fine-tune a trained network. ``None``: fresh; raises
+            ``InputError`` if the network looks trained. Frozen parameters are never changed.
+        **options: passed to ``base``: ``likelihood=``, ``prior=``, … A likelihood with learned noise is copied, so
             that every member learns its own.
+
+    Example:
+        >>> ensemble = credo.DeepEnsemble(net, members=5, likelihood=credo.Gaussian("heteroscedastic"))
+        >>> ensemble.fit((x, y), epochs=40).predict(x_new).epistemic
 
     Reference: B. Lakshminarayanan, A. Pritzel, C. Blundell, "Simple and scalable predictive uncertainty estimation
     using deep ensembles", NeurIPS 2017.
@@ -49,8 +57,8 @@ class DeepEnsemble(Method):
         **options: Any,
     ) -> None:
         super().__init__()
-        if init is not None and init not in _INITS:
-            raise unknown_name("init", init, _INITS)
+        if init is not None:
+            check_option(init, "init", _INITS)
         if not (isinstance(base, type) and issubclass(base, NetworkMethod)):
             raise InputError(
                 "base must be the class of a method such as credo.MAP, "
@@ -60,75 +68,98 @@ class DeepEnsemble(Method):
         _check_apart(networks)
         self.members = nn.ModuleList(base(net, **_own(options)) for net in networks)
         self.base = base
-        self.history = []
 
+    @override
     def forward(self, x: Any, y: Tensor, n_data: int | None = None, **options: Any) -> Tensor:
-        """The mean of the members' losses; they share no parameters, so each is trained as if alone."""
+        """The mean of the members' losses; they share no parameters, so each is trained as if alone.
+
+        Args:
+            x: inputs, rows along dim 0.
+            y: targets.
+            n_data: the number of training data.
+            **options: as for the members.
+
+        Returns:
+            The loss in nats, a scalar.
+        """
         return torch.stack([member(x, y, n_data, **options) for member in self._models()]).mean()
 
-    def fit(self, data: Any, **options: Any) -> Self:
-        """Fit every member on ``data`` with a seed of its own; options as for the base method.
+    @with_fit_options
+    def fit(self, data: Any, **options: Unpack[FitKeywords]) -> Self:
+        """Fit every member, each with a seed of its own.
 
         With ``checkpoint="folder"`` member ``i`` writes to ``folder/member_i``.
+
+        Args:
+            data: as for every method.
+            **options: see :class:`credo.training.FitOptions`.
+
+        Returns:
+            The ensemble itself.
         """
-        seed = options.pop("seed", None)
-        folder = options.pop("checkpoint", None)
+        seed, folder = options.get("seed"), options.get("checkpoint")
         self.history = []
         for i, member in enumerate(self._models()):
-            own = options if folder is None else {**options, "checkpoint": f"{folder}/member_{i}"}
-            member.fit(data, seed=None if seed is None else derive(check_seed(seed), i), **own)
+            own: FitKeywords = {**options, "seed": None if seed is None else derive(check_seed(seed), i)}
+            if folder is not None:
+                own["checkpoint"] = f"{folder}/member_{i}"
+            member.fit(data, **own)
             self.history += [{"member": i, **entry} for entry in member.history]
         return self
 
-    def predictor(self, samples: int, seed: int | None) -> Predictor:
-        """What predicts with fixed draws of every member."""
+    def _predictor(self, samples: int, seed: int | None) -> Predictor:
         check_integer(samples, "samples", minimum=0)
         return _EnsemblePredictor(self._models(), samples, seed)
 
+    @override
     def elbo(self, data: Any, samples: int = 10, seed: int | None = None) -> float:
-        """The mean of the members' bounds, in nats."""
         return sum(member.elbo(data, samples, seed) for member in self._models()) / len(self.members)
 
+    @override
     def parameter_groups(self, weight_decay: float = 0.0) -> list[dict[str, Any]]:
-        """The members' parameter groups, for an optimizer."""
         return [group for member in self._models() for group in member.parameter_groups(weight_decay)]
 
+    @override
     def summary(self) -> str:
-        """The number of members, and which parameters of the first are Bayesian."""
         return f"{len(self.members)} members, each:\n{self._models()[0].summary()}"
 
-    def get_config(self) -> dict[str, object]:
-        """The base method, the number of members and how they were built."""
+    def _training_task(self) -> Never:
+        raise UnsupportedError("members of an ensemble are trained one after the other, each by its own task")
+
+    def _get_config(self) -> dict[str, object]:
         first = self._models()[0]
-        return {"base": self.base.__name__, "members": len(self.members), "member": first.get_config()}
+        return {"base": self.base.__name__, "members": len(self.members), "member": first._get_config()}
 
     @classmethod
-    def from_config(cls, config: dict[str, Any], net: Any, **overrides: Any) -> Self:
-        """Build the ensemble again."""
-        base = Method.registry.get(str(config.get("base")))
-        if base is None or not issubclass(base, NetworkMethod):
-            raise LoadError(str(unknown_name("base method in the card", config.get("base"), Method.registry)))
+    def _check_sizes(cls, config: dict[str, Any], tensors: Mapping[str, Tensor]) -> None:
+        found = len({name.split(".")[1] for name in tensors if name.startswith("members.")})
+        if config.get("members") != found:
+            raise LoadError(f"has {config.get('members')!r:.100} members, but {TENSORS} holds {found}")
+        NetworkMethod._check_sizes(config["member"] if isinstance(config.get("member"), dict) else {}, tensors)
+
+    @classmethod
+    def _from_config(cls, config: dict[str, Any], net: Any, **overrides: Any) -> Self:
+        base = MODELS.lookup(config.get("base"))
+        if not issubclass(base, NetworkMethod):
+            raise LoadError(f"{base.__name__} cannot be the base of an ensemble")
         ensemble = cls.__new__(cls)
-        nn.Module.__init__(ensemble)
+        Method.__init__(ensemble)
         networks = _networks(net, config["members"], "as it is")
-        ensemble.members = nn.ModuleList(base.from_config(config["member"], n, **_own(overrides)) for n in networks)
-        ensemble.base, ensemble.history = base, []
+        ensemble.members = nn.ModuleList(base._from_config(config["member"], n, **_own(overrides)) for n in networks)
+        ensemble.base = base
         return ensemble
 
-    def network_card(self) -> dict[str, object]:
-        """The members' network."""
-        return self._models()[0].network_card()
+    def _describe_networks(self) -> dict[str, object]:
+        return self._models()[0]._describe_networks()
 
-    def training_card(self) -> dict[str, object]:
-        """Each member's."""
-        return {"history": self.history, "members": [member.training_card() for member in self._models()]}
+    def _describe_training(self) -> dict[str, object]:
+        return {"history": self.history, "members": [member._describe_training() for member in self._models()]}
 
-    def restore_training(self, card: object) -> None:
-        """Give each member its own."""
-        super().restore_training(card)
+    def _restore_training(self, card: object) -> None:
+        super()._restore_training(card)
         cards = card.get("members") if isinstance(card, dict) else None
         for member, own in zip(self._models(), cards if isinstance(cards, list) else [], strict=False):
-            member.restore_training(own)
+            member._restore_training(own)
 
     def _models(self) -> list[NetworkMethod]:
         return [member for member in self.members if isinstance(member, NetworkMethod)]
@@ -139,11 +170,11 @@ class _EnsemblePredictor(Predictor):
 
     def __init__(self, models: list[NetworkMethod], samples: int, seed: int | None) -> None:
         if samples == 0:
-            self._parts: list[Predictor] = [models[0].predictor(0, None)]
+            self._parts: list[Predictor] = [models[0]._predictor(0, None)]
             return
         base = check_seed(seed)
         each = -(-samples // len(models))
-        self._parts = [model.predictor(each, derive(base, i)) for i, model in enumerate(models)]
+        self._parts = [model._predictor(each, derive(base, i)) for i, model in enumerate(models)]
 
     def __call__(self, x: Any, batch_size: int | None = None) -> Predictive:
         """The equal mixture of the members' predictive distributions."""
@@ -155,9 +186,7 @@ def _networks(source: Any, members: int | None, init: str | None) -> list[nn.Mod
         if not source or (members is not None and members != len(source)):
             raise InputError(f"members={members}, but {len(source)} networks were given; leave members out")
         return list(source)
-    count = 5 if members is None else members
-    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-        raise InputError(f"members must be at least 1, got {members!r}")
+    count = 5 if members is None else check_integer(members, "members", minimum=1)
     if isinstance(source, nn.Module):
         networks = [copy.deepcopy(source) for _ in range(count)]
         if init is None:

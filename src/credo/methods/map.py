@@ -7,15 +7,17 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
 from credo._arguments import check_integer
 from credo._devices import at_least_float32
 from credo.functional import Caller, Forward
 from credo.likelihoods import Likelihood
-from credo.methods.network import NetworkMethod, NetworkPredictor, Terms
+from credo.methods.network import NetworkMethod, NetworkPredictor
 from credo.posteriors.point import PointMass
 from credo.priors import Normal, Prior, all_moved, resolve, to_config
 from credo.selection import select
+from credo.training.supervised import Terms
 
 
 class MAP(NetworkMethod):
@@ -27,10 +29,14 @@ class MAP(NetworkMethod):
         prior: p(w); a wide one, ``Normal(0, 1e3)``, approaches maximum likelihood.
         bayesian: name pattern or patterns of the parameters the prior is put on.
         forward: ``callable(net, x)`` for networks with unusual inputs or outputs.
+
+    Example:
+        >>> model = credo.MAP(net, credo.Categorical()).fit((x, y), epochs=10)
+        >>> model.predict(x_new).mean
     """
 
     posterior: PointMass
-    derived = frozenset({"_priors_here"})
+    _derived = frozenset({"_priors_here"})
 
     def __init__(
         self,
@@ -43,43 +49,46 @@ class MAP(NetworkMethod):
     ) -> None:
         super().__init__(net, likelihood, forward)
         self.prior: Prior = Normal(0.0, 1.0) if prior is None else prior
-        self.bayesian = bayesian
+        self._bayesian = bayesian
         self.posterior = PointMass(net, select(net, bayesian))
         self._priors = resolve(self.prior, {name: w.shape for name, w in self.posterior.mean().items()})
-        self.follow_parameters()
+        self._follow_parameters()
 
+    @override
     def terms(self, x: Any, y: Tensor, sample_weight: Tensor | None = None) -> Terms:
-        """Negative log likelihood per datum and −log p(w)."""
-        self.resolve_likelihood(y)
-        output = Caller(self.net, self.call)(x)
-        return Terms(self.weighted_nll(self.likelihood.log_prob(output, y), sample_weight), self.kl())
+        self._resolve_likelihood(y)
+        output = Caller(self.net, self._forward)(x)
+        return Terms(self._weighted_nll(self.likelihood.log_prob(output, y), sample_weight), self.kl())
 
+    @override
     def kl(self) -> Tensor:
-        """−log p(w), in nats."""
         dtype = at_least_float32(self.dtype)
         densities = [
             prior.log_prob(self.net.get_parameter(name).to(dtype)).sum() for name, prior in self._priors_here.items()
         ]
         return -torch.stack(densities).sum()
 
-    def follow_parameters(self) -> None:
-        """Take the priors to where the parameters are."""
+    def _follow_parameters(self) -> None:
+        """Move the priors to the device of the parameters."""
         self._priors_here = all_moved(self._priors, self.device, at_least_float32(self.dtype))
 
-    def predictor(self, samples: int, seed: int | None) -> NetworkPredictor:
-        """Every draw is the same, so one is enough."""
+    def _predictor(self, samples: int, seed: int | None) -> NetworkPredictor:
+        """All draws are the same, so one is enough."""
         check_integer(samples, "samples", minimum=0)
         return NetworkPredictor(self, 0, None)
 
-    def kind_of(self, name: str) -> str:
-        """The prior that pulls on a parameter."""
+    def _describe_parameter(self, name: str) -> str:
         return f"point estimate (prior {self._priors[name]!r})"
 
+    @override
     def extra_repr(self) -> str:
-        """The prior."""
+        """The prior.
+
+        Returns:
+            What ``repr`` shows beside the submodules.
+        """
         return f"prior={self.prior!r}"
 
-    def own_config(self) -> dict[str, object]:
-        """What JSON can hold of the arguments."""
-        bayesian = self.bayesian if isinstance(self.bayesian, str) else list(self.bayesian)
+    def _own_config(self) -> dict[str, object]:
+        bayesian = self._bayesian if isinstance(self._bayesian, str) else list(self._bayesian)
         return {"prior": to_config(self.prior), "bayesian": bayesian}

@@ -18,7 +18,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
+from credo._arguments import check_non_negative
 from credo._devices import at_least_float32
 from credo._notices import notify
 from credo.errors import InputError, UnsupportedError
@@ -26,11 +28,12 @@ from credo.functional import Caller, Forward, Replica
 from credo.likelihoods import Likelihood
 from credo.methods._noise_hooks import channel_dim, noisy_layers
 from credo.methods._planning import plan_estimators
-from credo.methods.network import NetworkMethod, Terms
+from credo.methods.network import NetworkMethod
 from credo.nests import count_rows
 from credo.posteriors.dropout import WeightDropout, weight_layers
 from credo.posteriors.dropout_layers import LayerDropout, check_dropout
 from credo.selection import choose, match_one, tied
+from credo.training.supervised import Terms
 
 
 class MCDropout(NetworkMethod):
@@ -50,12 +53,16 @@ class MCDropout(NetworkMethod):
         weight_noise: σ of the family W = diag(z)·M + σ·ε; needs ``p``.
         forward: ``callable(net, x)`` for networks with unusual inputs or outputs.
 
+    Example:
+        >>> model = credo.MCDropout(net, credo.Categorical(), p=0.1).fit((x, y), epochs=10)
+        >>> model.predict(x_new, samples=100).epistemic
+
     Reference: Y. Gal, Z. Ghahramani, "Dropout as a Bayesian approximation: representing model uncertainty in deep
     learning", ICML 2016.
     """
 
     posterior: WeightDropout | LayerDropout
-    derived = frozenset({"_replica", "_masks", "_planned", "_penalized"})
+    _derived = frozenset({"_replica", "_masks", "_planned", "_penalized"})
     _planned: bool
 
     def __init__(
@@ -69,10 +76,8 @@ class MCDropout(NetworkMethod):
         forward: Forward | None = None,
     ) -> None:
         super().__init__(net, likelihood, forward)
-        if not length_scale >= 0:
-            raise InputError(f"length_scale must be at least 0, got {length_scale}")
-        if not weight_noise >= 0:
-            raise InputError(f"weight_noise is a standard deviation and must be at least 0, got {weight_noise}")
+        check_non_negative(length_scale, "length_scale")
+        check_non_negative(weight_noise, "weight_noise")
         if p is None and weight_noise > 0:
             raise InputError("weight_noise needs dropout before the weight layers: pass p as well")
         self.p, self.length_scale, self.weight_noise = p, float(length_scale), float(weight_noise)
@@ -87,19 +92,23 @@ class MCDropout(NetworkMethod):
             if not isinstance(p, Mapping) and not all(found.is_all for found in units.values()):
                 units = {name: found for name, found in units.items() if not found.is_all}
             self.posterior = WeightDropout(net, units, {name: rates[name] for name in units}, self.weight_noise)
-            self._say_what_is_left_out(rates)
-        self.derive()
+            self._notify_of_uncovered(rates)
+        self._derive()
 
+    @override
     def terms(self, x: Any, y: Tensor, sample_weight: Tensor | None = None) -> Terms:
-        """Negative log likelihood per datum under random masks, and the L2 penalty in nats."""
-        self.resolve_likelihood(y)
+        self._resolve_likelihood(y)
         if not torch.compiler.is_compiling():
-            self.prepare(x)
+            self._prepare(x)
         output = self._noisy_forward(x)
-        return Terms(self.weighted_nll(self.likelihood.log_prob(output, y), sample_weight), self.kl())
+        return Terms(self._weighted_nll(self.likelihood.log_prob(output, y), sample_weight), self.kl())
 
     def kl(self) -> Tensor:
-        """l²/(2(1 − p))·‖W̄‖² + l²/2·‖b‖², in nats; p = 0 for weights that no dropout of ours stands before."""
+        """l²/(2(1 − p))·‖W̄‖² + l²/2·‖b‖², with p = 0 for weights without dropout before them.
+
+        Returns:
+            The penalty in nats, differentiable.
+        """
         rates = self.posterior.rates if isinstance(self.posterior, WeightDropout) else {}
         dtype = at_least_float32(self.dtype)
         squares = [
@@ -108,33 +117,36 @@ class MCDropout(NetworkMethod):
         ]
         return 0.5 * self.length_scale**2 * torch.stack(squares).sum()
 
-    def prepare(self, x: Any) -> None:
-        """Bring the private replica up to date; at the first batch see which layers can have a mask per row."""
+    def _prepare(self, x: Any) -> None:
+        """Update the private replica; on the first batch find the layers that can have a mask per row."""
         self._replica.pull()
         if isinstance(self.posterior, WeightDropout):
-            self.inspect(x, training=True)
+            self._inspect(x, training=True)
         if not self._masks.plan or self._planned:
             return
-        probe = Replica(self.net, self.call, own_buffers=True)
+        probe = Replica(self.net, self._forward, own_buffers=True)
         self._masks.plan = plan_estimators(probe, list(self._masks.plan), "flipout", x)
         self._planned = True
 
-    def kind_of(self, name: str) -> str:
-        """The rate at which the inputs of a weight are dropped."""
+    def _describe_parameter(self, name: str) -> str:
         assert isinstance(self.posterior, WeightDropout)
         return f"dropout before it, p={self.posterior.rates[name]:g}"
 
+    @override
     def extra_repr(self) -> str:
-        """Rate and length scale."""
+        """Rate and length scale.
+
+        Returns:
+            What ``repr`` shows beside the submodules.
+        """
         return f"p={self.p!r}, length_scale={self.length_scale:g}, weight_noise={self.weight_noise:g}"
 
-    def own_config(self) -> dict[str, object]:
-        """What JSON can hold of the arguments."""
+    def _own_config(self) -> dict[str, object]:
         p = dict(self.p) if isinstance(self.p, Mapping) else self.p
         return {"p": p, "length_scale": self.length_scale, "weight_noise": self.weight_noise}
 
-    def _say_what_is_left_out(self, rates: Mapping[str, float]) -> None:
-        """Tell of weights without dropout before them: of inputs that are not dropped, and of unknown layers."""
+    def _notify_of_uncovered(self, rates: Mapping[str, float]) -> None:
+        """Name the weights without dropout before them: single inputs, and layers of unknown kinds."""
         covered = self.posterior.names()
         inputs = [name for name in rates if name not in covered]
         if inputs:
@@ -150,7 +162,7 @@ class MCDropout(NetworkMethod):
 
     def _noisy_forward(self, x: Any) -> Tensor:
         if isinstance(self.posterior, LayerDropout):
-            output: Tensor = Caller(self.net, self.call)(x)
+            output: Tensor = Caller(self.net, self._forward)(x)
             return output
         if not self.training:
             return self._replica({}, x)
@@ -165,9 +177,9 @@ class MCDropout(NetworkMethod):
             self._replica.push_state()
         return output
 
-    def derive(self) -> None:
+    def _derive(self) -> None:
         """Build the replica that training runs on, with its masks."""
-        self._replica = Replica(self.net, self.call, own_buffers=False)
+        self._replica = Replica(self.net, self._forward, own_buffers=False)
         rates = self.posterior.rates if isinstance(self.posterior, WeightDropout) else {}
         layers = noisy_layers(self.net, rates, tied(self.net)) if self.weight_noise == 0 else {}
         self._penalized = choose(self.net)

@@ -1,24 +1,25 @@
-"""What the methods with one network have in common: the loss, training, prediction, and what is saved."""
+"""Methods with one network: the loss, prediction and serialization."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
-from torch.utils.data import DataLoader, Dataset
+from typing_extensions import override
 
-from credo import architectures
 from credo import data as data_
+from credo import io
 from credo._arguments import check_integer
 from credo._notices import notify
 from credo.errors import InputError, LoadError
 from credo.functional import Evaluator, Forward, Replica
 from credo.likelihoods import Gaussian, Likelihood, infer_likelihood, likelihood_from_config
 from credo.methods.base import Method, Predictor
+from credo.model import Model
 from credo.nests import take_rows
 from credo.posteriors.base import Posterior
 from credo.predictive import Predictive
@@ -26,39 +27,36 @@ from credo.priors import from_config as prior_from_config
 from credo.probing import ROWS, check_reach
 from credo.seeding import check_seed, repeatable, seeded
 from credo.selection import check_network
-from credo.training import evaluation
-from credo.training.contract import Trainable
-
-_VALIDATION_SAMPLES = 10
+from credo.training.optimizers import weight_decay_groups
+from credo.training.supervised import SupervisedTask, Terms, likelihood_noise
 
 
-class Terms(NamedTuple):
-    """The two parts of a loss, each differentiable."""
-
-    nll: Tensor
-    """Negative log likelihood per datum, in nats."""
-    kl: Tensor
-    """What the weights cost, in nats over the whole data: KL(q ‖ p), or −log p(w) for a point estimate."""
-
-
-class NetworkMethod(Trainable, Method):
+class NetworkMethod(Method):
     r"""A method with one network, one likelihood and one posterior, trained by gradient.
 
     The loss per datum is
 
         loss = −(1/T)·mean_rows log p(y | x, w) + c·KL/n_data,
 
-    with c = 1 unless a KL weighting or warm-up says otherwise. A datum is one row of dim 0; its log likelihood
-    sums over its outputs. ``n_data`` is the size of the whole training set, over all processes.
+    with c = 1 except under a KL weighting or warm-up. A datum is one row of dim 0; its log likelihood sums over its
+    outputs. ``n_data`` is the size of the whole training set, over all processes.
+
+    Args:
+        net: the network; its parameters are the means of the posterior.
+        likelihood: p(y | f(x)); ``None``: chosen from the dtype of the targets.
+        forward: ``callable(net, x)`` for networks with unusual inputs or outputs, or ``None``.
+
+    Attributes:
+        posterior: the distribution over the weights.
+        temperature: T.
     """
 
     posterior: Posterior
-    last_terms: Terms | None = None
     temperature: float = 1.0
-    kl_weighting: str | Callable[[int, int], float] = "uniform"
+    _last_terms: Terms | None = None
     _inspected: frozenset[bool] = frozenset()
-    derived: ClassVar[frozenset[str]] = frozenset()
-    """Attributes that :meth:`derive` builds; copies and pickles leave them out."""
+    _derived: ClassVar[frozenset[str]] = frozenset()
+    """Attributes that :meth:`_derive` builds; copies and pickles leave them out."""
 
     def __init__(self, net: nn.Module, likelihood: Likelihood | None, forward: Forward | None) -> None:
         super().__init__()
@@ -67,63 +65,84 @@ class NetworkMethod(Trainable, Method):
                 "likelihood must be a credo likelihood such as credo.Gaussian() or credo.Categorical(), an object and "
                 f"not a class, got {getattr(likelihood, '__name__', type(likelihood).__name__)}"
             )
+        if isinstance(net, Model):
+            raise InputError(
+                f"net is a {type(net).__name__} already; pass the plain network, and the method of an ensemble as base="
+            )
         self.net = check_network(net)
         self.likelihood: Likelihood = likelihood or Gaussian(noise="learned")
-        self.likelihood_is_open = likelihood is None
+        self._likelihood_is_open = likelihood is None
         self.likelihood.to(self.device)
-        self.call = forward
-        self.n_data: int | None = None
-        self.history = []
+        self._forward = forward
 
-    def derive(self) -> None:
-        """Build what follows from the rest: private replicas, hooks."""
-        self.follow_parameters()
+    def _derive(self) -> None:
+        """Build what follows from the rest, such as private replicas and hooks."""
+        self._follow_parameters()
 
-    def follow_parameters(self) -> None:
-        """Take what is no parameter or buffer to the parameters' device and dtype, after they moved."""
+    def _follow_parameters(self) -> None:
+        """Move what is neither parameter nor buffer to the device and dtype of the parameters."""
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        self.follow_parameters()
+        self._follow_parameters()
         return self
 
     def __getstate__(self) -> dict[str, Any]:
-        left_out = self.derived | {"last_terms", "_inspected"}
+        left_out = self._derived | {"_last_terms", "_inspected"}
         state: dict[str, Any] = super().__getstate__()  # type: ignore[no-untyped-call]
         return {key: value for key, value in state.items() if key not in left_out}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)  # type: ignore[no-untyped-call]
-        self.last_terms = None
-        self.derive()
+        self._last_terms = None
+        self._derive()
 
-    def inspect(self, x: Any, training: bool = False) -> None:
-        """On a first batch, raise ``UnsupportedError`` where the network would not compute with weights given to it.
+    def _inspect(self, x: Any, training: bool = False) -> None:
+        """On a first batch, raise ``UnsupportedError`` if the network does not compute with the weights passed to it.
 
         Args:
             x: a batch.
-            training: look in training mode, and also for checkpointing, which would run parts of it again in the
-                backward pass, without those weights.
+            training: check in training mode, and also for checkpointing, which would run parts of the network again in
+                the backward pass, without those weights.
         """
         if training in self._inspected:
             return
-        probe = Replica(self.net, self.call, own_buffers=True)
+        probe = Replica(self.net, self._forward, own_buffers=True)
         for module in probe.net.modules():
             module.training &= training and not isinstance(module, _NormBase)
-        repeatable(lambda: check_reach(probe, take_rows(x, ROWS), backward=training), self.device)
+        repeatable(lambda: check_reach(probe, probe.net, take_rows(x, ROWS), backward=training), self.device)
         self._inspected |= {training}
 
     @abstractmethod
     def terms(self, x: Any, y: Tensor, sample_weight: Tensor | None = None) -> Terms:
-        """Negative log likelihood per datum and complexity in nats, for one batch."""
+        """The two parts of the loss of a minibatch.
+
+        Args:
+            x: inputs, rows along dim 0.
+            y: targets.
+            sample_weight: ``[B]``, multiplies the log likelihood of each row.
+
+        Returns:
+            Negative log likelihood per row and KL, both in nats and differentiable.
+        """
 
     @abstractmethod
     def kl(self) -> Tensor:
-        """What the weights cost, in nats; needs no forward pass."""
+        """KL(q ‖ p) of the weights, or −log p(w) for a point estimate; needs no forward pass.
 
-    def kl_weight(self, batch: tuple[int, int] | None) -> float:
-        """c for minibatch (i, M), counted from 1; the mean over an epoch is 1."""
-        return 1.0
+        Returns:
+            A scalar in nats, differentiable.
+        """
+
+    def _training_task(self) -> SupervisedTask[Any]:
+        return SupervisedTask(self)
+
+    def _prepare(self, x: Any) -> None:
+        """Do on a batch what must not happen inside a compiled step."""
+
+    def _kl_weight(self, batch: tuple[int, int] | None) -> float | None:
+        """c for minibatch i of M, counted from 1, whose mean over an epoch is 1; ``None``: 1 for all."""
+        return None
 
     def forward(  # type: ignore[override]
         self,
@@ -135,15 +154,18 @@ class NetworkMethod(Trainable, Method):
         batch: tuple[int, int] | None = None,
         kl_weight: float | Tensor | None = None,
     ) -> Tensor:
-        """The loss per datum, differentiable.
+        """The loss per row, differentiable.
 
         Args:
             x: inputs, rows along dim 0.
             y: targets.
             n_data: the number of data in the whole training set; known after ``fit``.
-            sample_weight: ``[B]``, multiplies each row's log likelihood.
-            batch: (i, M), this is minibatch i of M, counted from 1; used by KL weightings that need it.
+            sample_weight: ``[B]``, multiplies the log likelihood of each row.
+            batch: (i, M) for minibatch i of M, counted from 1; used by a KL weighting by minibatch.
             kl_weight: c itself, instead of ``batch``.
+
+        Returns:
+            The loss in nats, a scalar.
         """
         n_data = n_data if n_data is not None else self.n_data
         if n_data is None or n_data < 1:
@@ -152,183 +174,113 @@ class NetworkMethod(Trainable, Method):
                 "the KL is shared between all of them; pass n_data=len(dataset)"
             )
         terms = self.terms(x, y, sample_weight)
-        self.last_terms = Terms(terms.nll.detach(), terms.kl.detach())
-        weight = self.kl_weight(batch) if kl_weight is None else kl_weight
-        return terms.nll / self.temperature + (weight * self.warmup() / n_data) * terms.kl
+        self._last_terms = Terms(terms.nll.detach(), terms.kl.detach())
+        weight = self._kl_weight(batch) if kl_weight is None else kl_weight
+        factor = (1.0 if weight is None else weight) * self._kl_factor()
+        return terms.nll / self.temperature + (factor / n_data) * terms.kl
 
-    def warmup(self) -> float | Tensor:
-        """A factor on the KL that rises to 1 early in training; counts this training step."""
+    def _kl_factor(self) -> float | Tensor:
+        """A factor on the KL during warm-up; counts this training step."""
         return 1.0
 
     def nll(self, x: Any, y: Tensor, sample_weight: Tensor | None = None) -> Tensor:
-        """Negative log likelihood per datum, from one pass as in training."""
+        """The negative log likelihood of a minibatch, from one pass as in training.
+
+        Args:
+            x: inputs, rows along dim 0.
+            y: targets.
+            sample_weight: ``[B]``, multiplies the log likelihood of each row.
+
+        Returns:
+            A scalar in nats per row, differentiable.
+        """
         return self.terms(x, y, sample_weight).nll
 
-    def predictor(self, samples: int, seed: int | None) -> NetworkPredictor:
-        """What predicts with fixed draws."""
+    def _predictor(self, samples: int, seed: int | None) -> NetworkPredictor:
+        """Predicts with ``samples`` fixed draws."""
         return NetworkPredictor(self, samples, seed)
 
+    @override
     @torch.no_grad()
     def elbo(self, data: Any, samples: int = 10, seed: int | None = None) -> float:
-        """The evidence lower bound of ``data`` in nats, at temperature 1: E_q[log p(D | w)] − KL(q ‖ p)."""
         check_integer(samples, "samples", minimum=1)
         with seeded(seed, self.device):
             kl = float(self.kl())
-        return self.expected_log_likelihood(data, samples, seed) - kl
-
-    @torch.no_grad()
-    def expected_log_likelihood(self, data: Any, samples: int = 10, seed: int | None = None) -> float:
-        """E_q[log p(D | w)] in nats over all of ``data``, by ``samples`` weight draws.
-
-        With a ``seed``, what the likelihood and a shuffling loader draw is determined by it too.
-        """
-        predictor = self.predictor(samples, seed)
+        predictor = self._predictor(samples, seed)
         total = 0.0
-        with evaluation.noise_seeded(seed, self.device):
+        with likelihood_noise(seed, self.device):
             for x, y, weight in data_.batches(data, 4096, self.device, self.dtype):
-                self.resolve_likelihood(y)
+                self._resolve_likelihood(y)
                 outputs = predictor.outputs(x)
                 rows = torch.stack([self.likelihood.log_prob(output, y) for output in outputs]).mean(0)
                 total += float((rows if weight is None else rows * weight).double().sum())
-        return total
+        return total - kl
 
-    def resolve_likelihood(self, y: Tensor) -> None:
-        """Choose the likelihood from the target's dtype, once, where none was given."""
-        if not self.likelihood_is_open:
+    def _resolve_likelihood(self, y: Tensor) -> None:
+        """Choose the likelihood from the dtype of the targets, if none was given."""
+        if not self._likelihood_is_open:
             return
         inferred = infer_likelihood(y)
         if type(inferred) is not type(self.likelihood):
             self.likelihood = inferred.to(y.device)
-        self.likelihood_is_open = False
+        self._likelihood_is_open = False
         if not torch.compiler.is_compiling():
             dtype = str(y.dtype).removeprefix("torch.")
             notify(
-                f"likelihood {self.likelihood!r} follows from the {dtype} target; pass likelihood= to choose another"
+                f"likelihood {self.likelihood!r} follows from the {dtype} targets; pass likelihood= to choose another"
             )
 
-    def reported(self) -> Mapping[str, Tensor]:
-        """NLL and KL."""
-        assert self.last_terms is not None
-        return self.last_terms._asdict()
-
-    def resolve(self, batch: data_.Batch) -> None:
-        """Choose the likelihood where it was left open."""
-        self.resolve_likelihood(batch.y)
-
-    def check_data(self, batch: data_.Batch, dataset: Dataset[Any] | DataLoader[Any]) -> None:
-        """Raise ``InputError`` for what does not fit the network or the likelihood by shape, dtype or value."""
-        evaluation.check_data(self, batch, dataset)
-
-    def undo_set_up(self) -> Callable[[], None]:
-        """A function that puts back the likelihood and the number of data."""
-        before = (self.likelihood, self.likelihood_is_open, self.n_data)
-
-        def undo() -> None:
-            self.likelihood, self.likelihood_is_open, self.n_data = before
-
-        return undo
-
-    def loss_options(self, player: str, i: int, batches: int | None) -> dict[str, Any]:
-        """The weight of the KL on minibatch ``i``, where it is not the same on all."""
-        if self.kl_weighting == "uniform":
-            return {}
-        if batches is None:
-            raise InputError("this KL weighting needs to know the number of batches, but the loader has no length")
-        return {"kl_weight": torch.full((), self.kl_weight((i, batches)), device=self.device)}
-
-    def explain(self, batch: data_.Batch) -> None:
-        """Raise a sentence where the minibatch does not fit the network or the likelihood."""
-        evaluation.check_batch(self, batch)
-
-    @torch.no_grad()
-    def probe(self, batch: data_.Batch) -> Tensor:
-        """A loss of the mean weights."""
-        output = self.predictor(0, None).outputs(batch.x)[0]
-        return self.likelihood.log_prob(output, batch.y).sum() + self.kl()
-
-    def entry(self, means: Mapping[str, float]) -> dict[str, float]:
-        """NLL per datum, KL and ELBO in nats."""
-        assert self.n_data is not None
-        return {**means, "elbo": -self.n_data * means["nll"] - means["kl"]}
-
-    def headline(self, entry: Mapping[str, float]) -> str:
-        """NLL, KL and ELBO, and the ELBO of held-out data."""
-        shown = f"NLL {entry['nll']:.4g}  KL {entry['kl']:.4g}  ELBO {entry['elbo']:.5g}"
-        return f"{shown}  held-out ELBO {entry['validation_elbo']:.4g}" if "validation_elbo" in entry else shown
-
-    def held_out_scores(self, held_out: Dataset[Any] | DataLoader[Any], seed: int) -> dict[str, float]:
-        """Mean log predictive density and ELBO per held-out datum."""
-        assert self.n_data is not None
-        return evaluation.score(self, held_out, _VALIDATION_SAMPLES, seed, self.n_data)
-
+    @override
     def parameter_groups(self, weight_decay: float = 0.0) -> list[dict[str, Any]]:
-        """Parameter groups for an optimizer; ``weight_decay`` reaches the network's weights only, never scales.
+        return weight_decay_groups(self, [self.net], weight_decay)
 
-        Without weight decay all parameters are one group, which a fused optimizer updates in one kernel.
-        """
-        if weight_decay == 0.0:
-            return [{"params": [p for p in self.parameters() if p.requires_grad], "weight_decay": 0.0}]
-        weights = [p for p in self.net.parameters() if p.requires_grad]
-        known = {id(p) for p in weights}
-        others = [p for p in self.parameters() if p.requires_grad and id(p) not in known]
-        groups: list[dict[str, Any]] = [{"params": weights, "weight_decay": weight_decay}]
-        return [*groups, {"params": others, "weight_decay": 0.0}] if others else groups
-
+    @override
     def summary(self) -> str:
-        """Which parameters are Bayesian, and how, a line each."""
         bayesian = set(self.posterior.names())
         lines = []
         for name, parameter in self.net.named_parameters():
             other = "deterministic" if parameter.requires_grad else "frozen"
-            kind = self.kind_of(name) if name in bayesian else other
+            kind = self._describe_parameter(name) if name in bayesian else other
             lines.append(f"{name:<40} {list(parameter.shape)!s:<20} {kind}")
         total = sum(p.numel() for p in self.net.parameters())
         covered = sum(p.numel() for name, p in self.net.named_parameters() if name in bayesian)
         return "\n".join([*lines, f"{covered:,} of {total:,} parameters are Bayesian"])
 
-    def kind_of(self, name: str) -> str:
-        """What :meth:`summary` says of a parameter that the posterior covers."""
+    def _describe_parameter(self, name: str) -> str:
+        """The description of a Bayesian parameter in :meth:`summary`."""
         return "Bayesian"
 
-    def network_card(self) -> dict[str, object]:
-        """The network's class, and how to build it where it comes from ``credo.architectures``."""
-        return {**describe_network(self.net), "custom_forward": self.call is not None}
+    def _describe_networks(self) -> dict[str, object]:
+        return {**io.describe_network(self.net), "custom_forward": self._forward is not None}
 
-    def get_config(self) -> dict[str, object]:
-        """The likelihood, and what the method adds."""
-        return {"likelihood": None if self.likelihood_is_open else self.likelihood.get_config(), **self.own_config()}
+    def _get_config(self) -> dict[str, object]:
+        return {"likelihood": None if self._likelihood_is_open else self.likelihood.get_config(), **self._own_config()}
 
     @abstractmethod
-    def own_config(self) -> dict[str, object]:
-        """What JSON can hold of the arguments that are this method's own."""
+    def _own_config(self) -> dict[str, object]:
+        """What JSON can hold of the arguments that this method adds."""
 
     @classmethod
-    def from_config(cls, config: dict[str, Any], net: Any, **overrides: Any) -> Self:
-        """Build the method again, with the network and what JSON could not hold."""
+    def _check_sizes(cls, config: dict[str, Any], tensors: Mapping[str, Tensor]) -> None:
+        super()._check_sizes(config, tensors)
+        io.check_count(config.get("bayesian"), max(io.LARGEST_UNBACKED_SIZE, len(tensors)))
+
+    @classmethod
+    def _from_config(cls, config: dict[str, Any], net: Any, **overrides: Any) -> Self:
         arguments = {**config, **overrides}
         for key, build in (("likelihood", likelihood_from_config), ("prior", prior_from_config)):
             if isinstance(arguments.get(key), dict) and key not in overrides:
                 arguments[key] = build(arguments[key])
         if "prior" in config and arguments["prior"] is None:
-            raise LoadError("its prior is not one that JSON can hold; pass it: credo.load(path, net, prior=...)")
+            raise LoadError("its prior could not be described in JSON; pass it: credo.load(path, net, prior=...)")
         return cls(net, **arguments)
 
-    @property
-    def device(self) -> torch.device:
-        """Where the network lives."""
-        return next(self.net.parameters(), torch.empty(0)).device
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """The floating-point type of the network's parameters."""
-        return next((p.dtype for p in self.net.parameters() if p.is_floating_point()), torch.get_default_dtype())
-
-    def weighted_nll(self, log_likelihood: Tensor, sample_weight: Tensor | None) -> Tensor:
-        """−mean over rows of the (weighted) log likelihood ``[B]``; 0 for an empty batch."""
+    def _weighted_nll(self, log_likelihood: Tensor, sample_weight: Tensor | None) -> Tensor:
+        """−mean over rows of the weighted log likelihood ``[B]``; 0 for an empty batch."""
         if sample_weight is not None:
             if sample_weight.shape != log_likelihood.shape:
                 raise InputError(
-                    f"sample_weight must have one number a row, shape {list(log_likelihood.shape)}, "
+                    f"sample_weight must have one number per row, shape {list(log_likelihood.shape)}, "
                     f"got {list(sample_weight.shape)}"
                 )
             log_likelihood = log_likelihood * sample_weight
@@ -346,7 +298,7 @@ class NetworkPredictor(Predictor):
         base = check_seed(seed if samples else 0)
 
         def build() -> Replica:
-            replica = Replica(method.net, method.call, own_buffers=True)
+            replica = Replica(method.net, method._forward, own_buffers=True)
             replica.net.eval()
             return replica
 
@@ -362,22 +314,15 @@ class NetworkPredictor(Predictor):
         if batch_size is not None and batch_size < 1:
             raise InputError(f"batch_size must be at least 1, got {batch_size}")
         x = data_.prepare_input(x, self._method.device, self._method.dtype)
-        self._method.inspect(x)
+        self._method._inspect(x)
         return self._evaluate(x, batch_size)
 
     @torch.no_grad()
     def __call__(self, x: Any, batch_size: int | None = None) -> Predictive:
         """The predictive distribution for the rows of ``x``."""
-        if self._method.likelihood_is_open:
+        if self._method._likelihood_is_open:
             raise InputError(
-                "it is not known yet what the network's output means: fit the model first, or say so with "
-                "likelihood=credo.Categorical(), credo.Gaussian(...), ..."
+                "the likelihood is not known yet: fit the model first, or pass likelihood=credo.Categorical(), "
+                "credo.Gaussian(...), ..."
             )
         return self._likelihood.predictive(self.outputs(x, batch_size))
-
-
-def describe_network(net: nn.Module) -> dict[str, object]:
-    """The network's class and size, and its recipe where it comes from ``credo.architectures``."""
-    card: dict[str, object] = {"class": type(net).__name__, "parameters": sum(p.numel() for p in net.parameters())}
-    recipe = architectures.describe(net)
-    return card if recipe is None else {**card, "architecture": recipe}

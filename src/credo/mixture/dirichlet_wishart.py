@@ -19,8 +19,7 @@ import torch
 from torch import Tensor
 
 from credo._rows import Rows
-from credo._special import log_rising
-from credo.conjugate._special import log_sequence_probability
+from credo._special import log_dirichlet_categorical, log_rising
 from credo.em import Expectation
 from credo.errors import InputError
 from credo.mixture.components import LOG_2PI, Sums
@@ -148,7 +147,7 @@ class Prior:
     def _log_evidence(self, count: Tensor, log_det: Tensor) -> float:
         """log (Z_N / Z_0) − ½ N D log 2π, with ``log_det [K]`` those of W_k⁻¹."""
         size = len(self.mean)
-        weights = log_sequence_probability(torch.full_like(count, self.concentration), count)
+        weights = log_dirichlet_categorical(torch.full_like(count, self.concentration), count)
         halves = _halves(torch.full_like(count, self.freedom), size)
         gammas = log_rising(halves, (0.5 * count[:, None]).expand_as(halves)).sum(-1)
         before = 2.0 * self._root.diagonal().log().sum()

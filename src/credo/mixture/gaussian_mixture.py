@@ -12,7 +12,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from credo._estimator import as_before_on_failure, draw_seed
+from credo._estimator import draw_seed, restore_on_error
 from credo._rows import Rows
 from credo.em import EMFit, Expectation, fit_em
 from credo.errors import InputError, unknown_name
@@ -109,7 +109,7 @@ class GaussianMixture(Mixture):
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Fit to ``X``, an array, a data frame or chunks."""
-        with as_before_on_failure(self):
+        with restore_on_error(self):
             rows = self._mixture_rows(X)
             fit = self._climb(rows)
             components = fit.parameters.components

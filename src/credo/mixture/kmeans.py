@@ -13,7 +13,7 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, ClusterMixin, Transfor
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
-from credo._estimator import ClassicalEstimator, as_before_on_failure, draw_seed
+from credo._estimator import ClassicalEstimator, draw_seed, restore_on_error
 from credo._rows import Rows
 from credo.em import EMFit, fit_em
 from credo.errors import InputError, unknown_name
@@ -80,7 +80,7 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Cl
     def fit(self, X: Any, y: Any = None) -> Self:
         """Find the clusters of ``X``, an array, a data frame or chunks, which are read once in every iteration."""
         self._check_options()
-        with as_before_on_failure(self):
+        with restore_on_error(self):
             rows = self._training_rows(X)
             moments = Moments.of(rows)
             fit = self._search(rows, moments)
@@ -108,7 +108,7 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Cl
                 f"n_clusters is {self.n_clusters}, but {len(self.cluster_centers_)} centers have been learned: "
                 "call fit to begin anew"
             )
-        with as_before_on_failure(self):
+        with restore_on_error(self):
             rows = self._training_rows(X, reset=False)
             centers, counts = self._tensor(self.cluster_centers_), self._tensor(self.counts_)
             middle = centers.mean(0)

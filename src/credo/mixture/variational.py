@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from credo._estimator import as_before_on_failure, draw_seed
+from credo._estimator import draw_seed, restore_on_error
 from credo._notices import notify
 from credo._rows import Rows
 from credo.em import EMFit, fit_em
@@ -113,7 +113,7 @@ class VariationalGaussianMixture(Mixture):
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Fit to ``X``, an array, a data frame or chunks, which are read once in every iteration."""
-        with as_before_on_failure(self):
+        with restore_on_error(self):
             self._check_choices()
             rows = self._mixture_rows(X)
             self._learn_prior(rows)

@@ -80,7 +80,7 @@ def softmax_scatter(
 
     Softmax inputs whose clouds overlap belong to classes the model cannot tell apart, however sure the softmax of
     their mean would be. The outputs are the draws of a prediction; the inputs are what the network outputs,
-    ``model.predictor(100, seed=0).outputs(images)``. At every angle the classes stand side by side, in the order of
+    ``model._predictor(100, seed=0).outputs(images)``. At every angle the classes stand side by side, in the order of
     the key.
 
     Args:

@@ -19,6 +19,7 @@ from credo.report.forecast import Forecast
 from credo.report.wording import cut
 from credo.tabular.base import TableEstimator
 from credo.tabular.columns import as_frame
+from credo.tabular.extrapolation import OutsideRange
 from credo.tabular.predictions import true_values
 from credo.tabular.targets import ClassTarget, RegressionTarget, known_rows
 from credo.tabular.wording import counted
@@ -91,6 +92,11 @@ def gather(model: Any, X: Any, y: Any, seed: int) -> Evidence:
     if not known.any():
         raise InputError(f"y must hold the targets of the held-out rows, got none in {counted(len(known), 'row')}")
     p, remarks = _predict(model, X[known])
+    outside = OutsideRange()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # they are among the remarks
+        outside.add(model.outside_range(X[known]))
+    remarks = (*remarks, *outside.sentences())
     if not known.all():
         gaps = counted(int((~known).sum()), "held-out row")
         remarks = (f"Left out of this report, because the target is missing: {gaps}.", *remarks)

@@ -90,5 +90,5 @@ class Forecast:
 
     @property
     def has_epistemic_part(self) -> bool:
-        """Whether the draws differ: those of one network alone do not."""
-        return self.epistemic_share > _ROUNDING
+        """Whether there are draws that differ: one network alone knows of extrapolation only."""
+        return self.p.n_draws > 1 and self.epistemic_share > _ROUNDING

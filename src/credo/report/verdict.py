@@ -189,8 +189,8 @@ def _on_source(forecast: Forecast) -> Iterator[str]:
         return
     if not forecast.has_epistemic_part:
         yield (
-            "This method has no epistemic part: it does not know what it has not seen, and says nothing about rows "
-            "unlike those of training."
+            "This method has no epistemic part: it does not know what it has not seen, and inside the training range "
+            "says nothing about rows unlike those of training."
         )
     elif 1.0 - MOST < share < MOST:
         yield (

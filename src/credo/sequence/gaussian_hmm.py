@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch.utils.data import DataLoader, RandomSampler
 
 from credo._arguments import check_integer
-from credo._estimator import ClassicalEstimator, as_before_on_failure, draw_seed
+from credo._estimator import ClassicalEstimator, draw_seed, restore_on_error
 from credo._rows import Rows
 from credo.em import fit_em
 from credo.errors import InputError, unknown_name
@@ -124,7 +124,7 @@ class GaussianHMM(DensityMixin, ClassicalEstimator):  # type: ignore[misc]
 
     def fit(self, X: Any, y: Any = None, *, lengths: ArrayLike | None = None) -> Self:
         """Fit to the rows of ``X [N, D]``: one sequence, or several of ``lengths [S]``. ``y`` is not used."""
-        with as_before_on_failure(self):
+        with restore_on_error(self):
             self._check()
             if isinstance(X, DataLoader) and isinstance(X.sampler, RandomSampler):
                 raise InputError("the DataLoader shuffles, but the order of rows is what a hidden Markov model learns")

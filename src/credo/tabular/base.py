@@ -6,6 +6,7 @@ import copy
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -19,7 +20,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from credo import calibration
-from credo._estimator import as_before_on_failure, draw_seed
+from credo._estimator import draw_seed, restore_on_error
 from credo._threads import one_thread
 from credo.errors import InputError, UnsupportedError, unknown_name
 from credo.likelihoods import Likelihood
@@ -27,7 +28,8 @@ from credo.methods.base import Method, Predictor
 from credo.predictive import Predictive
 from credo.seeding import derive, seeded
 from credo.tabular import recipes
-from credo.tabular.columns import Columns
+from credo.tabular.columns import Columns, TableRows
+from credo.tabular.extrapolation import Extrapolation, OutsideRange
 from credo.tabular.splitting import divide
 from credo.tabular.targets import ClassTarget, RegressionTarget, known_rows
 from credo.training.optimizers import adam
@@ -55,6 +57,7 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
     target_: RegressionTarget | ClassTarget
     model_: Method
     calibrator_: calibration.Calibrator | None
+    extrapolation_: Extrapolation | None
     seed_: int
     named_columns_: bool
 
@@ -96,7 +99,7 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
             X: a data frame with columns of any kind, or an array ``[N, D]``; values may be missing.
             y: the targets ``[N]``.
         """
-        with as_before_on_failure(self):
+        with restore_on_error(self):
             return self._fit(X, y)
 
     def _fit(self, X: Any, y: Any) -> Self:
@@ -110,8 +113,9 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         self.columns_ = Columns.learn(frame)
         for note in self.notes_:
             warnings.warn(note, UserWarning, stacklevel=3)
-        features, targets = self.columns_.encode(frame), self._encode_target(y)
+        rows, targets = self.columns_.read(frame), self._encode_target(y)
         training, held_out = self._split(len(targets), targets, calibrator)
+        features = self.columns_.features(rows)
         plan = recipes.Plan.make(len(training), self.epochs, self.batch_size, self.lr, recipe.effort)
         task = recipes.Task(
             features.shape[1], *self._outputs(plan), _widths(self.hidden, plan), activation=self.activation, plan=plan
@@ -119,9 +123,10 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         with seeded(derive(self.seed_, _INITIAL), torch.device("cpu")):
             model = recipe.build(task, **(self.method_options or {}))
         self._train(model, features[training], targets[training], plan, recipe.stops_early)
+        self.extrapolation_ = self._learn_extrapolation(rows.take(training))
         self.calibrator_ = None
         if calibrator is not None:
-            calibrator.fit(self._predict(features[held_out]), self._truth(targets[held_out]))
+            calibrator.fit(self._predict(rows.take(held_out)), self._truth(targets[held_out]))
             self.calibrator_ = calibrator
         return self
 
@@ -137,7 +142,7 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
             y: their targets.
             classes: all classes that may ever come, for a classifier whose first rows do not hold them all.
         """
-        with as_before_on_failure(self):
+        with restore_on_error(self):
             if hasattr(self, "model_"):
                 return self._fit_further(X, y)
             self._announce_classes(classes)
@@ -147,9 +152,15 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         carry_over = recipes.get(self.method).carry_over
         assert carry_over is not None
         frame, y = _with_target(*self._check_training(X, y, reset=False))
-        features, targets = self.columns_.encode(frame), self._encode_target(y)
+        rows, targets = self.columns_.read(frame), self._encode_target(y)
+        features = self.columns_.features(rows)
         plan = recipes.Plan.make(len(targets), self.epochs, self.batch_size, self.lr)
         self._train(carry_over(copy.deepcopy(self.model_).float()), features, targets, plan, stops_early=False)
+        self.columns_ = replace(self.columns_, scaling=self.columns_.scaling.widened(rows.values))
+        if self.extrapolation_ is not None:
+            further = self._learn_extrapolation(rows)
+            assert further is not None
+            self.extrapolation_ = self.extrapolation_.joined(further)
         return self
 
     def predict_dist(self, X: Any) -> Predictive:
@@ -159,14 +170,31 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         prediction does not depend on the rows beside it.
         """
         check_is_fitted(self, "model_")
-        return self._predict(self.columns_.encode(self._check_new(X)))
+        return self._predict(self.columns_.read(self._check_new(X)))
 
-    def stream(self, tables: Iterable[Any]) -> Iterator[Predictive]:
-        """:meth:`predict_dist` of one table after the other, in memory for one: for files larger than memory."""
+    def stream(self, tables: Iterable[Any], outside: OutsideRange | None = None) -> Iterator[Predictive]:
+        """:meth:`predict_dist` of one table after the other, in memory for one: for files larger than memory.
+
+        Args:
+            tables: as :meth:`predict_dist` takes them.
+            outside: counts the rows outside the training range as the tables pass.
+        """
         check_is_fitted(self, "model_")
         predictor = self._predictor()
         for table in tables:
-            yield self._predict(self.columns_.encode(self._check_new(table)), predictor)
+            rows = self.columns_.read(self._check_new(table))
+            if outside is not None:
+                outside.add(self._flags(rows))
+            yield self._predict(rows, predictor)
+
+    def outside_range(self, X: Any) -> pd.DataFrame:
+        """Which values of numbers and dates lie outside the range that training had, ``[N, columns]`` of truth values.
+
+        Predictions for such rows rest on extrapolation: their epistemic part grows with the distance.
+        """
+        check_is_fitted(self, "model_")
+        flags = self._flags(self.columns_.read(self._check_new(X)))
+        return flags.set_axis(X.index, axis=0) if isinstance(X, pd.DataFrame) else flags
 
     @property
     def notes_(self) -> list[str]:
@@ -208,8 +236,12 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         """How many numbers the network outputs, and what they mean."""
 
     @abstractmethod
-    def _in_units(self, predictive: Predictive) -> Predictive:
-        """The network's prediction in the target's own units, ``[N]``."""
+    def _in_units(self, predictive: Predictive, rows: TableRows, predictor: Predictor) -> Predictive:
+        """The network's prediction for ``rows`` in the target's own units, ``[N]``."""
+
+    @abstractmethod
+    def _learn_extrapolation(self, rows: TableRows) -> Extrapolation | None:
+        """How predictions are to be taken outside the range of the training ``rows``."""
 
     @property
     @abstractmethod
@@ -311,17 +343,17 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         self.model_ = model.double()
 
     def _predictor(self) -> Predictor:
-        return self.model_.predictor(self.samples, derive(self.seed_, _DRAWS))
+        return self.model_._predictor(self.samples, derive(self.seed_, _DRAWS))
 
-    def _predict(self, features: NDArray[Any], predictor: Predictor | None = None) -> Predictive:
+    def _predict(self, rows: TableRows, predictor: Predictor | None = None) -> Predictive:
         predictor = predictor or self._predictor()
-        pieces = [
-            predictor(torch.from_numpy(features[start : start + _ROWS_AT_ONCE]).double()).cpu()
-            for start in range(0, max(len(features), 1), _ROWS_AT_ONCE)
-        ]
-        predictive = self._in_units(pieces[0] if len(pieces) == 1 else Predictive.concatenate(pieces))
+        predictive = self._in_units(predict_features(predictor, self.columns_.features(rows)), rows, predictor)
         calibrator = getattr(self, "calibrator_", None)
         return predictive if calibrator is None else calibrator(predictive)
+
+    def _flags(self, rows: TableRows) -> pd.DataFrame:
+        scaling = self.columns_.scaling
+        return pd.DataFrame(scaling.outside(rows.values), columns=list(scaling.names))
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -329,6 +361,15 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         tags.input_tags.string = True
         tags.input_tags.categorical = True
         return tags
+
+
+def predict_features(predictor: Predictor, features: NDArray[Any]) -> Predictive:
+    """What the network predicts, piece by piece, in double precision."""
+    pieces = [
+        predictor(torch.from_numpy(features[start : start + _ROWS_AT_ONCE]).double()).cpu()
+        for start in range(0, max(len(features), 1), _ROWS_AT_ONCE)
+    ]
+    return pieces[0] if len(pieces) == 1 else Predictive.concatenate(pieces)
 
 
 def _widths(hidden: object, plan: recipes.Plan) -> tuple[int, ...]:

@@ -13,8 +13,10 @@ from torch import Tensor
 
 from credo import calibration
 from credo.likelihoods import Categorical, Likelihood
+from credo.methods.base import Predictor
 from credo.predictive import Predictive
 from credo.tabular.base import TableEstimator
+from credo.tabular.columns import TableRows
 from credo.tabular.recipes import Plan
 from credo.tabular.targets import ClassTarget
 
@@ -79,8 +81,11 @@ class Classifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
     def _outputs(self, plan: Plan) -> tuple[int, Likelihood]:
         return len(self.target_.classes), Categorical()
 
-    def _in_units(self, predictive: Predictive) -> Predictive:
+    def _in_units(self, predictive: Predictive, rows: TableRows, predictor: Predictor) -> Predictive:
         return predictive
+
+    def _learn_extrapolation(self, rows: TableRows) -> None:
+        """None: probabilities go on as the network does."""
 
     @property
     def _calibrators(self) -> dict[str, type[calibration.Calibrator]]:

@@ -6,7 +6,7 @@ import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -28,12 +28,28 @@ MOSTLY = 0.5
 _FEW_CELLS = 10  # fewer say nothing about a column
 
 
+class TableRows(NamedTuple):
+    """Rows of a table as they were read.
+
+    Attributes:
+        values: numbers and dates ``[N, C]``, in the order of the scaling; NaN where missing.
+        others: the features of cycles and categories ``[N, R]``.
+    """
+
+    values: NDArray[np.float64]
+    others: NDArray[np.float32]
+
+    def take(self, which: NDArray[Any]) -> TableRows:
+        """Some of the rows, by position or by a mask."""
+        return TableRows(self.values[which], self.others[which])
+
+
 @dataclass(frozen=True, eq=False)
 class Columns:
     """How the columns of a table become features: learned once, then the same for every row.
 
-    * Numbers are centered, scaled and kept within bounds by :class:`~credo.tabular.scaling.Scaling`; where training had
-      gaps, a 0/1 feature says which values were imputed.
+    * Numbers are centered and scaled by :class:`~credo.tabular.scaling.Scaling`, and long-tailed ones come with their
+      asinh; where training had gaps, a 0/1 feature says which values were imputed.
     * Dates are numbers, in days, with the time of day, week and year by :class:`~credo.tabular.cycles.Cycles`.
     * Words are one-hot by :class:`~credo.tabular.categories.Category`.
     * Columns that say nothing are left out: empty, constant, or with a different word in nearly every row.
@@ -94,6 +110,10 @@ class Columns:
         Columns may come in another order; those that training left out or did not have are not needed. A column of
         numbers or dates in which more than half of ten or more cells are something else is refused.
         """
+        return self.features(self.read(frame))
+
+    def read(self, frame: Any) -> TableRows:
+        """What the rows of ``frame`` hold, as :meth:`features` takes it; warns as :meth:`encode` does."""
         table = as_frame(frame, self.names)
         diary = Diary()
         self._check_names(table.columns, diary)
@@ -106,7 +126,15 @@ class Columns:
             warnings.warn(sentence, UserWarning, stacklevel=2)
         days = measured.values[:, len(measured.names) - len(dates) :]
         one_hot = [category.encode(w) for category, w in zip(self.categories, cells, strict=True)]
-        return np.hstack([self.scaling.encode(measured.values), self.cycles.encode(days), *one_hot])
+        return TableRows(measured.values, np.hstack([self.cycles.encode(days), *one_hot]))
+
+    def features(self, rows: TableRows) -> NDArray[np.float32]:
+        """The features ``[N, D]`` of rows that were read."""
+        return np.hstack([self.scaling.encode(rows.values), rows.others])
+
+    def nearest(self, rows: TableRows) -> TableRows:
+        """``rows`` with every number and date moved to the nearest end of its training range where it lies outside."""
+        return rows._replace(values=self.scaling.nearest(rows.values))
 
     def get_config(self) -> dict[str, object]:
         """All of it as JSON holds it."""

@@ -15,6 +15,7 @@ from torch import Tensor
 from credo.errors import InputError, unknown_name
 from credo.predictive import Predictive
 from credo.predictive.real import check_level
+from credo.tabular.extrapolation import OutsideRange
 from credo.tabular.sources import Source
 from credo.tabular.targets import ClassTarget, RegressionTarget
 from credo.tabular.wording import counted, listed, quoted
@@ -68,7 +69,7 @@ def predict_source(
 ) -> Iterator[pd.DataFrame]:
     """The predictions of a file of any size, piece by piece; the column to predict, where it is there, is not used.
 
-    What is worth a note in several pieces is warned of once, at the end.
+    What is worth a note in several pieces is warned of once, at the end, and so are rows outside the training range.
 
     Args:
         model: fitted.
@@ -111,11 +112,14 @@ def _predict_pieces(
             waiting.append(piece[keep].astype(object).reset_index(drop=True))  # floats are written as they came
             yield piece.drop(columns=model.target_.name, errors="ignore")
 
-    predictives = model.stream(features())
+    outside = OutsideRange()
+    predictives = model.stream(features(), outside)
     notes = _Notes()
     while (predictive := notes.during(lambda: next(predictives, None))) is not None:
         yield pd.concat([waiting.popleft(), to_frame(predictive, model.target_, level)], axis=1)
     notes.warn()
+    for sentence in outside.sentences():
+        warnings.warn(sentence, UserWarning, stacklevel=2)
 
 
 class _Notes:

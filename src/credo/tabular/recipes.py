@@ -3,7 +3,8 @@
 A method is known to :class:`credo.Regressor`, :class:`credo.Classifier` and the command line once its recipe is
 registered; nothing else needs to change. The settings of Bayes by Backprop were chosen by the log likelihood of
 held-out parts of the *training* folds of nine regression tables (``benchmarks/uci.py``), whose test folds were not
-looked at; those for few rows on parts of scikit-learn's diabetes, iris and wine tables.
+looked at; those for few rows on parts of scikit-learn's diabetes, iris and wine tables. For classes,
+``benchmarks/classifier_defaults.py`` compares hyperpriors and temperatures inside training folds.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any
 
 from credo.architectures import MLP
 from credo.errors import InputError, unknown_name
-from credo.likelihoods import Categorical, Likelihood
+from credo.likelihoods import Categorical, Gaussian, Likelihood
 from credo.methods import MAP, BayesByBackprop, DeepEnsemble, MCDropout
 from credo.methods.base import Method
 from credo.priors import AdaptiveNormal, Normal
@@ -97,9 +98,17 @@ class Task:
     activation: str
     plan: Plan
 
-    def network(self, dropout: float | None = None) -> MLP:
-        """A multilayer perceptron, initialized at random."""
-        return MLP(self.in_features, self.hidden, self.outputs, activation=self.activation, dropout=dropout)
+    def network(self, dropout: float | None = None, constants: int = 0) -> MLP:
+        """A straight line plus a multilayer perceptron, initialized at random."""
+        return MLP(
+            self.in_features,
+            self.hidden,
+            self.outputs,
+            activation=self.activation,
+            dropout=dropout,
+            skip=bool(self.hidden),
+            constants=constants,
+        )
 
 
 @dataclass(frozen=True)
@@ -148,28 +157,40 @@ def _bayes_by_backprop(task: Task, **options: Any) -> BayesByBackprop:
     """Every layer finds its own prior scale, and the KL comes in slowly, so that no layer is given up at the start.
 
     Where few rows leave the scale to its hyperprior, that must be narrow for quantities, whose error bars it becomes.
+    A noise that is the same for all rows is one of the weights: its log variance has a posterior like the others, which
+    further rows continue from.
     """
     narrow = task.plan.has_few_rows and not isinstance(task.likelihood, Categorical)
+    one_noise = isinstance(task.likelihood, Gaussian) and task.likelihood.noise == "learned"
+    likelihood = Gaussian(noise="heteroscedastic") if one_noise else task.likelihood
     prior = AdaptiveNormal(rate=0.3 if narrow else 3.0)
-    settings: dict[str, Any] = {"prior": prior, "kl_warmup": round(0.6 * task.plan.steps)}
-    return BayesByBackprop(task.network(), task.likelihood, **(settings | options))
+    settings: dict[str, Any] = {
+        "prior": {"constants.*": Normal(0.0, 2.0), "*": prior} if one_noise else prior,
+        "kl_warmup": round(0.6 * task.plan.steps),
+    }
+    chosen = options.get("bayesian", "*")
+    if one_noise and chosen != "*":
+        options = options | {"bayesian": [*([chosen] if isinstance(chosen, str) else chosen), "constants.*"]}
+    return BayesByBackprop(task.network(constants=int(one_noise)), likelihood, **(settings | options))
 
 
 def _continue_bayes_by_backprop(old: BayesByBackprop) -> BayesByBackprop:
-    """The old posterior is the prior, and where the search starts."""
+    """The old posterior is the prior, and where the search starts; parameters without a posterior stay as they are."""
     mean, scale = old.posterior.mean(), {name: s.detach() for name, s in old.posterior.scale().items()}
     prior = {name: Normal(mean[name].clone(), scale[name].clone()) for name in mean}
+    for name, parameter in old.net.named_parameters():
+        parameter.requires_grad_(parameter.requires_grad and name in mean)
     new = BayesByBackprop(
         old.net,
         old.likelihood,
         prior,
         bayesian=list(mean),
         estimator=old.estimator,
-        kl=old.kl_kind,
-        kl_weighting=old.kl_weighting,
+        kl=old._kl,
+        kl_weighting=old._kl_weighting,
         temperature=old.temperature,
-        samples=old.samples,
-        forward=old.call,
+        samples=old._samples,
+        forward=old._forward,
     )
     new.posterior.rho.load_state_dict(old.posterior.rho.state_dict())
     return new

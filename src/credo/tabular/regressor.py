@@ -15,9 +15,14 @@ from torch import Tensor
 from credo import calibration
 from credo.errors import InputError, unknown_name
 from credo.likelihoods import Gaussian, Likelihood
+from credo.methods.base import Predictor
 from credo.predictive import Predictive
+from credo.predictive.components import RealComponents
+from credo.predictive.gaussian import GaussianComponents
 from credo.predictive.real import RealPredictive
-from credo.tabular.base import TableEstimator
+from credo.tabular.base import TableEstimator, predict_features
+from credo.tabular.columns import TableRows
+from credo.tabular.extrapolation import Extrapolation, split_noise
 from credo.tabular.recipes import Plan
 from credo.tabular.targets import RegressionTarget
 
@@ -131,13 +136,35 @@ class Regressor(RegressorMixin, TableEstimator):  # type: ignore[misc]
         varies = not plan.has_few_rows if self.noise == "auto" else self.noise == "heteroscedastic"
         return (2, Gaussian(noise="heteroscedastic")) if varies else (1, Gaussian(noise="learned"))
 
-    def _in_units(self, predictive: Predictive) -> Predictive:
+    def _in_units(self, predictive: Predictive, rows: TableRows, predictor: Predictor) -> Predictive:
         assert isinstance(predictive, RealPredictive)
-        flat = predictive.components.map(lambda t: t.squeeze(-1))
+        components = predictive.components.map(lambda t: t.squeeze(-1))
         if self.target_.constant:  # all draws are alike
-            same = flat.map(lambda t: torch.zeros_like(t[:1]))
+            same = components.map(lambda t: torch.zeros_like(t[:1]))
             return RealPredictive(same.rescaled(self.target_.resolution, self.target_.mean))
-        return replace(predictive, components=flat.rescaled(self.target_.scale, self.target_.mean))
+        if isinstance(components, GaussianComponents):
+            components = self._extrapolate(components, predictive.weights, rows, predictor)
+        return replace(predictive, components=components.rescaled(self.target_.scale, self.target_.mean))
+
+    def _extrapolate(
+        self, components: GaussianComponents, weights: Tensor | None, rows: TableRows, predictor: Predictor
+    ) -> RealComponents:
+        """Outside the training range the noise is that at its edge, and the uncertainty about the mean grows."""
+        assert self.extrapolation_ is not None
+        nearest = self.columns_.nearest(rows)
+        distance = self.columns_.scaling.distance(rows.values, nearest.values)
+        outside: NDArray[np.bool] = np.any(distance, axis=1)
+        if outside.any():
+            at_edge = predict_features(predictor, self.columns_.features(nearest.take(outside))).components
+            assert isinstance(at_edge, GaussianComponents)
+            log_variance = components.log_variance.clone()
+            log_variance[:, torch.from_numpy(outside)] = at_edge.log_variance.squeeze(-1)
+            components = replace(components, log_variance=log_variance)
+        return split_noise(components, weights, self.extrapolation_.variance(distance))
+
+    def _learn_extrapolation(self, rows: TableRows) -> Extrapolation:
+        mean_weights = self.model_._predictor(0, None)
+        return Extrapolation.learn(self.columns_, rows, lambda features: predict_features(mean_weights, features))
 
     @property
     def _calibrators(self) -> dict[str, type[calibration.Calibrator]]:

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from credo import io
+from credo import _tensors, io
 from credo._files import read_json, to_json, write_folder
 from credo._version import __version__
 from credo.errors import InputError, LoadError, unknown_name
@@ -33,7 +33,7 @@ from credo.tabular.wording import counted, quoted
 from credo.tabular.writing import folder_for, to_csv
 
 HOLDOUT, RECORD, REPORT = "holdout.csv", "run.json", "report.html"
-FILES = (io.TENSORS, io.CARD, HOLDOUT, RECORD, REPORT)
+FILES = (_tensors.TENSORS, io.CARD, HOLDOUT, RECORD, REPORT)
 """What a run folder holds, all of it and nothing else."""
 
 PROOF = io.CARD
@@ -98,7 +98,7 @@ class Run:
         with folder_for(path, FILES, PROOF):
             report = _NO_REPORT if self.holdout.empty else self.report()
             files = {**to_files(self.model), HOLDOUT: _to_csv(self.holdout)}
-            digests = {name: io.digest(files[name]) for name in (io.TENSORS, HOLDOUT)}
+            digests = {name: _tensors.digest(files[name]) for name in (_tensors.TENSORS, HOLDOUT)}
             files |= {RECORD: to_json({**self.record, "digests": digests}), REPORT: report.encode()}
             write_folder(path, files)
 
@@ -178,8 +178,8 @@ def open_run(path: str | Path) -> Run:
     except LoadError as error:
         raise LoadError(f"{folder / RECORD} does not describe a run: {error}") from error
     digests = record.pop("digests")
-    for name in (io.TENSORS, HOLDOUT):
-        io.check_digest(folder / name, digests[name], RECORD)
+    for name in (_tensors.TENSORS, HOLDOUT):
+        _tensors.check_digest(folder / name, digests[name], RECORD)
     task = "regression" if isinstance(model, Regressor) else "classification"
     if (record["target"], record["task"]) != (model.target_.name, task):
         raise LoadError(
@@ -245,21 +245,23 @@ def choose_task(y: pd.Series, task: str = "auto") -> tuple[Task, str]:
 
 
 def score_record(score: Score) -> dict[str, Any]:
-    """A score as JSON holds it."""
+    """A score as JSON holds it, with null for what is not finite."""
+    numbers = {"value": score.value, "lower": score.lower, "upper": score.upper}
     return {
         "name": score.name,
         "label": score.label,
-        "value": score.value,
-        "lower": score.lower,
-        "upper": score.upper,
+        **{key: value if math.isfinite(value) else None for key, value in numbers.items()},
         "level": score.level,
         "better": score.better,
     }
 
 
 def _score(entry: Mapping[str, Any]) -> Score:
-    """The inverse of :func:`score_record`; JSON has null for NaN."""
-    value, lower, upper = (math.nan if entry[key] is None else entry[key] for key in ("value", "lower", "upper"))
+    """The inverse of :func:`score_record`; a bound of a known value that is not there is infinite."""
+    absent = {"value": math.nan, "lower": -math.inf, "upper": math.inf}
+    if entry["value"] is None:
+        absent = dict.fromkeys(absent, math.nan)
+    value, lower, upper = (absent[key] if entry[key] is None else entry[key] for key in absent)
     return Score(entry["name"], value, lower, upper, entry["level"])
 
 

@@ -8,18 +8,22 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from credo import io
+from credo import _tensors, io
 from credo._files import shortened, to_json
 from credo.calibration import Calibrator
 from credo.errors import InputError, LoadError
 from credo.methods.base import Method
 from credo.priors import Normal, to_config
-from credo.tabular.columns import Columns
+from credo.tabular.columns import Columns, TableRows
+from credo.tabular.extrapolation import Extrapolation
 from credo.tabular.schema import check_estimator
 from credo.tabular.targets import ClassTarget
 
 if TYPE_CHECKING:
     from credo.tabular.base import TableEstimator
+
+_SECTION = "estimator"
+"""The section of a card that describes the estimator around a model."""
 
 
 def to_files(estimator: TableEstimator) -> dict[str, bytes]:
@@ -27,21 +31,21 @@ def to_files(estimator: TableEstimator) -> dict[str, bytes]:
     from sklearn.utils.validation import check_is_fitted
 
     check_is_fitted(estimator)
-    tensors = io.tensor_bytes(estimator.model_)
-    card = {**io.describe(estimator.model_, tensors), io.ESTIMATOR: describe(estimator)}
+    tensors = _tensors.tensor_bytes(estimator.model_)
+    card = {**io.describe(estimator.model_, tensors), _SECTION: describe(estimator)}
     _name_a_prior(card["config"])
     content = to_json(card)
     try:
-        check_estimator(json.loads(content)[io.ESTIMATOR])
+        check_estimator(json.loads(content)[_SECTION])
     except LoadError as error:
         raise InputError(f"this {type(estimator).__name__} could not be loaded again: {error}") from error
-    return {io.TENSORS: tensors, io.CARD: content}
+    return {_tensors.TENSORS: tensors, io.CARD: content}
 
 
 def describe(estimator: TableEstimator) -> dict[str, Any]:
     """What the card says beyond the model's own."""
     parameters = estimator.get_params(deep=False)
-    calibrator = estimator.calibrator_
+    calibrator, extrapolation = estimator.calibrator_, estimator.extrapolation_
     return {
         "class": type(estimator).__name__,
         "parameters": {name: value for name, value in parameters.items() if _is_plain(value)},
@@ -50,13 +54,16 @@ def describe(estimator: TableEstimator) -> dict[str, Any]:
         "calibrator": None if calibrator is None else calibrator.get_config(),
         "seed": estimator.seed_,
         "named": estimator.named_columns_,
+        **({} if extrapolation is None else {"extrapolation": extrapolation.get_config()}),
     }
 
 
-def restore(section: Any, model: Method) -> TableEstimator:
+def restore(section: Any, model: Any) -> TableEstimator:
     """The estimator that a card describes, around its model."""
     from credo.tabular import Classifier, Regressor
 
+    if not isinstance(model, Method):
+        raise LoadError(f"the card describes an estimator of tables around a {type(model).__name__}")
     known = {cls.__name__: cls for cls in (Regressor, Classifier)}
     try:
         check_estimator(section)
@@ -66,6 +73,8 @@ def restore(section: Any, model: Method) -> TableEstimator:
         estimator = known[section["class"]](**parameters)
         estimator.columns_ = Columns.from_config(section["columns"])
         estimator.target_ = estimator.restore_target(section["target"])
+        extrapolation = section.get("extrapolation")
+        estimator.extrapolation_ = None if extrapolation is None else Extrapolation.from_config(extrapolation)
         calibrator = section["calibrator"]
         estimator.calibrator_ = None if calibrator is None else Calibrator.from_config(calibrator)
     except LoadError as error:
@@ -82,12 +91,13 @@ def restore(section: Any, model: Method) -> TableEstimator:
 
 def _check_agreement(estimator: TableEstimator) -> None:
     """Raise LoadError if the network does not take the features of the columns, or give what the target needs."""
-    width = len(estimator.columns_.feature_names)
+    columns = estimator.columns_
+    width, others = len(columns.feature_names), len(columns.feature_names) - len(columns.scaling.feature_names)
     target = estimator.target_
     shape = [1, len(target.classes)] if isinstance(target, ClassTarget) else [1]
     try:
-        row = np.zeros((1, width), dtype=np.float32)
-        mean = estimator._predict(row, estimator.model_.predictor(samples=0, seed=None)).mean
+        row = TableRows(columns.scaling.median[None], np.zeros((1, others), dtype=np.float32))
+        mean = estimator._predict(row, estimator.model_._predictor(samples=0, seed=None)).mean
     except Exception as error:  # any layer may be the one that does not fit
         reason = shortened(error) or type(error).__name__
         raise LoadError(f"the card describes {width:,} features, which do not fit its network: {reason}") from error

@@ -54,11 +54,15 @@ _PARAMETERS: dict[str, Schema] = {
 _SCALING = record(
     {
         "names": list_of(text),
+        "lowest": list_of(number()),
+        "highest": list_of(number()),
         "median": list_of(number()),
         "width": list_of(positive),
-        "long_tailed": list_of(flag),
         "mean": list_of(number()),
         "std": list_of(positive),
+        "long_tailed": list_of(flag),
+        "asinh_mean": list_of(number()),
+        "asinh_std": list_of(positive),
         "varies": list_of(flag),
         "has_gaps": list_of(flag),
     }
@@ -120,23 +124,28 @@ _CLASSES = record(
 )
 
 
-def _estimator(parameters: Mapping[str, Schema], target: Schema) -> Schema:
+_EXTRAPOLATION = record({"rows": integer(1, 2**53), "slopes": list_of(number(0.0))})
+
+
+def _estimator(parameters: Mapping[str, Schema], further: Mapping[str, Schema]) -> Schema:
     return record(
         {
             "class": text,
             "parameters": record(parameters, some=True),
             "columns": _COLUMNS,
-            "target": target,
             "calibrator": maybe(mapping),
             "seed": integer(0, LARGEST_SEED),
             "named": flag,
+            **further,
         }
     )
 
 
 _ESTIMATORS = {
-    "Regressor": _estimator(_PARAMETERS | {"noise": one_of(*NOISES)}, _QUANTITY),
-    "Classifier": _estimator(_PARAMETERS, _CLASSES),
+    "Regressor": _estimator(
+        _PARAMETERS | {"noise": one_of(*NOISES)}, {"target": _QUANTITY, "extrapolation": _EXTRAPOLATION}
+    ),
+    "Classifier": _estimator(_PARAMETERS, {"target": _CLASSES}),
 }
 
 _SCORE = record(
@@ -179,6 +188,9 @@ def check_estimator(section: Any) -> None:
     one_of(*_ESTIMATORS)(kind, "estimator.class")
     _ESTIMATORS[kind](section, "estimator")
     _check_columns(section["columns"])
+    slopes, names = section.get("extrapolation", {}).get("slopes"), section["columns"]["scaling"]["names"]
+    if slopes is not None and len(slopes) != len(names):
+        raise LoadError(f"estimator.extrapolation holds {len(slopes):,} slopes of {len(names):,} columns")
 
 
 def check_run(content: Any) -> None:

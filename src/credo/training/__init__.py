@@ -1,7 +1,7 @@
-"""The one training loop, on Lightning Fabric: device, precision and processes are not our code."""
+"""The one training loop, on Lightning Fabric, and the tasks that adapt models to it."""
 
 from credo.training.loop import train
 from credo.training.optimizers import NaturalAdam
-from credo.training.options import Options
+from credo.training.options import FitOptions
 
-__all__ = ["NaturalAdam", "Options", "train"]
+__all__ = ["FitOptions", "NaturalAdam", "train"]

@@ -1,31 +1,27 @@
-"""Checkpoints of training: a run that can be loaded, and beside it what the optimizer needs to go on."""
+"""Checkpoints of training: a saved model, and the state of the optimizers beside it."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from safetensors.torch import save as to_bytes
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from credo import _tensors, io
 from credo._files import check_replaceable, read_json, rehearse_folder, reserved, to_json, write_folder
 from credo.errors import LoadError
-
-if TYPE_CHECKING:
-    from credo.training.contract import Trainable
 
 _OPTIMIZER, _TRAINING = "optimizer.safetensors", "training.json"
 
 
 @contextlib.contextmanager
 def folder_for(folder: str | Path | None, rank: int) -> Iterator[None]:
-    """During training, keep other writers away from the folder of its checkpoints; it must be one they may replace."""
-    from credo import io
-
-    names = (io.TENSORS, io.CARD, _OPTIMIZER, _TRAINING)
+    """Reserve the folder of the checkpoints during training, after checking that it may be replaced."""
+    names = (_tensors.TENSORS, io.CARD, _OPTIMIZER, _TRAINING)
     with contextlib.ExitStack() as stack:
         if folder is not None and rank == 0:
             stack.enter_context(reserved(folder))
@@ -36,7 +32,7 @@ def folder_for(folder: str | Path | None, rank: int) -> Iterator[None]:
 
 
 class State(NamedTuple):
-    """Where a training run stands."""
+    """The progress of a training run."""
 
     epochs_done: int
     epochs: int
@@ -47,50 +43,46 @@ class State(NamedTuple):
     best_score: float | None
     history: list[dict[str, float]]
     scaler: dict[str, float]
-    """The loss scale of 16-bit precision; empty elsewhere."""
+    """The loss scale of 16-bit precision; otherwise empty."""
 
 
 class Checkpoint(NamedTuple):
-    """A checkpoint that was read and found to fit the model, but not applied yet."""
+    """A checkpoint that was read and checked against the model, but not applied yet."""
 
     state: State
     best: dict[str, Tensor]
-    """The model's tensors at its best validation score, or nothing."""
+    """The model's tensors at its best validation score, or empty."""
     model: dict[str, Tensor]
     optimizers: dict[str, dict[str, Any]]
-    """The state of every player's optimizer."""
+    """The state of every optimizer."""
     source: str
 
-    def apply(self, model: Trainable, optimizers: Mapping[str, Optimizer]) -> None:
-        """Put the model and its optimizers where the checkpoint left them."""
-        from credo import io
-
-        io.put_tensors(model, self.model, self.source)
-        for player, optimizer in optimizers.items():
-            optimizer.load_state_dict(self.optimizers[player])
+    def apply(self, model: Any, optimizers: Mapping[str, Optimizer]) -> None:
+        """Restore the model, its history and its optimizers."""
+        _tensors.put_tensors(model, self.model, self.source)
+        for name, optimizer in optimizers.items():
+            optimizer.load_state_dict(self.optimizers[name])
         model.history = list(self.state.history)
 
 
 def write(
-    folder: str | Path, model: Trainable, optimizers: Mapping[str, Optimizer], state: State, best: Mapping[str, Tensor]
+    folder: str | Path, model: Any, optimizers: Mapping[str, Optimizer], state: State, best: Mapping[str, Tensor]
 ) -> None:
     """Write a checkpoint, replacing the previous one as a whole."""
-    from credo import io
-
     tensors: dict[str, Tensor] = {f"best.{name}": value for name, value in best.items()}
     numbers: dict[str, Any] = {}
-    for player, optimizer in optimizers.items():
+    for name, optimizer in optimizers.items():
         for index, values in optimizer.state_dict()["state"].items():
             for key, value in values.items():
-                (tensors if isinstance(value, Tensor) else numbers)[f"state.{player}.{index}.{key}"] = value
+                (tensors if isinstance(value, Tensor) else numbers)[f"state.{name}.{index}.{key}"] = value
     training = {**state._asdict(), "optimizers": _kinds(optimizers), "optimizer_numbers": numbers}
-    weights = io.tensor_bytes(model)
-    optimizer_state = to_bytes({name: io.to_cpu(value) for name, value in tensors.items()})
-    training["digests"] = {io.TENSORS: io.digest(weights), _OPTIMIZER: io.digest(optimizer_state)}
+    weights = _tensors.tensor_bytes(model)
+    optimizer_state = to_bytes({name: _tensors.to_cpu(value) for name, value in tensors.items()})
+    training["digests"] = {_tensors.TENSORS: _tensors.digest(weights), _OPTIMIZER: _tensors.digest(optimizer_state)}
     write_folder(
         folder,
         {
-            io.TENSORS: weights,
+            _tensors.TENSORS: weights,
             io.CARD: to_json(io.describe(model, weights)),
             _OPTIMIZER: optimizer_state,
             _TRAINING: to_json(training),
@@ -98,10 +90,8 @@ def write(
     )
 
 
-def read(folder: str | Path, model: Trainable, optimizers: Mapping[str, Optimizer]) -> Checkpoint:
-    """Read a checkpoint and check that it fits; nothing is changed yet."""
-    from credo import io
-
+def read(folder: str | Path, model: Any, optimizers: Mapping[str, Optimizer]) -> Checkpoint:
+    """Read a checkpoint and check that it matches the model; nothing is changed yet."""
     path = Path(folder)
     training = read_json(path / _TRAINING)
     kinds = _kinds(optimizers)
@@ -114,7 +104,7 @@ def read(folder: str | Path, model: Trainable, optimizers: Mapping[str, Optimize
         )
     best: dict[str, Tensor] = {}
     values: dict[str, Any] = {}
-    for key, value in io.get_tensors(path / _OPTIMIZER).items():
+    for key, value in _tensors.get_tensors(path / _OPTIMIZER).items():
         kind, _, rest = key.partition(".")
         (best if kind == "best" else values)[rest] = value
     numbers = training.get("optimizer_numbers")
@@ -124,27 +114,28 @@ def read(folder: str | Path, model: Trainable, optimizers: Mapping[str, Optimize
     if not {name.partition(".")[0] for name in values} <= optimizers.keys():
         raise _damaged(path)
     states = {
-        player: {
-            "state": _optimizer_state(_under(player, values), optimizer, path),
+        name: {
+            "state": _optimizer_state(_under(name, values), optimizer, path),
             "param_groups": optimizer.state_dict()["param_groups"],
         }
-        for player, optimizer in optimizers.items()
+        for name, optimizer in optimizers.items()
     }
     checked = _checked_best(best, model, path)
-    weights = io.get_tensors(path / io.TENSORS)
+    weights = _tensors.get_tensors(path / _tensors.TENSORS)
     digests = training.get("digests")
-    for name in (io.TENSORS, _OPTIMIZER):
-        io.check_digest(path / name, digests.get(name) if isinstance(digests, dict) else None, _TRAINING)
+    for name in (_tensors.TENSORS, _OPTIMIZER):
+        _tensors.check_digest(path / name, digests.get(name) if isinstance(digests, dict) else None, _TRAINING)
     return Checkpoint(_state(training, path), checked, weights, states, str(path))
 
 
 def _kinds(optimizers: Mapping[str, Optimizer]) -> dict[str, str]:
-    return {player: type(optimizer).__name__ for player, optimizer in optimizers.items()}
+    return {name: type(optimizer).__name__ for name, optimizer in optimizers.items()}
 
 
-def _under(player: str, values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values whose name begins with that of the player, without it."""
-    return {name.removeprefix(f"{player}."): value for name, value in values.items() if name.startswith(f"{player}.")}
+def _under(prefix: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values whose names begin with ``prefix.``, without it."""
+    start = f"{prefix}."
+    return {name.removeprefix(start): value for name, value in values.items() if name.startswith(start)}
 
 
 def _state(training: dict[str, Any], path: Path) -> State:
@@ -155,7 +146,7 @@ def _state(training: dict[str, Any], path: Path) -> State:
     return State(**{name: training[name] for name in kinds})
 
 
-def _checked_best(best: dict[str, Tensor], model: Trainable, path: Path) -> dict[str, Tensor]:
+def _checked_best(best: dict[str, Tensor], model: nn.Module, path: Path) -> dict[str, Tensor]:
     expected = {name: value.shape for name, value in model.state_dict().items()}
     if best and {name: value.shape for name, value in best.items()} != expected:
         raise LoadError(f"the best weights in {path} are not those of this model; pass the model it was written for")

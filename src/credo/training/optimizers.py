@@ -20,15 +20,18 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from credo.errors import InputError, unknown_name
+from credo.training.options import FitOptions, Schedule, learning_rate_factor
+
 RELATIVE_STEP, STEPS = 0.1, 2000
-"""r for runs of up to so many steps; chosen among 0.03, 0.1, 0.3 on validation data (``benchmarks/convergence.py``)."""
+"""r for runs of up to ``STEPS`` steps; chosen on validation data among 0.03, 0.1 and 0.3."""
 
 
 def relative_step(steps: int | None) -> float:
-    """r for a run of ``steps``: longer ones go as far in smaller steps, so that they wander less."""
+    """r for a run of ``steps``: longer runs take smaller steps."""
     return RELATIVE_STEP * min(1.0, STEPS / max(steps or STEPS, 1))
 
 
@@ -43,10 +46,14 @@ class NaturalAdam(torch.optim.Adam):
     """Adam whose steps are at least a tenth of the posterior's standard deviation at the start of the schedule.
 
     Args:
-        groups: parameter groups, in which means and scales stand together or apart.
-        scales: ρ of every mean.
+        groups: parameter groups; means and scales may share a group.
+        scales: ρ of each mean.
         lr: learning rate, the smallest step.
-        relative_step: r; see :func:`relative_step` for the default of a run.
+        relative_step: r; :func:`relative_step` has the default for a run.
+
+    Example:
+        >>> model = credo.BayesByBackprop(net, credo.Gaussian(0.1))
+        >>> optimizer = NaturalAdam(model.parameter_groups(), model.posterior.scale_parameters())
     """
 
     def __init__(
@@ -75,13 +82,99 @@ class NaturalAdam(torch.optim.Adam):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
-        """One step of Adam, stretched to the posterior's units where they are larger."""
+        """Take one step of Adam, scaled up where the posterior's units are larger.
+
+        Args:
+            closure: evaluates the loss again, as for any torch optimizer.
+
+        Returns:
+            The loss, if a closure was given.
+        """
         before = [mean.clone() for mean, _, _ in self._steps]
         loss: float | None = super().step(closure)
         for (mean, rho, ratio), old in zip(self._steps, before, strict=True):
             stretch = F.softplus(rho).mul_(ratio).clamp_min_(1.0).to(mean.dtype)
             torch.lerp(old, mean, stretch, out=mean)
         return loss
+
+
+class OptimizerSet:
+    """The optimizers of a model by name, mostly one, with their learning rates and schedules.
+
+    Args:
+        groups: the parameter groups of each optimizer.
+        options: ``lr``, ``schedule`` and ``optimizer`` are for all optimizers, or mappings from names; optimizers that
+            a mapping does not name get the default.
+        default: builds the optimizer if the options have none.
+    """
+
+    def __init__(
+        self, groups: Mapping[str, list[dict[str, Any]]], options: FitOptions, default: Callable[..., Optimizer]
+    ) -> None:
+        schedules = _by_name("schedule", options.schedule, FitOptions.schedule, groups)
+        rates = _by_name("lr", options.lr, FitOptions.lr, groups)
+        builders = _by_name("optimizer", options.optimizer, None, groups)
+        for schedule in schedules.values():
+            learning_rate_factor(schedule, 0.0)  # raises if the schedule does not return a number
+        self._schedules: Mapping[str, Schedule] = schedules
+        self.by_name = {name: _build(builders[name] or default, groups[name], rates[name]) for name in groups}
+        self._rates = {name: [group["lr"] for group in o.param_groups] for name, o in self.by_name.items()}
+
+    @property
+    def are_constant(self) -> bool:
+        """Whether no learning rate depends on the length of the training."""
+        return all(schedule == "constant" for schedule in self._schedules.values())
+
+    def set_rate(self, name: str, progress: float) -> None:
+        """Set the learning rates of one optimizer after ``progress`` of the training, from 0 to 1."""
+        factor = learning_rate_factor(self._schedules[name], progress)
+        for group, rate in zip(self.by_name[name].param_groups, self._rates[name], strict=True):
+            group["lr"] = rate * factor
+
+    def rates(self) -> dict[str, float]:
+        """The current learning rates: ``lr``, or ``generator_lr`` and so on if there are several optimizers."""
+        now = {name: float(o.param_groups[0]["lr"]) for name, o in self.by_name.items()}
+        return {"lr": next(iter(now.values()))} if len(now) == 1 else {f"{name}_lr": rate for name, rate in now.items()}
+
+
+def weight_decay_groups(model: nn.Module, networks: Iterable[nn.Module], weight_decay: float) -> list[dict[str, Any]]:
+    """Parameter groups with weight decay on the networks' weights only.
+
+    Without weight decay all parameters are one group, which a fused optimizer updates in one kernel.
+
+    Args:
+        model: holds the networks and further parameters, such as scales.
+        networks: its networks.
+        weight_decay: for the parameters of the networks.
+
+    Returns:
+        One or two groups.
+    """
+    learned = [p for p in model.parameters() if p.requires_grad]
+    if weight_decay == 0.0:
+        return [{"params": learned, "weight_decay": 0.0}]
+    known = {id(p) for net in networks for p in net.parameters()}
+    weights, others = [p for p in learned if id(p) in known], [p for p in learned if id(p) not in known]
+    groups: list[dict[str, Any]] = [{"params": weights, "weight_decay": weight_decay}]
+    return [*groups, {"params": others, "weight_decay": 0.0}] if others else groups
+
+
+def _by_name(option: str, given: Any, default: Any, names: Iterable[str]) -> dict[str, Any]:
+    """``given`` for every optimizer, or what a mapping holds for each."""
+    names = list(names)
+    if not isinstance(given, Mapping):
+        return dict.fromkeys(names, given)
+    for name in given:
+        if name not in names:
+            raise unknown_name(f"optimizer in {option}", name, names)
+    return {name: given.get(name, default) for name in names}
+
+
+def _build(builder: Any, groups: list[dict[str, Any]], lr: float) -> Optimizer:
+    optimizer = builder(groups, lr=lr)
+    if not isinstance(optimizer, Optimizer):
+        raise InputError(f"optimizer must return a torch.optim.Optimizer, got {type(optimizer).__name__}")
+    return optimizer
 
 
 def _can_fuse(parameters: Iterable[Tensor]) -> bool:

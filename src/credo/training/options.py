@@ -1,63 +1,60 @@
-"""What ``fit`` can be told, checked before anything is touched."""
+"""The options of ``fit``, checked before anything is changed."""
 
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import math
-import numbers
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypedDict, TypeVar
 
-import numpy as np
 import torch
 from torch.optim import Optimizer
 
+from credo._arguments import check_integer, check_non_negative, check_option, check_positive
 from credo.errors import InputError, unknown_name
 from credo.seeding import check_seed
 
 _SCHEDULES = ("cosine", "constant")
-_COUNTS = {"batch_size": 1, "checkpoint_every": 1, "devices": 1}
 _CONVERTING = ("16-true", "bf16-true", "64-true", "64")
-_OPTIONAL_COUNTS = {"epochs": 0, "patience": 1, "n_data": 1}
-
 
 Schedule: TypeAlias = "str | Callable[[float], float]"
 Builder: TypeAlias = Callable[..., Optimizer]
+Fit = TypeVar("Fit", bound=Callable[..., Any])
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
-    """How to train.
+class FitOptions:
+    """The options of ``fit``.
 
     Attributes:
-        epochs: passes over the data; ``None``: 20, or as many as 2,000 steps take where there are scales to learn.
-        batch_size: rows in a minibatch, over all processes; a DataLoader keeps its own.
-        lr: learning rate at the start; where a model has several players, such as a generator and a discriminator, a
-            mapping from their names may give each its own.
-        optimizer: ``callable(parameter_groups, lr=…)`` giving an optimizer; by default Adam, in the
-            posterior's own units where it has scales (:class:`credo.training.NaturalAdam`). Groups it gives learning
-            rates of their own keep their ratios; or a mapping from the names of players.
-        schedule: ``"cosine"`` (to 0), ``"constant"``, or ``callable(progress)`` giving a factor on the learning
-            rate for progress from 0 to 1; or a mapping from the names of players.
-        weight_decay: the optimizer's, for the network's weights and never for the scales of a posterior.
-        gradient_clip: largest norm of the whole gradient, or ``None``.
+        epochs: number of passes over the data; ``None``: 20, or as many as make 2,000 steps for Bayes by Backprop.
+        batch_size: rows per minibatch, over all processes; a DataLoader keeps its own.
+        lr: learning rate at the start of the schedule; for a model with several optimizers, such as those of a
+            generator and a discriminator, a mapping from their names may set each.
+        optimizer: ``callable(parameter_groups, lr=...)`` that returns an optimizer; ``None``: Adam, for Bayes by
+            Backprop :class:`credo.training.NaturalAdam`. Or a mapping from the names of optimizers.
+        schedule: ``"cosine"`` (decay to 0), ``"constant"``, or ``callable(progress)`` that returns a factor on the
+            learning rate for progress from 0 to 1. Or a mapping from the names of optimizers.
+        weight_decay: weight decay of the network's weights; never applied to the scales of a posterior.
+        gradient_clip: maximum norm of the gradient; ``None``: no clipping.
         validation: held-out data, evaluated after every epoch.
-        monitor: what early stopping watches, per held-out datum: ``"elbo"``, ``"log_likelihood"``, or whatever else the
-            model has to offer; by default the first.
-        patience: stop after this many epochs without a better score and return to the best; ``None``: never.
-        precision: Fabric's name of a precision, ``"32-true"``, ``"bf16-mixed"`` or ``"16-mixed"``.
-        compile: compile the loss with ``torch.compile``.
-        checkpoint: a folder to write after every ``checkpoint_every`` epochs, whole or not at all.
+        monitor: the validation metric that early stopping watches, such as ``"elbo"`` or ``"log_likelihood"``;
+            ``None``: the model's first.
+        patience: stop after this many epochs without a better metric, and restore the best weights; ``None``: never.
+        precision: Fabric's name of a precision: ``"32-true"``, ``"bf16-mixed"`` or ``"16-mixed"``.
+        compile: whether to compile the loss with ``torch.compile``.
+        checkpoint: folder for checkpoints; each replaces the one before as a whole.
         checkpoint_every: epochs between checkpoints.
-        resume: continue from ``checkpoint`` if it exists.
-        device: where to train; by default where the network is.
+        resume: whether to continue from ``checkpoint`` if it exists.
+        device: where to train; ``None``: where the network is.
         devices: number of processes.
         strategy: Fabric's name of a strategy: ``"ddp"`` from a script, ``"ddp_notebook"`` from a notebook,
-            ``"ddp_find_unused_parameters_true"`` for a network with layers it does not use.
+            ``"ddp_find_unused_parameters_true"`` for a network with unused layers.
         seed: makes the run reproducible; torch's random state is left as it was.
-        n_data: number of data in the training set, where a loader cannot tell.
-        progress: show a bar; ``None``: where there is a terminal.
+        n_data: number of training data, if a loader has no length.
+        progress: whether to show a progress bar; ``None``: only in a terminal.
     """
 
     epochs: int | None = None
@@ -83,25 +80,22 @@ class Options:
     progress: bool | None = None
 
     def __post_init__(self) -> None:
-        for name, least in (_COUNTS | _OPTIONAL_COUNTS).items():
-            value = getattr(self, name)
-            if value is None and name in _OPTIONAL_COUNTS:
-                continue
-            if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < least:
-                raise InputError(f"{name} must be an integer of at least {least}, got {value!r}")
+        for name, minimum in (("batch_size", 1), ("checkpoint_every", 1), ("devices", 1)):
+            check_integer(getattr(self, name), name, minimum)
+        for name, minimum in (("epochs", 0), ("patience", 1), ("n_data", 1)):
+            if getattr(self, name) is not None:
+                check_integer(getattr(self, name), name, minimum)
         for lr in _each(self.lr):
-            if not _is_positive(lr):
-                raise InputError(f"lr must be positive and finite, got {lr!r}")
-        if self.weight_decay != 0 and not _is_positive(self.weight_decay):
-            raise InputError(f"weight_decay must be 0 or more and finite, got {self.weight_decay!r}")
-        if self.gradient_clip is not None and not _is_positive(self.gradient_clip):
-            raise InputError(f"gradient_clip must be positive and finite, or None, got {self.gradient_clip!r}")
+            check_positive(lr, "lr")
+        check_non_negative(self.weight_decay, "weight_decay")
+        if self.gradient_clip is not None:
+            check_positive(self.gradient_clip, "gradient_clip")
         for optimizer in _each(self.optimizer):
             if optimizer is not None and not callable(optimizer):
                 raise InputError(f"optimizer must be a callable such as torch.optim.SGD, got {optimizer!r}")
         for schedule in _each(self.schedule):
-            if not callable(schedule) and schedule not in _SCHEDULES:
-                raise unknown_name("schedule", schedule, _SCHEDULES)
+            if not callable(schedule):
+                check_option(schedule, "schedule", _SCHEDULES)
         if self.patience is not None and self.validation is None:
             raise InputError("patience needs held-out data to watch: pass validation=...")
         if self.resume and self.checkpoint is None:
@@ -117,8 +111,15 @@ class Options:
             check_seed(self.seed)
 
     @classmethod
-    def from_keywords(cls, keywords: dict[str, Any]) -> Options:
-        """Options from keyword arguments; a misspelled one gets the nearest names."""
+    def from_keywords(cls, keywords: Mapping[str, Any] | FitKeywords) -> FitOptions:
+        """Build from keyword arguments; the error for a misspelled one suggests the nearest.
+
+        Args:
+            keywords: options by name.
+
+        Returns:
+            The options, checked.
+        """
         names = [field.name for field in dataclasses.fields(cls)]
         for key in keywords:
             if key not in names:
@@ -126,8 +127,52 @@ class Options:
         return cls(**keywords)
 
 
-def factor(schedule: Schedule, progress: float) -> float:
-    """What the learning rate is multiplied with when ``progress`` of the training, from 0 to 1, is done."""
+class FitKeywords(TypedDict, total=False):
+    """The keyword arguments of ``fit``, for type checkers and editors; :class:`FitOptions` explains them."""
+
+    epochs: int | None
+    batch_size: int
+    lr: float | Mapping[str, float]
+    optimizer: Builder | Mapping[str, Builder] | None
+    schedule: Schedule | Mapping[str, Schedule]
+    weight_decay: float
+    gradient_clip: float | None
+    validation: Any
+    monitor: str | None
+    patience: int | None
+    precision: Any
+    compile: bool
+    checkpoint: str | Path | None
+    checkpoint_every: int
+    resume: bool
+    device: str | torch.device | None
+    devices: int
+    strategy: str
+    seed: int | None
+    n_data: int | None
+    progress: bool | None
+
+
+def with_fit_options(fit: Fit) -> Fit:
+    """Show every option in the signature and the docstring of a ``fit`` that takes ``**options``."""
+    signature = inspect.signature(fit)
+    own = [p for p in signature.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
+    options = [
+        inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=field.type)
+        for field in dataclasses.fields(FitOptions)
+    ]
+    fit.__signature__ = signature.replace(parameters=[*own, *options])  # type: ignore[attr-defined]
+    described = (FitOptions.__doc__ or "").partition("Attributes:\n")[2].rstrip()
+    before, marker, after = (fit.__doc__ or "").partition("            **options:")
+    if marker:
+        rest = after.partition("\n")[2]
+        indented = "\n".join(f"    {line}" if line.strip() else line for line in described.splitlines())
+        fit.__doc__ = f"{before}{indented}\n{rest}"
+    return fit
+
+
+def learning_rate_factor(schedule: Schedule, progress: float) -> float:
+    """The factor on the learning rate after ``progress`` of the training, from 0 to 1."""
     if schedule == "constant":
         return 1.0
     if not callable(schedule):
@@ -138,14 +183,10 @@ def factor(schedule: Schedule, progress: float) -> float:
     except (TypeError, ValueError):
         found = math.nan
     if not 0.0 <= found < math.inf:
-        raise InputError(f"schedule must give a number of at least 0, but gave {given!r} at progress {progress:g}")
+        raise InputError(f"schedule must return a number of at least 0, got {given!r} at progress {progress:g}")
     return found
 
 
 def _each(option: Any) -> list[Any]:
-    """An option for all players as a list of one, or those of each."""
+    """An option for all optimizers as a list of one, or the options of each."""
     return list(option.values()) if isinstance(option, Mapping) else [option]
-
-
-def _is_positive(value: object) -> bool:
-    return isinstance(value, float | int | np.number) and not isinstance(value, bool) and 0 < float(value) < math.inf

@@ -1,4 +1,4 @@
-"""One process or several: Fabric for the device at hand, and the way home for what other processes learned."""
+"""One process or several: Fabric for the device, and how results of other processes come back."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.multiprocessing.spawn import ProcessException
 
-from credo import errors
+from credo import _tensors, errors, io
 from credo._files import read_json
 from credo._notices import logger
+from credo.data import batches
 from credo.errors import CredoError, DivergenceError, InputError
-from credo.training.options import Options
+from credo.training.options import FitOptions
+from credo.training.task import Task
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
-    from credo.training.contract import Trainable
-
-Train = Callable[["Fabric", "Trainable", Any, Options], None]
+Train = Callable[["Fabric", Task[Any], Any, FitOptions], None]
 
 _RUN, _ERROR = "run", "error-{}.json"
 
 
-def make_fabric(options: Options, home: torch.device) -> Fabric:
+def make_fabric(options: FitOptions, home: torch.device) -> Fabric:
     """Fabric for ``options``; without a device among them, for the device ``home``."""
     from lightning_fabric import Fabric  # takes seconds, which only training should cost
 
@@ -42,24 +42,26 @@ def make_fabric(options: Options, home: torch.device) -> Fabric:
         return Fabric(
             accelerator=device.type, devices=options.devices, strategy=options.strategy, precision=options.precision
         )
-    except Exception as error:  # Fabric and torch have many words for a name that does not exist
+    except Exception as error:  # Fabric and torch raise many kinds of errors for unknown names
         raise InputError(f"device, devices, strategy or precision cannot be used here: {error}") from error
 
 
-def launch(fabric: Fabric, train: Train, model: Trainable, data: Any, options: Options) -> None:
-    """Run ``train`` in as many processes as ``fabric`` has; afterwards ``model`` holds what they learned."""
+def launch(fabric: Fabric, train: Train, task: Task[Any], data: Any, options: FitOptions) -> None:
+    """Run ``train`` in as many processes as ``fabric`` has; afterwards the task's model holds what they learned."""
     if options.devices == 1:
-        train(fabric, model, data, options)
+        train(fabric, task, data, options)
         return
     with tempfile.TemporaryDirectory(prefix="credo-") as folder:
         here = Path(folder)
         try:
-            # Only the model is an argument: Fabric looks into arguments for modules, which a frozen dataclass forbids.
-            process = partial(_process, train=train, data=data, options=options, folder=here, parent=os.getpid())
-            rank_zero = fabric.launch(process, model)
+            # Bound by partial: Fabric searches arguments for modules, which a frozen dataclass forbids.
+            process = partial(
+                _process, task=task, train=train, data=data, options=options, folder=here, parent=os.getpid()
+            )
+            rank_zero = fabric.launch(process)
         except ProcessException as error:
             if (here / _RUN).exists():
-                _bring_home(model, here / _RUN, data)
+                _load_results(task, here / _RUN, data)
             raise _original(here) or error from error
         except (pickle.PicklingError, AttributeError, TypeError) as error:
             if "pickle" not in str(error):
@@ -69,50 +71,47 @@ def launch(fabric: Fabric, train: Train, model: Trainable, data: Any, options: O
                 "module, or run a script with strategy='ddp'"
             ) from error
         if rank_zero != os.getpid():
-            _bring_home(model, here / _RUN, data)
+            _load_results(task, here / _RUN, data)
 
 
 def _process(
-    fabric: Fabric, model: Trainable, train: Train, data: Any, options: Options, folder: Path, parent: int
+    fabric: Fabric, task: Task[Any], train: Train, data: Any, options: FitOptions, folder: Path, parent: int
 ) -> int:
-    """What each process runs. Results travel as files: pipes hold too little, shared memory ends with its owner."""
-    from credo import io
-
+    """Run in each process. Results come back as files: pipes hold too little, shared memory ends with its process."""
     is_child = os.getpid() != parent
     rank = fabric.global_rank
     try:
         with _silent(rank != 0):
-            train(fabric, model, data, options)
+            train(fabric, task, data, options)
     except CredoError as error:
         if is_child:
             told = {"class": type(error).__name__, "message": str(error)}
             (folder / _ERROR.format(rank)).write_text(json.dumps(told))
             if isinstance(error, DivergenceError):  # raised by all processes at once, each back at its last good state
                 if rank == 0:
-                    io.save(model, folder / _RUN)
+                    io.save(task.model, folder / _RUN)
                 fabric.barrier()
         raise
     if is_child and rank == 0:
-        io.save(model, folder / _RUN)
+        io.save(task.model, folder / _RUN)
     fabric.barrier()
     return os.getpid()
 
 
-def _bring_home(model: Trainable, run: Path, data: Any) -> None:
-    from credo import io
-    from credo.data import batches
-
-    first = next(iter(batches(model.as_dataset(data), 1, torch.device("cpu"), model.dtype, model.as_batch)))
+def _load_results(task: Task[Any], run: Path, data: Any) -> None:
+    """Load what another process saved into the model of this one."""
+    model = task.model
+    first = next(iter(batches(task.make_dataset(data), 1, torch.device("cpu"), model.dtype, task.make_batch)))
     with _silent(True):
-        model.resolve(first)
-    io.put_tensors(model, io.get_tensors(run / io.TENSORS), str(run))
-    model.restore_training(read_json(run / io.CARD)["training"])
-    model.eval()
+        task.setup(first)
+    _tensors.put_tensors(task.module, _tensors.get_tensors(run / _tensors.TENSORS), str(run))
+    model._restore_training(read_json(run / io.CARD)["training"])
+    task.module.eval()
 
 
 @contextmanager
 def _silent(silent: bool) -> Iterator[None]:
-    """Keep back notices that another process gives."""
+    """Suppress notices that another process gives."""
     before = logger.disabled
     logger.disabled = before or silent
     try:

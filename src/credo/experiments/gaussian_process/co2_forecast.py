@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from credo.gaussian_process import GaussianProcessRegressor
+    from credo.gaussian_process.kernels import Kernel
     from credo.predictive import Predictive
-    from credo.processes import GaussianProcessRegressor
-    from credo.processes.kernels import Kernel
 
 SOURCE = "Rasmussen & Williams 2006, section 5.4.3"
 HORIZONS = (5, 10)
@@ -94,8 +94,8 @@ def run(config: RunConfig) -> Result:
     trend, so their α and length scale are poorly determined: other values than the book's have nearly the same
     evidence.
     """
-    from credo.processes import GaussianProcessRegressor
-    from credo.processes.kernels import White
+    from credo.gaussian_process import GaussianProcessRegressor
+    from credo.gaussian_process.kernels import White
 
     smoke = config.budget == "smoke"
     series = _synthetic(config.seed) if smoke else _measured()
@@ -131,7 +131,7 @@ def run(config: RunConfig) -> Result:
 
 def _book_kernel(values: Sequence[float]) -> Kernel:
     """The kernel of the book without the white noise, for hyperparameters in the book's units."""
-    from credo.processes.kernels import RBF, Periodic, RationalQuadratic
+    from credo.gaussian_process.kernels import RBF, Periodic, RationalQuadratic
 
     a1, l1, a2, l2, smoothness, a3, l3, alpha, a4, months = values
     return (

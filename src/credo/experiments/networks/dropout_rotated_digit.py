@@ -63,7 +63,7 @@ def run(config: RunConfig) -> Result:
     one = data.x_test[data.y_test == 1][:1]
     rotated = rotate(one.expand(len(DEGREES), -1, -1, -1), DEGREES)
     config.report("predicting")
-    predictor = method.predictor(DRAWS, config.seed)  # the same masks for the inputs and the outputs of the softmax
+    predictor = method._predictor(DRAWS, config.seed)  # the same masks for the inputs and the outputs of the softmax
     predictive, inputs = predictor(rotated).cpu(), predictor.outputs(rotated).cpu()
     tested = method.predict(data.x_test, samples=TEST_DRAWS, seed=config.seed).cpu()
     accuracy = metrics.accuracy(tested, data.y_test)

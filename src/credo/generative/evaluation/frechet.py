@@ -9,10 +9,10 @@ from torch import Tensor
 
 from credo.architectures import LeNet
 from credo.errors import InputError
-from credo.generative.base import evaluating
 from credo.likelihoods import Categorical
 from credo.methods import MAP
 from credo.seeding import seeded
+from credo.training.generative import evaluation_mode
 
 _ROWS_AT_ONCE = 1024
 
@@ -66,7 +66,7 @@ def lenet_features(x: Tensor, lenet: MAP | LeNet, batch_size: int = _ROWS_AT_ONC
             f"images must be of the size the network takes, {[channels, size, size]}, got {list(x.shape[1:])}"
         )
     weight = next(net.parameters())
-    with evaluating(net), torch.no_grad():
+    with evaluation_mode(net), torch.no_grad():
         parts = x.to(weight.dtype).split(batch_size)
         return torch.cat([net.classifier[:-1](net.features(part.to(weight.device))) for part in parts])
 

@@ -44,7 +44,7 @@ def rows_trained_on(model: TableEstimator) -> int | None:
 def _settings(model: TableEstimator) -> list[tuple[str, str]]:
     members = _members(model.model_)
     first, several = members[0], len(members) > 1
-    card: dict[str, Any] = first.network_card()
+    card: dict[str, Any] = first._describe_networks()
     rows, prior = rows_trained_on(model), _text(getattr(first, "prior", None))
     epochs = max((int(entry["epoch"]) for entry in model.history_), default=0)
     seconds = sum(entry.get("seconds", 0.0) for entry in model.history_)

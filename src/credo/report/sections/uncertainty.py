@@ -55,8 +55,8 @@ def _split(forecast: Forecast) -> str:
         return "The model is entirely sure of every row."
     if not forecast.has_epistemic_part:
         return (
-            "All of the uncertainty is aleatoric, the scatter that columns like these leave: this method does not "
-            "say what the model itself does not know."
+            "Inside the training range all of the uncertainty is aleatoric, the scatter that columns like these leave: "
+            "this method does not say what the model itself does not know."
         )
     return (
         f"Of the uncertainty, {percent(share)} is epistemic, what the model does not know for lack of rows, and "

@@ -1,0 +1,133 @@
+"""The gradient estimators of Bayes by Backprop have equal expectations and different variances."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import credo
+
+CLASSES = 4
+
+
+def mlp() -> nn.Module:
+    return nn.Sequential(nn.Linear(10, 30), nn.Tanh(), nn.Linear(30, CLASSES))
+
+
+def cnn() -> nn.Module:
+    return nn.Sequential(nn.Conv2d(1, 4, 3), nn.Tanh(), nn.Conv2d(4, CLASSES, 3))
+
+
+class Pooled(nn.Module):
+    """The mean over positions of a network's feature map, so that correlation between positions matters."""
+
+    def __init__(self, body: nn.Module) -> None:
+        super().__init__()
+        self.body = body
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.body(x).flatten(2).mean(-1)
+
+
+CASES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
+    "mlp": (mlp, (6, 10)),
+    "cnn": (lambda: Pooled(cnn()), (6, 1, 8, 8)),
+}
+
+
+def outputs(model: credo.BayesByBackprop, x: Tensor, draws: int) -> Tensor:
+    """Outputs ``[draws, B, C]`` of training-mode forward passes."""
+    model._prepare(x)
+    scale = model.posterior.scale()
+    return torch.stack([model._noisy_forward(x, scale)[0].detach() for _ in range(draws)])
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("estimator", ["auto", "flipout"])
+def test_moments_equal_those_of_weight_sampling(case: str, estimator: str) -> None:
+    """Mean and variance of the outputs; for the CNN of their mean over positions. 3000 draws each."""
+    build, shape = CASES[case]
+    torch.manual_seed(0)
+    net, x, draws = build(), torch.randn(shape), 3000
+    reference = outputs(credo.BayesByBackprop(net, initial_scale=0.1, estimator="weight"), x, draws)
+    estimate = outputs(credo.BayesByBackprop(net, initial_scale=0.1, estimator=estimator), x, draws)
+    error = (reference.var(0) / draws + estimate.var(0) / draws).sqrt()
+    assert ((reference.mean(0) - estimate.mean(0)).abs() < 5 * error).all()
+    # The relative standard error of a variance is √((κ − 1)/n); κ ≈ 3, and 5 allows for heavier tails.
+    log_ratio = (estimate.var(0) / reference.var(0)).log()
+    assert (log_ratio.abs() < 5 * math.sqrt(2 * (5 - 1) / draws)).all()
+
+
+def test_local_on_convolutions_loses_the_correlation_of_positions() -> None:
+    """The variance of the mean over positions is several times too small, so ``auto`` does not use it there."""
+    torch.manual_seed(0)
+    net, x = Pooled(nn.Conv2d(1, 2, 3)), torch.ones(4, 1, 10, 10)
+    exact = outputs(credo.BayesByBackprop(net, initial_scale=0.1, estimator="weight"), x, 2000).var(0)
+    local = outputs(credo.BayesByBackprop(net, initial_scale=0.1, estimator="local"), x, 2000).var(0)
+    auto = outputs(credo.BayesByBackprop(net, initial_scale=0.1), x, 2000).var(0)
+    assert (local < exact / 4).all()
+    assert ((auto / exact).log().abs() < 5 * math.sqrt(2 * 4 / 2000)).all()
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_expected_loss_is_the_same_for_every_estimator(case: str) -> None:
+    build, shape = CASES[case]
+    torch.manual_seed(0)
+    net, x = build(), torch.randn(shape)
+    y = torch.randint(0, CLASSES, shape[:1])
+    means, errors = [], []
+    for estimator in ("weight", "flipout", "auto"):
+        model = credo.BayesByBackprop(net, credo.Categorical(), initial_scale=0.1, estimator=estimator)
+        losses = torch.stack([model.loss(x, y, n_data=100).detach() for _ in range(1500)]).double()
+        means.append(float(losses.mean()))
+        errors.append(float(losses.std()) / math.sqrt(len(losses)))
+    for mean, error in zip(means[1:], errors[1:], strict=True):
+        assert abs(mean - means[0]) < 5 * math.hypot(error, errors[0])
+
+
+def gradient_moments(estimator: str, net: nn.Module, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean gradient of the NLL in all μ and ρ, and its total variance, over 300 draws."""
+    model = credo.BayesByBackprop(net, credo.Categorical(), initial_scale=0.05, estimator=estimator)
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    gradients = []
+    for _ in range(300):
+        loss = model.loss(x, y, n_data=10**9)
+        gradients.append(torch.cat([g.flatten() for g in torch.autograd.grad(loss, parameters)]))
+    stacked = torch.stack(gradients)
+    return stacked.mean(0), stacked.var(0).sum()
+
+
+@pytest.mark.parametrize("estimator", ["local", "flipout"])
+def test_gradients_have_at_most_a_third_of_the_variance_of_weight_sampling(estimator: str) -> None:
+    """An MLP on a batch of 128 digits. Measured: 0.15 for local, 0.27 for Flipout; less with larger σ or training.
+
+    The mean gradients agree: their squared distance is a sum of squared errors whose expectation is known.
+    """
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(64, 100), nn.ReLU(), nn.Linear(100, 10))
+    digits = credo.datasets.load_digits()
+    x, y = digits.x_train[:128].flatten(1), digits.y_train[:128]
+    mean_weight, variance_weight = gradient_moments("weight", net, x, y)
+    mean, variance = gradient_moments(estimator, net, x, y)
+    assert variance < variance_weight / 3
+    assert (mean_weight - mean).square().sum() < 2 * (variance_weight + variance) / 300
+
+
+@pytest.mark.parametrize("kl", ["analytic", "sampled"])
+def test_both_kl_estimators_have_the_same_expectation(kl: str) -> None:
+    torch.manual_seed(0)
+    model = credo.BayesByBackprop(mlp(), credo.Categorical(), initial_scale=0.3, kl=kl)
+    x, y = torch.randn(5, 10), torch.randint(0, CLASSES, (5,))
+    values = torch.stack([model.terms(x, y).kl.detach() for _ in range(400)]).double()
+    prior = torch.distributions.Normal(0.0, 1.0)
+    mean, scale = model.posterior.mean(), {name: value.detach() for name, value in model.posterior.scale().items()}
+    exact = sum(
+        float(torch.distributions.kl_divergence(torch.distributions.Normal(mean[name], scale[name]), prior).sum())
+        for name in mean
+    )
+    error = float(values.std()) / math.sqrt(len(values))
+    assert abs(float(values.mean()) - exact) <= max(5 * error, 1e-5 * exact)
