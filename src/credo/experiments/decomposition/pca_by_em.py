@@ -78,7 +78,7 @@ def run(config: RunConfig) -> Result:
         _m_step,
         rows=len(x),
         tolerance=1e-12,
-        watch=record,
+        callback=record,
     )
     pca = PCA(device=config.device).fit(x.numpy())
     axis = torch.from_numpy(pca.components_[0])

@@ -14,7 +14,7 @@ from credo._rows import Rows
 from credo.em import fit_em
 from credo.experiments._shared import eruptions, standardize
 from credo.experiments.registry import Result, Row, RunConfig, experiment
-from credo.mixture.lloyd import Lloyd, Moments, nearest
+from credo.mixture._lloyd import Lloyd, TableScale, nearest_centers
 from credo.plots.style import MUTED, OKABE_ITO
 
 if TYPE_CHECKING:
@@ -90,20 +90,20 @@ def run(config: RunConfig) -> Result:
 def _stages(x: Tensor, device: str | None) -> list[HalfStep]:
     """All half steps; the last one changes nothing."""
     rows = Rows((x.numpy(),), check_device(device), lambda chunk: chunk)
-    moments = Moments.of(rows)
-    steps, visited = Lloyd(rows, moments), []
-    start = torch.tensor(START, dtype=torch.float64, device=rows.device) - moments.mean
+    scale = TableScale.from_rows(rows)
+    steps, visited = Lloyd(rows, scale), []
+    start = torch.tensor(START, dtype=torch.float64, device=rows.device) - scale.mean
     fit_em(
         lambda _: start,
         steps.e_step,
         steps.m_step,
         rows=len(x),
         tolerance=0.0,
-        watch=lambda _, centers, __: visited.append((centers + moments.mean).cpu()),
+        callback=lambda _, centers, __: visited.append((centers + scale.mean).cpu()),
     )
     stages = []
     for i, (before, after) in enumerate(pairwise(visited), 1):
-        labels, distances = nearest(x, before)
+        labels, distances = nearest_centers(x, before)
         stages.append(HalfStep("E", i, before, labels, float(distances.sum())))
         stages.append(HalfStep("M", i, after, labels, float((x - after[labels]).square().sum())))
     return stages

@@ -14,9 +14,9 @@ from credo.em import Expectation, fit_em
 from credo.experiments._shared import add_ellipse, eruptions, standardize
 from credo.experiments.registry import Result, Row, RunConfig, experiment
 from credo.mixture import KMeans
-from credo.mixture.dirichlet_wishart import Assigned, Posterior, Prior
-from credo.mixture.expectation import share, to_nearest
-from credo.mixture.matrices import FullComponents
+from credo.mixture._components import Assignment, assign_rows, nearest_component
+from credo.mixture._covariances import FullComponents
+from credo.mixture.variational import MixturePosterior, MixturePrior
 from credo.plots.style import MUTED, OKABE_ITO
 
 if TYPE_CHECKING:
@@ -69,34 +69,33 @@ def run(config: RunConfig) -> Result:
     return Result(tuple(rows), {"iterations": figure})
 
 
-def _states(x: NDArray[np.float64], seed: int) -> list[tuple[float, Posterior]]:
+def _states(x: NDArray[np.float64], seed: int) -> list[tuple[float, MixturePosterior]]:
     """The bound and q(π, μ, Λ) at the start and after every iteration until convergence."""
     rows = Rows((x,), torch.device("cpu"), lambda chunk: chunk)
-    prior = Prior(CONCENTRATION, 1.0, torch.zeros(2, dtype=torch.float64), 2.0, torch.from_numpy(np.cov(x.T)))
+    prior = MixturePrior(CONCENTRATION, 1.0, torch.zeros(2, dtype=torch.float64), 2.0, torch.from_numpy(np.cov(x.T)))
     centers = KMeans(COMPONENTS, random_state=seed).fit(x).cluster_centers_
-    states: list[tuple[float, Posterior]] = []
+    states: list[tuple[float, MixturePosterior]] = []
 
-    def start(_: int) -> Assigned:
-        shared = share(rows, FullComponents.unit(torch.from_numpy(centers)), to_nearest)
-        return Assigned(shared.components, shared.sums, entropy=shared.total)
+    def start(_: int) -> Assignment[FullComponents]:
+        return assign_rows(rows, FullComponents.with_unit_covariance(torch.from_numpy(centers)), nearest_component)
 
-    def record(_: int, __: Assigned, expectation: Expectation[Posterior]) -> None:
+    def record(_: int, __: Assignment[FullComponents], expectation: Expectation[MixturePosterior]) -> None:
         states.append((expectation.bound, expectation.statistics))
 
     with one_thread():
         fit_em(
             start,
-            prior.expect,
+            prior.update,
             lambda posterior: posterior.assign(rows),
             rows=len(x),
             tolerance=0.0,
             max_iter=ITERATIONS[-1],
-            watch=record,
+            callback=record,
         )
     return states
 
 
-def _panel(ax: Axes, x: NDArray[np.float64], posterior: Posterior, title: str) -> None:
+def _panel(ax: Axes, x: NDArray[np.float64], posterior: MixturePosterior, title: str) -> None:
     ax.scatter(x[:, 0], x[:, 1], s=8.0, color=MUTED, linewidths=0.0)
     weights = (posterior.concentration / posterior.concentration.sum()).numpy()
     components = posterior.components
