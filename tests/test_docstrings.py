@@ -22,7 +22,6 @@ INCOMPLETE = {
     "datasets",
     "decomposition",
     "experiments",
-    "generative",
     "information",
     "io",
     "likelihoods",

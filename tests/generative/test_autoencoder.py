@@ -17,7 +17,7 @@ from credo.architectures import DenseDecoder, DenseEncoder
 from credo.errors import InputError, LoadError
 from credo.generative import AutoEncoder, GenerativeModel
 from credo.seeding import seeded
-from generative.life import bars, check_resumed_run, equal
+from generative.helpers import bars, check_resumed_run, equal
 
 CPU = torch.device("cpu")
 SHAPE = (1, 8, 8)
@@ -185,8 +185,8 @@ def test_grids_show_data_beside_their_reconstructions(tmp_path):
     assert model._example_images(x[:3]).shape == (6, *SHAPE)
 
 
-def test_there_is_nothing_to_sample_from():
-    assert not issubclass(AutoEncoder, GenerativeModel)
+def test_autoencoder_has_no_sample():
+    assert issubclass(AutoEncoder, GenerativeModel)
     assert not hasattr(AutoEncoder, "sample")
 
 
@@ -203,8 +203,8 @@ def test_float64_and_half_precision():
     [
         ({"encoder": "conv"}, "unknown preset 'conv'"),
         ({"encoder": "residual"}, "unknown preset 'residual': choose from dense, convolutional"),
-        ({"encoder": "dense", "shape": None}, "needs to know the shape of a datum"),
-        ({"encoder": nn.Linear(3, 3), "shape": None, "hidden": None}, "needs a decoder beside it"),
+        ({"encoder": "dense", "shape": None}, "needs the shape of a datum"),
+        ({"encoder": nn.Linear(3, 3), "shape": None, "hidden": None}, "needs a decoder of your own"),
         ({"latent": 0}, "latent must be an integer of at least 1, got 0"),
         ({"loss": "mse"}, "unknown loss 'mse'"),
         ({"loss": "l1"}, "did you mean 'l2'"),
@@ -226,7 +226,7 @@ def test_wrong_data_are_named():
     with pytest.raises(InputError, match=r"data must have shape \[N, 1, 8, 8\], got \[N, 1, 7, 8\]"):
         build().fit(torch.rand(4, 1, 7, 8))
     for z in (torch.zeros(2, 4), torch.zeros(3), torch.zeros(0, 3)):
-        with pytest.raises(InputError, match=r"z must have shape \[N, 3\] with N of 1 or more"):
+        with pytest.raises(InputError, match=r"z must have shape \[N, 3\] with N >= 1"):
             build().decode(z)
 
 

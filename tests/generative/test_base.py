@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 import credo
 from credo.errors import InputError, LoadError
 from credo.generative import VAE
-from credo.generative.base import evaluating
+from credo.training.generative import evaluation_mode
 from credo.seeding import seeded
 
 CPU = torch.device("cpu")
@@ -84,7 +84,7 @@ def test_data_sets_and_loaders_are_learned_from_and_looked_at(make):
     ("data", "message"),
     [
         ([images()], "got a list: stack it first"),
-        (torch.rand(24), r"shape \[N, ...\] with N of 1 or more, got \[24\]"),
+        (torch.rand(24), r"shape \[N, ...\] with N >= 1, got \[24\]"),
         (images()[:0], r"got \[0, 1, 4, 4\]"),
         (images() + torch.inf, "x holds NaN or infinite values in 24 rows"),
         (255 * images(), "data between 0 and 1, got values from 0 to 255"),
@@ -109,9 +109,10 @@ def test_grids_are_drawn_as_training_goes(tmp_path):
     first, second = (imread(path) for path in drawn)
     assert first.shape == second.shape
     assert (first != second).any()
-    assert model._grids is None
     plain = build().fit(images(), epochs=5, seed=0)
     assert all(torch.equal(a, b) for a, b in zip(plain.parameters(), model.parameters(), strict=True))
+    model.fit(images(), epochs=6, seed=0)
+    assert sorted((tmp_path / "grids").iterdir()) == drawn
 
 
 def test_what_cannot_be_drawn_is_said_before_training(tmp_path):
@@ -126,17 +127,17 @@ def test_networks_are_named_when_they_are_missing(tmp_path):
     build().fit(images(), epochs=1, seed=0).save(tmp_path / "run")
     with pytest.raises(LoadError, match=r"net=\{'encoder': \.\.\., 'decoder': \.\.\.\}"):
         credo.load(tmp_path / "run", net=nn.Linear(1, 1))
-    with pytest.raises(LoadError, match="does not fit the network: it lacks encoder"):
+    with pytest.raises(LoadError, match="does not match the network: it lacks encoder"):
         credo.load(tmp_path / "run", net={"encoder": nn.Linear(1, 1)})
     other = build(hidden=(9,))
-    with pytest.raises(LoadError, match="does not fit the network"):
+    with pytest.raises(LoadError, match="does not match the network"):
         credo.load(tmp_path / "run", net={"encoder": other.encoder, "decoder": other.decoder})
 
 
 def test_evaluation_mode_ends_with_the_block():
     model = build()
     model.decoder.eval()
-    with suppress(RuntimeError), evaluating(model):
+    with suppress(RuntimeError), evaluation_mode(model):
         assert not any(part.training for part in model.modules())
         raise RuntimeError
     assert model.encoder.training

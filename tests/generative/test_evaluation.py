@@ -139,7 +139,7 @@ def test_parzen_is_the_density_of_the_mixture_written_out():
 def test_parzen_does_not_depend_on_blocks(monkeypatch):
     samples, test = draws(50, 3), draws(37, 3, seed=1)
     whole = parzen_log_likelihood(samples, test, sigma=0.5)
-    monkeypatch.setattr(evaluation.parzen, "_DISTANCES_AT_ONCE", 120)
+    monkeypatch.setattr(evaluation, "MAX_DISTANCES", 120)
     assert parzen_log_likelihood(samples, test, sigma=0.5).mean == pytest.approx(whole.mean, rel=1e-12)
 
 
@@ -180,14 +180,14 @@ def test_width_in_one_dimension_is_far_above_the_distance_of_neighbors():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: parzen_log_likelihood(draws(3, 2), draws(3, 2)), "either sigma or validation data"),
+        (lambda: parzen_log_likelihood(draws(3, 2), draws(3, 2)), "either sigma, or validation data"),
         (lambda: parzen_log_likelihood(draws(3, 2), draws(3, 2), sigma=1.0, validation=draws(2, 2)), "either sigma"),
-        (lambda: parzen_log_likelihood(draws(3, 2), draws(3, 3), sigma=1.0), "test have 3 numbers a datum"),
+        (lambda: parzen_log_likelihood(draws(3, 2), draws(3, 3), sigma=1.0), "test have 3 numbers per datum"),
         (lambda: parzen_log_likelihood(draws(3, 2), draws(3, 2), sigma=0.0), "sigma must be a positive number"),
         (lambda: parzen_log_likelihood([1.0], draws(3, 2), sigma=1.0), "samples must be a tensor"),
         (
             lambda: parzen_log_likelihood(torch.zeros(3, 2), draws(3, 2), validation=torch.zeros(2, 2)),
-            "all the same: no width fits",
+            "all equal: there is no best width",
         ),
         (lambda: frechet_distance(draws(3, 2), draws(3, 3)), r"\[N, D\] and \[M, D\], got \[3, 2\] and \[3, 3\]"),
         (lambda: frechet_distance(draws(1, 2), draws(3, 2)), "two rows or more, got 1 and 3"),
@@ -197,7 +197,7 @@ def test_width_in_one_dimension_is_far_above_the_distance_of_neighbors():
         (lambda: mode_coverage(draws(4, 2), lambda x: torch.full((4,), 11)), "classes from 0 to 9, got 11 to 11"),
         (lambda: ring_coverage(draws(4, 2), draws(8, 3), 0.1), r"got \[4, 2\] and \[8, 3\]"),
         (lambda: ring_coverage(draws(4, 2), draws(8, 2), -0.1), "scale must be a positive number"),
-        (lambda: ring_of_gaussians(0), "n and modes must be 1 or more"),
+        (lambda: ring_of_gaussians(0), "n and modes must be at least 1"),
         (lambda: ring_of_gaussians(std=0.0), "radius and std must be positive"),
     ],
 )

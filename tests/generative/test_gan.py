@@ -18,9 +18,9 @@ from credo.architectures import MLP
 from credo.datasets import ring_of_gaussians
 from credo.errors import InputError
 from credo.generative import DCGAN, GAN, WGAN, InfoGAN
-from credo.generative.adversarial import frozen, output_range
-from credo.generative.diversity import PATIENCE, SampleDiversity
-from credo.generative.gan import generator_loss, minus_value
+from credo.generative.adversarial import PATIENCE, SampleDiversity, frozen
+from credo.generative.gan import discriminator_loss, generator_loss
+from credo.generative.networks import output_range
 from credo.seeding import seeded
 from credo.training.adversarial import AdversarialTask
 
@@ -145,7 +145,7 @@ def test_identity_holds_on_the_ring_by_monte_carlo():
     def logit(z: Tensor) -> Tensor:
         return (p.log_prob(z) - q.log_prob(z)).double()
 
-    ours = -minus_value(logit(x), logit(y)).item()
+    ours = -discriminator_loss(logit(x), logit(y)).item()
     # 2 JSD from its definition, by other draws.
     with seeded(1, CPU):
         x, y = p.sample((20_000,)), q.sample((20_000,))
@@ -166,7 +166,7 @@ def test_trained_discriminator_approaches_p_over_p_plus_q():
     def closure() -> Tensor:
         optimizer.zero_grad()
         with seeded(2, CPU):
-            loss = model(x, player="discriminator")
+            loss = model(x, network="discriminator")
         loss.backward()
         return loss
 
@@ -199,7 +199,9 @@ def _against_fixed_gaussian() -> GAN:
 def test_losses_are_those_of_the_paper():
     real, fake = torch.tensor([2.0, -1.0]), torch.tensor([0.5, 3.0])
     d_real, d_fake = real.sigmoid(), fake.sigmoid()
-    assert minus_value(real, fake).item() == pytest.approx(-(d_real.log().mean() + (1 - d_fake).log().mean()).item())
+    assert discriminator_loss(real, fake).item() == pytest.approx(
+        -(d_real.log().mean() + (1 - d_fake).log().mean()).item()
+    )
     assert generator_loss(fake, "non_saturating").item() == pytest.approx(-d_fake.log().mean().item())
     assert generator_loss(fake, "minimax").item() == pytest.approx((1 - d_fake).log().mean().item())
 
@@ -222,7 +224,7 @@ def test_each_player_moves_its_own_network_alone(make, data):
     model.train()
     for player, other in (("discriminator", "generator"), ("generator", "discriminator")):
         model.zero_grad(set_to_none=True)
-        model(x, player=player).backward()
+        model(x, network=player).backward()
         assert all(p.grad is not None for p in getattr(model, player).parameters())
         assert all(p.grad is None for p in getattr(model, other).parameters())
     assert all(p.requires_grad for p in model.parameters())
@@ -329,7 +331,7 @@ def test_saved_and_copied_models_are_the_same(make, data, tmp_path):
         assert again._get_config() == model._get_config()
         assert same(state(again), state(model))
         assert torch.equal(again.sample(5, seed=1), model.sample(5, seed=1))
-        assert torch.equal(again.eval()._judge(data(4)), model._judge(data(4)))
+        assert torch.equal(again.eval()._discriminate(data(4)), model._discriminate(data(4)))
         again.fit(data(), epochs=1, batch_size=6, seed=0)  # and it goes on
 
 
@@ -356,10 +358,13 @@ def test_seed_decides_training_and_samples_and_disturbs_nothing(make, data):
 def test_trains_and_draws_on_a_gpu(make, data, tmp_path):
     model = make().fit(data(), epochs=2, batch_size=6, seed=0, device="cuda")
     samples = model.sample(4, seed=0)
-    assert samples.device.type == model._judge(samples).device.type == "cuda"
+    assert samples.device.type == model._discriminate(samples).device.type == "cuda"
     model.save(tmp_path / "run")
     torch.testing.assert_close(
-        credo.load(tmp_path / "run")._judge(samples.cpu()), model._judge(samples).cpu(), rtol=1e-3, atol=1e-3
+        credo.load(tmp_path / "run")._discriminate(samples.cpu()),
+        model._discriminate(samples).cpu(),
+        rtol=1e-3,
+        atol=1e-3,
     )
 
 
@@ -368,7 +373,7 @@ def test_spectral_normalization_bounds_the_discriminator():
     model = small(spectral_normalization=True).fit(points(), epochs=30, batch_size=10, lr=1e-2, seed=0)
     model.train()
     for _ in range(100):
-        model._judge(points())  # power iterations to convergence
+        model._discriminate(points())  # power iterations to convergence
     model.eval()
     for layer in (model.discriminator.layers[0], model.discriminator.layers[2]):
         assert torch.linalg.matrix_norm(layer.weight.detach(), 2).item() == pytest.approx(1.0, abs=1e-3)
@@ -387,7 +392,7 @@ def test_double_precision_stays_and_half_precision_is_judged_in_full():
     model = small().double()
     model.fit(points().double(), epochs=1, batch_size=8, seed=0)
     assert model.sample(2).dtype == torch.float64
-    assert small().bfloat16()._judge(points().bfloat16()).dtype == torch.float32
+    assert small().bfloat16()._discriminate(points().bfloat16()).dtype == torch.float32
 
 
 # Samples and their variety.
@@ -506,7 +511,7 @@ def test_data_in_one_half_of_the_range_are_warned_of():
 
 
 def test_data_far_from_the_start_of_an_unbounded_generator_are_warned_of():
-    with pytest.warns(UserWarning, match=r"far from what networks output at first: rescale them, x = -1 \+ 2"):
+    with pytest.warns(UserWarning, match=r"far from the outputs of an untrained network: rescale them, x = -1 \+ 2"):
         small().fit(255.0 * torch.rand(12, 2), epochs=1, batch_size=6)
 
 
@@ -526,14 +531,14 @@ def test_last_minibatch_of_one_row_is_named_where_batch_norm_cannot_take_it():
         (lambda: small(objective="minmax"), "did you mean 'minimax'"),
         (lambda: small(discriminator_steps=0), "discriminator_steps must be an integer of at least 1, got 0"),
         (lambda: small(generator_lr=-1.0), "generator_lr must be a positive number"),
-        (lambda: small(betas=(0.5, 1.0)), "betas must be two numbers from 0 to below 1"),
+        (lambda: small(betas=(0.5, 1.0)), "betas must be two numbers of at least 0 and below 1"),
         (lambda: small(betas=0.5), "betas must be two numbers"),
         (lambda: GAN(MLP(3, (8,), 2), MLP(2, (8,), 1), latent=0), "latent must be an integer of at least 1"),
         (lambda: GAN(nn.Identity(), MLP(2, (8,), 1), latent=2), "generator must be an nn.Module with weights"),
         (lambda: GAN(MLP(3, (8,), 2), lambda x: x, latent=3), "discriminator must be an nn.Module"),
         (lambda: small().sample(0), "n must be an integer of at least 1, got 0"),
-        (lambda: small().decode(torch.zeros(4, 2)), r"z must have shape \[N, 3\] with N of 1 or more, got \[4, 2\]"),
-        (lambda: small()(points(), player="critic"), "unknown player 'critic'"),
+        (lambda: small().decode(torch.zeros(4, 2)), r"z must have shape \[N, 3\] with N >= 1, got \[4, 2\]"),
+        (lambda: small()(points(), network="critic"), "unknown network 'critic'"),
     ],
 )
 def test_wrong_arguments_are_named(build, message):
@@ -544,10 +549,10 @@ def test_wrong_arguments_are_named(build, message):
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        (lambda: GAN(MLP(3, (), 3), MLP(2, (), 1), latent=3), r"generator outputs \[3\] a datum, but .* shape \[2\]"),
+        (lambda: GAN(MLP(3, (), 3), MLP(2, (), 1), latent=3), r"generator outputs \[3\] per datum, but .* shape \[2\]"),
         (lambda: GAN(MLP(4, (), 2), MLP(2, (), 1), latent=3), r"generator cannot be called on a batch .* \[2, 3\]"),
         (lambda: GAN(MLP(3, (), 2), MLP(3, (), 1), latent=3), r"discriminator cannot be called on a batch"),
-        (lambda: GAN(MLP(3, (), 2), MLP(2, (), 2), latent=3), r"output 1 number a datum, \[2, 1\], got \[2, 2\]"),
+        (lambda: GAN(MLP(3, (), 2), MLP(2, (), 2), latent=3), r"output 1 number per datum, \[2, 1\], got \[2, 2\]"),
     ],
 )
 def test_networks_that_do_not_fit_are_named_before_training(model, message):

@@ -94,7 +94,7 @@ def test_bound_of_a_recognizer_that_sees_nothing_is_not_above_zero():
         z = model.noise(4000)
     q = model._posterior(blind(noise_only(z)))
     rows = torch.stack(
-        [(d.logits * part).sum(1) for d, part in zip(q.categorical, z.split(model.sizes, 1)[1:3], strict=True)]
+        [(d.logits * part).sum(1) for d, part in zip(q.categorical, z.split(model._sizes, 1)[1:3], strict=True)]
     )
     error = rows.sum(0).std().item() / math.sqrt(4000)
     assert model._information(blind(noise_only(z)), z)["categorical_information"].item() <= 4.0 * error
@@ -117,7 +117,7 @@ def test_both_players_are_paid_by_the_weights_for_the_information():
         model = build(discriminator=Recognizer(0.5), weight=weight, continuous_weight=weight)
         for player in ("discriminator", "generator"):
             with seeded(1, CPU):
-                by_weight[player, weight] = model(x, player=player).item()
+                by_weight[player, weight] = model(x, network=player).item()
     with seeded(1, CPU):
         z = model.noise(50)
     total = sum(value.item() for value in model._information(model.discriminator(z), z).values())
@@ -128,7 +128,7 @@ def test_both_players_are_paid_by_the_weights_for_the_information():
 def test_noise_has_the_distribution_of_its_parts():
     model = build()
     with seeded(0, CPU):
-        noise, *one_hots, continuous = model.noise(8000).split(model.sizes, dim=1)
+        noise, *one_hots, continuous = model.noise(8000).split(model._sizes, dim=1)
     assert [part.shape[1] for part in one_hots] == list(CLASSES)
     for part, k in zip(one_hots, CLASSES, strict=True):
         assert bool((part.sum(1) == 1.0).all())
@@ -217,7 +217,7 @@ def test_discriminator_and_recognition_share_a_trunk():
     [
         (lambda: build(categorical=10), r"categorical must list the classes of each code, such as \(10,\), got 10"),
         (lambda: build(categorical=(1,)), r"categorical\[0\] must be an integer of at least 2, got 1"),
-        (lambda: build(categorical=(), continuous=0), "at least one code"),
+        (lambda: build(categorical=(), continuous=0), "at least one categorical or continuous code"),
         (lambda: build(weight=0.0), "weight must be a positive number"),
         (lambda: build(code_std=0.0), "code_std must be a positive number"),
         (lambda: build(noise=-1), "noise must be an integer of at least 0"),
@@ -229,13 +229,13 @@ def test_discriminator_and_recognition_share_a_trunk():
             lambda: build().sample(4, codes=Codes(torch.zeros(3, 2).long())),
             r"categorical codes .* \[4, 2\], got \[3, 2\]",
         ),
-        (lambda: build().sample(1, codes=Codes(torch.tensor([[3, 0]]))), r"integers from 0 to below \(3, 2\)"),
-        (lambda: build().sample(1, codes=Codes(torch.tensor([[0.5, 0.0]]))), r"integers from 0 to below"),
+        (lambda: build().sample(1, codes=Codes(torch.tensor([[3, 0]]))), r"integers of at least 0 and below \(3, 2\)"),
+        (lambda: build().sample(1, codes=Codes(torch.tensor([[0.5, 0.0]]))), r"integers of at least 0 and below"),
         (lambda: build().sample(2, codes=4), r"codes must be Codes\(categorical=..., continuous=...\), got int"),
         (lambda: build().sample(2, codes=Codes(continuous=torch.zeros(2, 3))), r"continuous codes .* \[2, 2\]"),
         (
             lambda: build(discriminator=MLP(LATENT, (), 4)).fit(torch.zeros(8, LATENT), epochs=1),
-            r"discriminator must output 8 numbers a datum, \[2, 8\], got \[2, 4\]",
+            r"discriminator must output 8 numbers per datum, \[2, 8\], got \[2, 4\]",
         ),
     ],
 )

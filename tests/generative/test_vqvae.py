@@ -20,7 +20,7 @@ from credo.architectures import ResidualDecoder, ResidualEncoder
 from credo.errors import InputError, LoadError
 from credo.generative import VQVAE
 from credo.seeding import seeded
-from generative.life import bars, check_resumed_run, equal
+from generative.helpers import bars, check_resumed_run, equal
 
 CPU = torch.device("cpu")
 SHAPE = (1, 8, 8)
@@ -71,7 +71,7 @@ def test_gradient_of_the_decoders_input_passes_straight_through(update, commitme
     with seeded(0, CPU):
         encoder, decoder = Watched(ResidualEncoder(SHAPE, 3, (4, 8))), Watched(ResidualDecoder(3, SHAPE, (8, 4)))
         model = VQVAE(encoder, decoder, latent=3, codes=8, likelihood=credo.Gaussian(0.2), update=update)
-    model.commitment = commitment
+    model._commitment = commitment
     x = bars(5)
     with torch.no_grad():
         codes = model.codebook.nearest(encoder(x))
@@ -322,13 +322,13 @@ def test_digits_are_rebuilt_better_than_by_their_mean_with_most_codes_in_use():
     ("options", "message"),
     [
         ({"encoder": "residul"}, "unknown preset 'residul': did you mean 'residual'"),
-        ({"shape": None}, "needs to know the shape of a datum"),
+        ({"shape": None}, "needs the shape of a datum"),
         ({"shape": (1, 7, 8)}, "must be multiples of 4"),
         ({"shape": (64,)}, "shape must be that of an image"),
         ({"latent": 0}, "latent must be an integer of at least 1, got 0"),
         ({"codes": 1}, "codes must be an integer of at least 2, got 1"),
         ({"commitment": -1.0}, "commitment must be a number of at least 0, got -1.0"),
-        ({"decay": 1.0}, "decay must be a number from 0 to below 1, got 1.0"),
+        ({"decay": 1.0}, "decay must be a number of at least 0 and below 1, got 1.0"),
         ({"revive_after": 0}, "revive_after must be a positive number, got 0"),
         ({"update": "emma"}, "unknown update 'emma': did you mean 'ema'"),
         ({"likelihood": credo.Bernoulli}, "an object and not a class, got Bernoulli"),
@@ -360,12 +360,12 @@ def test_wrong_data_are_named():
 @pytest.mark.parametrize(
     ("codes", "message"),
     [
-        (torch.zeros(3, 2, 2), "codes must be integers as encode gives them, got torch.float32"),
+        (torch.zeros(3, 2, 2), "codes must be integers as encode returns them, got torch.float32"),
         (torch.zeros(3, 2, 2, dtype=torch.bool), "codes must be integers"),
-        (torch.full((3, 2, 2), 8), "codes must lie from 0 to 7, got 8 to 8"),
-        (torch.full((3, 2, 2), -1), "codes must lie from 0 to 7"),
-        (torch.zeros(3, 4, dtype=torch.long), r"codes must have shape \[N, 2, 2\] with N of 1 or more, got \[3, 4\]"),
-        (torch.zeros(0, 2, 2, dtype=torch.long), "with N of 1 or more"),
+        (torch.full((3, 2, 2), 8), "codes must be from 0 to 7, got 8 to 8"),
+        (torch.full((3, 2, 2), -1), "codes must be from 0 to 7"),
+        (torch.zeros(3, 4, dtype=torch.long), r"codes must have shape \[N, 2, 2\] with N >= 1, got \[3, 4\]"),
+        (torch.zeros(0, 2, 2, dtype=torch.long), "with N >= 1"),
     ],
 )
 def test_wrong_codes_are_named(codes, message):
@@ -377,7 +377,7 @@ def test_networks_that_do_not_fit_each_other_are_named():
     decoder = ResidualDecoder(3, SHAPE)
     with pytest.raises(InputError, match=r"encoder must output a vector of size 3, or a grid of them, shape \[1, 3, "):
         VQVAE(ResidualEncoder(SHAPE, 4), decoder, latent=3, codes=8).fit(bars())
-    with pytest.raises(InputError, match="the decoder's output does not fit data of shape"):
+    with pytest.raises(InputError, match="the decoder's output does not match data of shape"):
         VQVAE(ResidualEncoder(SHAPE, 3), ResidualDecoder(3, (3, 8, 8)), latent=3, codes=8).fit(bars())
     with pytest.raises(InputError, match="the decoder cannot be called on a batch of shape"):
         VQVAE(ResidualEncoder(SHAPE, 3), nn.Conv2d(4, 1, 1), latent=3, codes=8).fit(bars())

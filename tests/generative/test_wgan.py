@@ -95,11 +95,11 @@ def test_losses_are_those_of_the_papers():
     with seeded(1, CPU):
         critic = model(x)
         terms = model._last_terms
-    distance = (model._judge(x).mean() - model._judge(fake).mean()).item()
+    distance = (model._discriminate(x).mean() - model._discriminate(fake).mean()).item()
     assert critic.item() == pytest.approx(-distance, abs=1e-6)
     assert terms["wasserstein"].item() == pytest.approx(distance, abs=1e-6)
     with seeded(1, CPU):
-        assert model(x, player="generator").item() == pytest.approx(-model._judge(fake).mean().item(), abs=1e-6)
+        assert model(x, network="generator").item() == pytest.approx(-model._discriminate(fake).mean().item(), abs=1e-6)
 
 
 @pytest.mark.parametrize("optimizer", [None, torch.optim.RMSprop])
@@ -154,7 +154,7 @@ def test_finds_all_eight_modes_of_the_ring():
         (lambda: build(clip=-1.0), "clip must be a positive number"),
         (
             lambda: WGAN(DCGANGenerator(4, (1, 8, 8), 2), DCGANDiscriminator((1, 8, 8), 2), latent=4),
-            "must hold no batch norm for penalty='gradient'",
+            "must not contain batch norm for penalty='gradient'",
         ),
     ],
 )

@@ -59,7 +59,7 @@ def test_optimizers_are_each_player_s_own():
     [
         ({"schedule": {"critic": "constant"}}, "unknown optimizer in schedule 'critic'"),
         ({"schedule": {"generator": "cosin"}}, "unknown schedule 'cosin': did you mean 'cosine'"),
-        ({"schedule": {"generator": lambda progress: None}}, "schedule must give a number of at least 0"),
+        ({"schedule": {"generator": lambda progress: None}}, "schedule must return a number of at least 0"),
         ({"optimizer": {"generatr": torch.optim.SGD}}, "did you mean 'generator'"),
         ({"optimizer": {"generator": "SGD"}}, "optimizer must be a callable"),
     ],
