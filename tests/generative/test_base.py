@@ -15,8 +15,8 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 import credo
 from credo.errors import InputError, LoadError
 from credo.generative import VAE
-from credo.training.generative import evaluation_mode
 from credo.seeding import seeded
+from credo.training.generative import evaluation_mode
 
 CPU = torch.device("cpu")
 

@@ -12,7 +12,7 @@ from torch import nn
 
 import credo
 from credo.generative import VQVAE
-from credo.generative.codebook import MovingAverageCodebook, GradientCodebook, perplexity
+from credo.generative.codebook import GradientCodebook, MovingAverageCodebook, perplexity
 from credo.seeding import seeded
 
 CPU = torch.device("cpu")
