@@ -19,7 +19,7 @@ CPU = torch.device("cpu")
 
 
 @pytest.mark.parametrize("grid", [(), (4,), (2, 3)])
-def test_nearest_code_is_that_of_brute_force(grid):
+def test_nearest_code_matches_brute_force(grid):
     with seeded(0, CPU):
         book = MovingAverageCodebook(50, 6, None, 0.9).double()
         book.vectors.copy_(torch.randn(50, 6, dtype=torch.float64))
@@ -34,7 +34,7 @@ def test_nearest_code_is_that_of_brute_force(grid):
         assert torch.equal(book.look_up(codes)[(row, slice(None), *rest)], book.vectors[codes[place]])
 
 
-def test_nearest_code_does_not_depend_on_where_the_origin_is():
+def test_nearest_code_does_not_depend_on_the_origin():
     """The offset leaves multiples of 1/1024 exact in single precision."""
     with seeded(0, CPU):
         book = MovingAverageCodebook(50, 6, None, 0.9)
@@ -45,7 +45,7 @@ def test_nearest_code_does_not_depend_on_where_the_origin_is():
     assert torch.equal(book.nearest(z + 4096.0), codes)
 
 
-def test_moving_averages_have_their_closed_form_on_constant_input():
+def test_moving_averages_match_closed_form_on_constant_input():
     """N_t = γ^t + (1 − γ^t) n and m_t = γ^t e_0 + (1 − γ^t) n c; codes that get nothing keep γ^t of both."""
     decay, steps, n = 0.9, 25, 12
     with seeded(0, CPU):
@@ -69,7 +69,7 @@ def test_moving_averages_have_their_closed_form_on_constant_input():
 
 
 @pytest.mark.parametrize("make", [lambda: MovingAverageCodebook(8, 2, None, 0.5), lambda: GradientCodebook(8, 2, None)])
-def test_weights_of_rows_count_in_the_codebook(make):
+def test_codebook_uses_sample_weights(make):
     """A datum of weight 2 is one that comes twice, one of weight 0 does not come at all."""
     with seeded(0, CPU):
         once, twice = make(), make()
@@ -82,7 +82,7 @@ def test_weights_of_rows_count_in_the_codebook(make):
         torch.testing.assert_close(once.state_dict()[name], value)
 
 
-def test_perplexity_of_even_and_of_single_use():
+def test_perplexity_of_even_and_single_use():
     assert perplexity(torch.full((12,), 7.0)) == pytest.approx(12.0)
     assert perplexity(torch.tensor([0.0, 9.0, 0.0])) == 1.0
     p = torch.tensor([0.5, 0.25, 0.25, 0.0])
@@ -123,7 +123,7 @@ def test_without_revival_no_code_is_restarted():
     assert float(book.idle[1]) == 20 * 30 / 4
 
 
-def test_identity_networks_are_k_means():
+def test_identity_networks_give_k_means():
     """Codes that are averages of what lies nearest to them are a fixed point of Lloyd's algorithm.
 
     From one point of every cluster it is the best one, which k-means finds with ten starts. An average over the last
@@ -145,7 +145,7 @@ def test_identity_networks_are_k_means():
     )
 
 
-def test_identity_networks_from_a_random_start_end_where_lloyd_stays():
+def test_identity_networks_from_a_random_start_reach_a_fixed_point_of_lloyd():
     points, _ = make_blobs(600, centers=8, cluster_std=0.6, random_state=0)
     x = torch.as_tensor(points, dtype=torch.float32)
     with seeded(0, CPU):

@@ -1,7 +1,9 @@
-"""Each player of a game may have its own optimizer and schedule."""
+"""Optimizers, learning rates and schedules of generator and discriminator."""
 
 from __future__ import annotations
 
+import copy
+import math
 from functools import partial
 
 import pytest
@@ -16,39 +18,41 @@ from credo.seeding import seeded
 CPU = torch.device("cpu")
 
 
-def game(**options: object) -> GAN:
+def small(**options: object) -> GAN:
     with seeded(0, CPU):
         return GAN(MLP(3, (8,), 2), MLP(2, (8,), 1), latent=3, **options)
 
 
-def points() -> Tensor:
+def points(n: int = 40) -> Tensor:
     with seeded(0, CPU):
-        return torch.randn(40, 2)
+        return torch.randn(n, 2)
 
 
-def test_schedules_are_each_player_s_own():
+def test_each_optimizer_has_its_own_schedule():
     """With 5 minibatches in each of 2 epochs, the last step is taken at a progress of 0.9."""
     schedule = {"generator": lambda progress: 1.0 - progress, "discriminator": "constant"}
-    last = game(generator_lr=1e-2).fit(points(), epochs=2, batch_size=8, lr=3e-3, schedule=schedule, seed=0).history[-1]
+    last = (
+        small(generator_lr=1e-2).fit(points(), epochs=2, batch_size=8, lr=3e-3, schedule=schedule, seed=0).history[-1]
+    )
     assert last["generator_lr"] == pytest.approx(1e-2 * 0.1)
     assert last["discriminator_lr"] == pytest.approx(3e-3)
     assert "lr" not in last
 
 
-def test_player_left_out_keeps_the_default_schedule():
-    named = game().fit(points(), epochs=2, batch_size=8, seed=0, schedule={"generator": "cosine"})
-    default = game().fit(points(), epochs=2, batch_size=8, seed=0)
+def test_optimizer_without_a_schedule_has_the_default():
+    named = small().fit(points(), epochs=2, batch_size=8, seed=0, schedule={"generator": "cosine"})
+    default = small().fit(points(), epochs=2, batch_size=8, seed=0)
     assert all(torch.equal(a, b) for a, b in zip(named.parameters(), default.parameters(), strict=True))
 
 
-def test_optimizers_are_each_player_s_own():
+def test_each_network_has_its_own_optimizer():
     built = {}
 
     def build(name: str, groups: list[dict[str, object]], lr: float) -> torch.optim.Optimizer:
         built[name] = sum(p.numel() for group in groups for p in group["params"])
         return torch.optim.SGD(groups, lr=lr)
 
-    model = game()
+    model = small()
     optimizer = {name: partial(build, name) for name in ("generator", "discriminator")}
     model.fit(points(), epochs=1, batch_size=8, seed=0, optimizer=optimizer)
     assert built == {name: sum(p.numel() for p in getattr(model, name).parameters()) for name in built}
@@ -64,16 +68,43 @@ def test_optimizers_are_each_player_s_own():
         ({"optimizer": {"generator": "SGD"}}, "optimizer must be a callable"),
     ],
 )
-def test_wrong_players_and_schedules_are_named(options, message):
-    model = game()
+def test_bad_optimizers_and_schedules_raise(options, message):
+    model = small()
     before = [p.clone() for p in model.parameters()]
     with pytest.raises(InputError, match=message):
         model.fit(points(), epochs=1, batch_size=8, **options)
     assert all(torch.equal(a, b) for a, b in zip(model.parameters(), before, strict=True))
 
 
-def test_learning_rates_may_be_given_by_player():
+def test_learning_rates_can_be_given_by_name():
     rates = {"generator": 1e-2, "discriminator": 1e-3}
-    last = game().fit(points(), epochs=1, batch_size=40, lr=rates, schedule="constant", seed=0).history[-1]
+    last = small().fit(points(), epochs=1, batch_size=40, lr=rates, schedule="constant", seed=0).history[-1]
     assert last["generator_lr"] == pytest.approx(1e-2)
     assert last["discriminator_lr"] == pytest.approx(1e-3)
+
+
+def test_each_network_has_its_own_learning_rate():
+    def moved(**options: object) -> dict[str, float]:
+        """The distance that plain gradient descent moves each network in one step."""
+        model = small(**options)
+        before = copy.deepcopy(model)
+        model.fit(points(8), epochs=1, batch_size=8, seed=0, optimizer=torch.optim.SGD, schedule="constant")
+        return {
+            name: math.sqrt(
+                sum(
+                    (a - b).square().sum().item()
+                    for a, b in zip(getattr(model, name).parameters(), getattr(before, name).parameters(), strict=True)
+                )
+            )
+            for name in ("generator", "discriminator")
+        }
+
+    plain, slow = moved(), moved(discriminator_lr=1e-4)  # fit's is 1e-3
+    assert slow["discriminator"] == pytest.approx(0.1 * plain["discriminator"], rel=1e-3)
+    assert moved(generator_lr=1e-4)["generator"] == pytest.approx(0.1 * plain["generator"], rel=1e-3)
+
+
+def test_betas_reach_both_optimizers():
+    groups = small(betas=(0.3, 0.9))._training_task().parameter_groups(0.1)
+    assert list(groups) == ["discriminator", "generator"]
+    assert all(group[0]["betas"] == (0.3, 0.9) and group[0]["weight_decay"] == 0.1 for group in groups.values())
