@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,8 +15,7 @@ from credo.errors import InputError
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from credo.experiments import Experiment, Reproduction
-    from credo.experiments.registry import Effort
+    from credo.experiments import Budget, Experiment, Reproduction
 
 
 def reproduce(
@@ -37,15 +37,16 @@ def reproduce(
 
     screen = Screen(quiet=quiet, as_json=as_json)
     if name == "list":
-        known = [experiments.get(each) for each in experiments.names()]
+        known = sorted((experiments.get(each) for each in experiments.names()), key=lambda e: (e.part, e.name))
         screen.show(experiment_table(known))
-        screen.finish({"experiments": [{"name": e.name, "title": e.title, "reference": e.reference} for e in known]})
+        keys = ("name", "part", "title", "reference")
+        screen.finish({"experiments": [{key: getattr(e, key) for key in keys} for e in known]})
         return
     with options.usage_errors():
         experiment = experiments.get(name)
-        effort = _effort(quick, smoke)
+        budget = _budget(quick, smoke)
     with screen.listening(), screen.doing("starting") as report:
-        found = experiments.run(experiment, effort, seeds, out, seed=seed, device=device, report=report)
+        found = experiments.run(experiment, budget, seeds, out, seed=seed, device=device, report=report)
     screen.show(result_table(found))
     for row in found.result.rows:
         if row.note:
@@ -57,12 +58,15 @@ def reproduce(
 
 
 def experiment_table(known: list[Experiment]) -> Table:
-    """What can be reproduced."""
+    """The experiments by part of the library, which must be sorted by it."""
     table = _table("", "Run one with credo reproduce NAME; try --quick first.")
     for heading in ("name", "what", "reference"):
         table.add_column(heading, no_wrap=heading == "name")
-    for experiment in known:
-        table.add_row(experiment.name, experiment.title, experiment.reference)
+    for part, experiments in groupby(known, key=lambda experiment: experiment.part):
+        table.add_section()
+        table.add_row(part.replace("_", " "), style="bold")
+        for experiment in experiments:
+            table.add_row(experiment.name, experiment.title, experiment.reference)
     return table
 
 
@@ -84,7 +88,7 @@ def _table(title: str, caption: str) -> Table:
     return Table(title=title, caption=caption, box=box.SIMPLE_HEAD, title_style="bold", caption_style="dim")
 
 
-def _effort(quick: bool, smoke: bool) -> Effort:
+def _budget(quick: bool, smoke: bool) -> Budget:
     if quick and smoke:
         raise InputError("--quick and --smoke exclude each other: choose one")
     return "smoke" if smoke else "quick" if quick else "full"

@@ -8,9 +8,8 @@ from functools import cached_property
 from torch import Tensor
 
 from credo import metrics
-from credo.metrics._answers import Answers
-from credo.predictive import Interval, Predictive
-from credo.predictive.classes import ClassPredictive
+from credo.metrics.classification import LabeledPredictions
+from credo.predictive import ClassPredictive, Interval, Predictive
 
 LEVEL = 0.95
 """Of the intervals that a report shows."""
@@ -53,9 +52,9 @@ class Forecast:
         return next(score for score in self.scores if score.name == name)
 
     @cached_property
-    def answers(self) -> Answers:
+    def answers(self) -> LabeledPredictions:
         """What a classifier answered."""
-        return Answers.of(self.p, self.y, "report")
+        return LabeledPredictions.from_predictive(self.p, self.y, "report")
 
     @cached_property
     def interval(self) -> Interval:

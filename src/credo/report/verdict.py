@@ -9,8 +9,7 @@ import numpy as np
 import torch
 from scipy import stats
 
-from credo.metrics._answers import Answers
-from credo.metrics.classification import calibration_gap
+from credo.metrics.classification import LabeledPredictions, calibration_gap
 from credo.report.evidence import Evidence
 from credo.report.forecast import Forecast
 from credo.report.page import Finding, Verdict
@@ -171,7 +170,7 @@ def _on_reliability(forecast: Forecast) -> Iterator[str]:
         )
 
 
-def _largest_by_chance(answers: Answers, seed: int) -> float:
+def _largest_by_chance(answers: LabeledPredictions, seed: int) -> float:
     """The calibration error that probabilities without fault exceed in :data:`SIGNIFICANCE` of all cases."""
     stream = torch.Generator().manual_seed(seed)
     simulations = min(max(_WORK // len(answers.label), _FEWEST_SIMULATIONS), _SIMULATIONS)

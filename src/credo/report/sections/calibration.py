@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from credo import metrics, plots
-from credo.predictive.conformal import ConformalPredictive
+from credo.predictive import ConformalPredictive
 from credo.report import figures
 from credo.report.evidence import Evidence
 from credo.report.forecast import LEVEL, Forecast
