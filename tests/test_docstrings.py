@@ -20,7 +20,6 @@ INCOMPLETE = {
     "datasets",
     "decomposition",
     "experiments",
-    "generative",
     "likelihoods",
     "metrics",
     "mixture",

@@ -1,4 +1,4 @@
-"""Networks start from torch's own random numbers: every test of this folder starts from the same ones."""
+"""Seeds torch before each test, since networks are initialized from its global random state."""
 
 from __future__ import annotations
 

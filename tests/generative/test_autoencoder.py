@@ -1,4 +1,4 @@
-"""The auto-encoder: what linear ones are known to find, the two losses, and its life from training to loading."""
+"""The auto-encoder: linear networks against PCA, the two losses, training, saving and loading."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from credo.architectures import DenseDecoder, DenseEncoder
 from credo.errors import InputError, LoadError
 from credo.generative import AutoEncoder, GenerativeModel
 from credo.seeding import seeded
-from generative.life import bars, check_resumed_run, equal
+from generative.helpers import bars, check_resumed_run, equal
 
 CPU = torch.device("cpu")
 SHAPE = (1, 8, 8)
@@ -59,7 +59,7 @@ def linear(flat: Tensor) -> AutoEncoder:
     return model.fit(flat, epochs=400, batch_size=300, lr=3e-2, seed=0)
 
 
-def test_linear_error_is_the_sum_of_the_eigenvalues_left_out(flat, linear):
+def test_linear_error_is_the_sum_of_the_smallest_eigenvalues(flat, linear):
     """The least of any linear auto-encoder is known, so the error cannot be below it; 1 % above is converged."""
     least = float(torch.linalg.eigvalsh(torch.cov(flat.double().T, correction=0))[:-3].sum())
     error = float(linear.error(flat).double().mean())
@@ -67,7 +67,7 @@ def test_linear_error_is_the_sum_of_the_eigenvalues_left_out(flat, linear):
     assert float((flat - linear.reconstruct(flat)).square().sum(1).mean()) == pytest.approx(error, rel=1e-5)
 
 
-def test_linear_reconstructions_are_the_projections_of_pca(flat, linear):
+def test_linear_reconstructions_match_pca(flat, linear):
     """The optimum is unique, so that an error near the least one means reconstructions near the projections."""
     x = flat.double().numpy()
     pca = PCA(3).fit(x)
@@ -76,7 +76,7 @@ def test_linear_reconstructions_are_the_projections_of_pca(flat, linear):
     assert distance < 0.01 * np.square(x - projected).sum(1).mean()
 
 
-def test_losses_are_those_of_the_definition():
+def test_losses_match_their_definition():
     x = bars(5)
     for loss in ("l2", "bce"):
         model = build(loss=loss).eval()
@@ -90,14 +90,14 @@ def test_losses_are_those_of_the_definition():
         assert model.loss(x).requires_grad
 
 
-def test_binary_cross_entropy_decodes_to_shares():
+def test_bce_decodes_to_probabilities():
     model = build(loss="bce")
     z = torch.tensor([[-50.0, 50.0, 0.0], [1.0, 2.0, 3.0]])
     torch.testing.assert_close(model.decode(z), model.decoder(z).sigmoid().detach())
     assert not torch.equal(model.decode(z), build().decode(z))
 
 
-def test_weights_of_rows_multiply_their_share():
+def test_sample_weights_multiply_the_loss_of_each_row():
     x, model = bars(6), build()
     parts = [model.loss(x, sample_weight=row) for row in torch.eye(6)]
     torch.testing.assert_close(torch.stack(parts).sum(), model.loss(x))
@@ -119,7 +119,7 @@ def test_training_lowers_the_error(make):
 
 
 @every_model
-def test_codes_and_what_is_decoded_from_them(make):
+def test_encode_and_decode_agree_with_reconstruct(make):
     x, model = bars(), make()
     codes = model.encode(x)
     assert codes.shape == (40, 3)
@@ -133,7 +133,7 @@ def test_codes_and_what_is_decoded_from_them(make):
 
 
 @every_model
-def test_saved_model_is_rebuilt_without_its_networks(make, tmp_path):
+def test_saved_model_loads_without_networks(make, tmp_path):
     x, model = bars(), make().fit(bars(), epochs=2, seed=0)
     model.save(tmp_path / "run")
     loaded = credo.load(tmp_path / "run")
@@ -143,7 +143,7 @@ def test_saved_model_is_rebuilt_without_its_networks(make, tmp_path):
         assert torch.equal(twin.reconstruct(x), model.reconstruct(x))
 
 
-def test_networks_of_ones_own_are_passed_when_loading(tmp_path):
+def test_custom_networks_are_passed_to_load(tmp_path):
     model = AutoEncoder(**own_networks(), latent=3).fit(bars(), epochs=1, seed=0)
     model.save(tmp_path / "run")
     with pytest.raises(LoadError, match="Sequential"):
@@ -152,11 +152,11 @@ def test_networks_of_ones_own_are_passed_when_loading(tmp_path):
 
 
 @every_model
-def test_resumed_training_ends_in_the_same_weights(make, tmp_path):
+def test_resumed_training_gives_the_same_weights(make, tmp_path):
     check_resumed_run(make, bars(), tmp_path / "run")
 
 
-def test_looking_at_a_model_changes_nothing():
+def test_evaluation_does_not_change_the_model():
     x, model = bars(), AutoEncoder(**own_networks(), latent=3)
     before, random = copy.deepcopy(model.state_dict()), torch.get_rng_state()
     model.encode(x), model.reconstruct(x), model.error(x)
@@ -165,7 +165,7 @@ def test_looking_at_a_model_changes_nothing():
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
 
-def test_early_stopping_returns_to_the_least_error():
+def test_early_stopping_restores_the_smallest_error():
     held_out = bars(seed=1)
     with seeded(0, CPU):
         noise = torch.rand(12, *SHAPE)
@@ -175,7 +175,7 @@ def test_early_stopping_returns_to_the_least_error():
     assert float(model.error(held_out).mean()) == pytest.approx(min(errors))
 
 
-def test_grids_show_data_beside_their_reconstructions(tmp_path):
+def test_grids_show_data_next_to_reconstructions(tmp_path):
     x, model = bars(), build()
     model.fit(x, epochs=4, seed=0, grids=tmp_path, grid_every=2)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["epoch-0002.png", "epoch-0004.png"]
@@ -185,8 +185,8 @@ def test_grids_show_data_beside_their_reconstructions(tmp_path):
     assert model._example_images(x[:3]).shape == (6, *SHAPE)
 
 
-def test_there_is_nothing_to_sample_from():
-    assert not issubclass(AutoEncoder, GenerativeModel)
+def test_autoencoder_has_no_sample():
+    assert issubclass(AutoEncoder, GenerativeModel)
     assert not hasattr(AutoEncoder, "sample")
 
 
@@ -203,19 +203,19 @@ def test_float64_and_half_precision():
     [
         ({"encoder": "conv"}, "unknown preset 'conv'"),
         ({"encoder": "residual"}, "unknown preset 'residual': choose from dense, convolutional"),
-        ({"encoder": "dense", "shape": None}, "needs to know the shape of a datum"),
-        ({"encoder": nn.Linear(3, 3), "shape": None, "hidden": None}, "needs a decoder beside it"),
+        ({"encoder": "dense", "shape": None}, "needs the shape of a datum"),
+        ({"encoder": nn.Linear(3, 3), "shape": None, "hidden": None}, "needs a decoder of your own"),
         ({"latent": 0}, "latent must be an integer of at least 1, got 0"),
         ({"loss": "mse"}, "unknown loss 'mse'"),
         ({"loss": "l1"}, "did you mean 'l2'"),
     ],
 )
-def test_wrong_settings_are_named(options, message):
+def test_bad_arguments_raise(options, message):
     with pytest.raises(InputError, match=message):
         build(**options)
 
 
-def test_wrong_data_are_named():
+def test_bad_data_raise():
     with pytest.raises(InputError, match=r"loss='bce' needs data between 0 and 1, got values from .* to 229.5: divide"):
         build(loss="bce").fit(255 * bars())
     with pytest.raises(InputError, match="or choose loss='l2'"):
@@ -226,11 +226,11 @@ def test_wrong_data_are_named():
     with pytest.raises(InputError, match=r"data must have shape \[N, 1, 8, 8\], got \[N, 1, 7, 8\]"):
         build().fit(torch.rand(4, 1, 7, 8))
     for z in (torch.zeros(2, 4), torch.zeros(3), torch.zeros(0, 3)):
-        with pytest.raises(InputError, match=r"z must have shape \[N, 3\] with N of 1 or more"):
+        with pytest.raises(InputError, match=r"z must have shape \[N, 3\] with N >= 1"):
             build().decode(z)
 
 
-def test_networks_that_do_not_fit_each_other_are_named():
+def test_networks_that_do_not_match_raise():
     x = bars()
     with pytest.raises(InputError, match=r"encoder must output codes of shape \[2, 3\], got \[2, 4\]"):
         AutoEncoder(DenseEncoder(SHAPE, 4), DenseDecoder(3, SHAPE), latent=3).fit(x)
@@ -240,12 +240,12 @@ def test_networks_that_do_not_fit_each_other_are_named():
         AutoEncoder(DenseEncoder(SHAPE, 3), nn.Linear(2, 64), latent=3).fit(x)
 
 
-def test_a_last_batch_of_one_is_too_small_for_batch_norm():
+def test_last_batch_of_one_row_raises_with_batch_norm():
     with pytest.raises(InputError, match="too small for batch norm"):
         AutoEncoder(**own_networks(), latent=3).fit(bars(9), batch_size=4, epochs=1)
 
 
-def test_own_training_loop():
+def test_custom_training_loop():
     x, model = bars(), build()
     optimizer = torch.optim.Adam(model.parameter_groups(), lr=1e-2)
     before = float(model.loss(x).detach())

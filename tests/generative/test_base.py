@@ -1,4 +1,4 @@
-"""What all generative models take as data, write down while they learn, and keep in a file."""
+"""Data, grids and saving of all generative models."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 import credo
 from credo.errors import InputError, LoadError
 from credo.generative import VAE
-from credo.generative.base import evaluating
 from credo.seeding import seeded
+from credo.training.generative import evaluation_mode
 
 CPU = torch.device("cpu")
 
@@ -56,7 +56,7 @@ DATA = {
 
 
 @pytest.mark.parametrize("make", DATA.values(), ids=DATA)
-def test_data_in_memory_are_the_same_in_every_form(make):
+def test_all_forms_of_data_in_memory_give_the_same_model(make):
     expected = build().fit(images(), epochs=2, seed=0)
     found = build().fit(make(), epochs=2, seed=0)
     assert all(torch.equal(a, b) for a, b in zip(expected.parameters(), found.parameters(), strict=True))
@@ -74,7 +74,7 @@ def test_data_in_memory_are_the_same_in_every_form(make):
     ],
     ids=["labeled set", "8-bit set", "rows", "loader", "stream"],
 )
-def test_data_sets_and_loaders_are_learned_from_and_looked_at(make):
+def test_datasets_and_loaders_are_accepted(make):
     model = build().fit(make(), epochs=1, n_data=24, seed=0)
     assert model.n_data == 24
     assert len(model.encode(make()).mean) == len(model.elbo(make())) == 24
@@ -84,7 +84,7 @@ def test_data_sets_and_loaders_are_learned_from_and_looked_at(make):
     ("data", "message"),
     [
         ([images()], "got a list: stack it first"),
-        (torch.rand(24), r"shape \[N, ...\] with N of 1 or more, got \[24\]"),
+        (torch.rand(24), r"shape \[N, ...\] with N >= 1, got \[24\]"),
         (images()[:0], r"got \[0, 1, 4, 4\]"),
         (images() + torch.inf, "x holds NaN or infinite values in 24 rows"),
         (255 * images(), "data between 0 and 1, got values from 0 to 255"),
@@ -93,7 +93,7 @@ def test_data_sets_and_loaders_are_learned_from_and_looked_at(make):
         (DataLoader([{"x": i} for i in range(4)]), "a loader must yield tensors, or tuples that begin with one"),
     ],
 )
-def test_wrong_data_are_said_before_anything_is_learned(data, message):
+def test_bad_data_raise_before_training(data, message):
     model = build()
     before = [p.clone() for p in model.parameters()]
     with pytest.raises(InputError, match=message):
@@ -102,19 +102,20 @@ def test_wrong_data_are_said_before_anything_is_learned(data, message):
     assert model.n_data is None
 
 
-def test_grids_are_drawn_as_training_goes(tmp_path):
+def test_grids_are_drawn_during_training(tmp_path):
     model = build().fit(images(), epochs=5, seed=0, grids=tmp_path / "grids", grid_every=2)
     drawn = sorted((tmp_path / "grids").iterdir())
     assert [path.name for path in drawn] == ["epoch-0002.png", "epoch-0004.png"]
     first, second = (imread(path) for path in drawn)
     assert first.shape == second.shape
     assert (first != second).any()
-    assert model._grids is None
     plain = build().fit(images(), epochs=5, seed=0)
     assert all(torch.equal(a, b) for a, b in zip(plain.parameters(), model.parameters(), strict=True))
+    model.fit(images(), epochs=6, seed=0)
+    assert sorted((tmp_path / "grids").iterdir()) == drawn
 
 
-def test_what_cannot_be_drawn_is_said_before_training(tmp_path):
+def test_bad_grid_options_raise_before_training(tmp_path):
     with pytest.raises(InputError, match="rows of 3 numbers are not square images"):
         build(shape=(3,)).fit(torch.rand(24, 3), grids=tmp_path / "grids")
     with pytest.raises(InputError, match="grid_every must be an integer of at least 1, got 0"):
@@ -122,21 +123,21 @@ def test_what_cannot_be_drawn_is_said_before_training(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_networks_are_named_when_they_are_missing(tmp_path):
+def test_load_error_names_missing_networks(tmp_path):
     build().fit(images(), epochs=1, seed=0).save(tmp_path / "run")
     with pytest.raises(LoadError, match=r"net=\{'encoder': \.\.\., 'decoder': \.\.\.\}"):
         credo.load(tmp_path / "run", net=nn.Linear(1, 1))
-    with pytest.raises(LoadError, match="does not fit the network: it lacks encoder"):
+    with pytest.raises(LoadError, match="does not match the network: it lacks encoder"):
         credo.load(tmp_path / "run", net={"encoder": nn.Linear(1, 1)})
     other = build(hidden=(9,))
-    with pytest.raises(LoadError, match="does not fit the network"):
+    with pytest.raises(LoadError, match="does not match the network"):
         credo.load(tmp_path / "run", net={"encoder": other.encoder, "decoder": other.decoder})
 
 
-def test_evaluation_mode_ends_with_the_block():
+def test_evaluation_mode_restores_training_flags():
     model = build()
     model.decoder.eval()
-    with suppress(RuntimeError), evaluating(model):
+    with suppress(RuntimeError), evaluation_mode(model):
         assert not any(part.training for part in model.modules())
         raise RuntimeError
     assert model.encoder.training

@@ -12,16 +12,16 @@ from torch import nn
 
 import credo
 from credo.generative import VQVAE
-from credo.generative.codebook import AveragedCodebook, TrainedCodebook, perplexity
+from credo.generative.codebook import GradientCodebook, MovingAverageCodebook, perplexity
 from credo.seeding import seeded
 
 CPU = torch.device("cpu")
 
 
 @pytest.mark.parametrize("grid", [(), (4,), (2, 3)])
-def test_nearest_code_is_that_of_brute_force(grid):
+def test_nearest_code_matches_brute_force(grid):
     with seeded(0, CPU):
-        book = AveragedCodebook(50, 6, None, 0.9).double()
+        book = MovingAverageCodebook(50, 6, None, 0.9).double()
         book.vectors.copy_(torch.randn(50, 6, dtype=torch.float64))
         z = torch.randn(7, 6, *grid, dtype=torch.float64)
     codes = book.nearest(z)
@@ -34,10 +34,10 @@ def test_nearest_code_is_that_of_brute_force(grid):
         assert torch.equal(book.look_up(codes)[(row, slice(None), *rest)], book.vectors[codes[place]])
 
 
-def test_nearest_code_does_not_depend_on_where_the_origin_is():
+def test_nearest_code_does_not_depend_on_the_origin():
     """The offset leaves multiples of 1/1024 exact in single precision."""
     with seeded(0, CPU):
-        book = AveragedCodebook(50, 6, None, 0.9)
+        book = MovingAverageCodebook(50, 6, None, 0.9)
         book.vectors.copy_((1024.0 * torch.rand(50, 6)).round() / 1024.0)
         z = (1024.0 * torch.rand(200, 6)).round() / 1024.0
     codes = book.nearest(z)
@@ -45,18 +45,18 @@ def test_nearest_code_does_not_depend_on_where_the_origin_is():
     assert torch.equal(book.nearest(z + 4096.0), codes)
 
 
-def test_moving_averages_have_their_closed_form_on_constant_input():
+def test_moving_averages_match_closed_form_on_constant_input():
     """N_t = γ^t + (1 − γ^t) n and m_t = γ^t e_0 + (1 − γ^t) n c; codes that get nothing keep γ^t of both."""
     decay, steps, n = 0.9, 25, 12
     with seeded(0, CPU):
-        book = AveragedCodebook(4, 2, None, decay).double()
+        book = MovingAverageCodebook(4, 2, None, decay).double()
     start, c = book.vectors.clone(), torch.tensor([3.0, -1.0], dtype=torch.float64)
     z = c.expand(n, 2)
     winner = int(book.nearest(z)[0])
     for _ in range(steps):
         codes = book.nearest(z)
         assert (codes == winner).all()
-        book.learn(z, codes, torch.ones(n))
+        book.update(z, codes, torch.ones(n))
     kept = decay**steps
     counts, sums = torch.full((4,), kept, dtype=torch.float64), kept * start
     counts[winner] += (1 - kept) * n
@@ -68,21 +68,21 @@ def test_moving_averages_have_their_closed_form_on_constant_input():
     torch.testing.assert_close(book.vectors, sums / smoothed[:, None])
 
 
-@pytest.mark.parametrize("make", [lambda: AveragedCodebook(8, 2, None, 0.5), lambda: TrainedCodebook(8, 2, None)])
-def test_weights_of_rows_count_in_the_codebook(make):
+@pytest.mark.parametrize("make", [lambda: MovingAverageCodebook(8, 2, None, 0.5), lambda: GradientCodebook(8, 2, None)])
+def test_codebook_uses_sample_weights(make):
     """A datum of weight 2 is one that comes twice, one of weight 0 does not come at all."""
     with seeded(0, CPU):
         once, twice = make(), make()
         twice.load_state_dict(once.state_dict())
         z = torch.randn(4, 2, 3)
-    once.learn(z, once.nearest(z), torch.tensor([2.0, 1.0, 0.0, 1.0]))
+    once.update(z, once.nearest(z), torch.tensor([2.0, 1.0, 0.0, 1.0]))
     rows = z[[0, 0, 1, 3]]
-    twice.learn(rows, twice.nearest(rows), torch.ones(4))
+    twice.update(rows, twice.nearest(rows), torch.ones(4))
     for name, value in twice.state_dict().items():
         torch.testing.assert_close(once.state_dict()[name], value)
 
 
-def test_perplexity_of_even_and_of_single_use():
+def test_perplexity_of_even_and_single_use():
     assert perplexity(torch.full((12,), 7.0)) == pytest.approx(12.0)
     assert perplexity(torch.tensor([0.0, 9.0, 0.0])) == 1.0
     p = torch.tensor([0.5, 0.25, 0.25, 0.0])
@@ -92,7 +92,7 @@ def test_perplexity_of_even_and_of_single_use():
 @pytest.mark.parametrize("update", ["ema", "loss"])
 def test_idle_codes_restart_at_encoder_outputs(update):
     with seeded(0, CPU):
-        book = AveragedCodebook(4, 2, 3.0, 0.9) if update == "ema" else TrainedCodebook(4, 2, 3.0)
+        book = MovingAverageCodebook(4, 2, 3.0, 0.9) if update == "ema" else GradientCodebook(4, 2, 3.0)
         with torch.no_grad():
             far = torch.tensor([[0.0, 0.0], [100.0, 0.0], [0.0, 100.0], [-100.0, 0.0]])
             for name, value in book.named_parameters() if update == "loss" else book.named_buffers():
@@ -102,7 +102,7 @@ def test_idle_codes_restart_at_encoder_outputs(update):
         z = 0.1 * torch.randn(4, 2)
         moved = []
         for _ in range(3):
-            book.learn(z, book.nearest(z), torch.ones(4))
+            book.update(z, book.nearest(z), torch.ones(4))
             moved.append((book.vectors[1:] - far[1:]).norm(dim=1) > 50.0)
     assert [bool(gone.any()) for gone in moved] == [False, False, True]  # four vectors a batch are one per code
     assert moved[-1].all()
@@ -115,15 +115,15 @@ def test_idle_codes_restart_at_encoder_outputs(update):
 
 def test_without_revival_no_code_is_restarted():
     with seeded(0, CPU):
-        book = TrainedCodebook(4, 2, None)
+        book = GradientCodebook(4, 2, None)
         before, z = book.vectors.detach().clone(), torch.randn(30, 2)
         for _ in range(20):
-            book.learn(z, torch.zeros(30, dtype=torch.long), torch.ones(30))
+            book.update(z, torch.zeros(30, dtype=torch.long), torch.ones(30))
     assert torch.equal(book.vectors, before)
     assert float(book.idle[1]) == 20 * 30 / 4
 
 
-def test_identity_networks_are_k_means():
+def test_identity_networks_give_k_means():
     """Codes that are averages of what lies nearest to them are a fixed point of Lloyd's algorithm.
 
     From one point of every cluster it is the best one, which k-means finds with ten starts. An average over the last
@@ -145,7 +145,7 @@ def test_identity_networks_are_k_means():
     )
 
 
-def test_identity_networks_from_a_random_start_end_where_lloyd_stays():
+def test_identity_networks_from_a_random_start_reach_a_fixed_point_of_lloyd():
     points, _ = make_blobs(600, centers=8, cluster_std=0.6, random_state=0)
     x = torch.as_tensor(points, dtype=torch.float32)
     with seeded(0, CPU):

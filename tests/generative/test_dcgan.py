@@ -1,4 +1,4 @@
-"""The deep convolutional GAN: the published guidelines, sizes, starts, and the evaluation of its samples."""
+"""The deep convolutional GAN: published guidelines, sizes and initialization."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ every_network = pytest.mark.parametrize(("make", "in_shape", "out_shape"), NETWO
 
 
 @every_network
-def test_network_has_its_shapes_and_is_rebuilt_from_json(make, in_shape, out_shape):
+def test_network_has_expected_shapes_and_is_rebuilt_from_json(make, in_shape, out_shape):
     net = make()
     again = architectures.build(**json.loads(json.dumps(architectures.describe(net))))
     again.load_state_dict(net.state_dict())
@@ -39,7 +39,7 @@ def test_network_has_its_shapes_and_is_rebuilt_from_json(make, in_shape, out_sha
 
 
 @every_network
-def test_every_parameter_is_reset_by_its_own_layer_to_the_published_start(make, in_shape, out_shape):
+def test_reset_parameters_gives_the_published_initialization(make, in_shape, out_shape):
     net = make()
     covered = {id(p) for m in net.modules() if hasattr(m, "reset_parameters") for p in m.parameters(recurse=False)}
     assert covered == {id(p) for p in net.parameters()}
@@ -57,14 +57,14 @@ def test_every_parameter_is_reset_by_its_own_layer_to_the_published_start(make, 
     ("size", "smallest", "doublings"),
     [(4, 1, 2), (8, 2, 2), (12, 3, 2), (28, 7, 2), (32, 4, 3), (36, 9, 2), (64, 4, 4)],
 )
-def test_maps_double_from_a_small_one(size, smallest, doublings):
+def test_feature_maps_double_in_size(size, smallest, doublings):
     net = DCGANGenerator(3, (1, size, size), 2)
     convolutions = [m for m in net.modules() if isinstance(m, nn.ConvTranspose2d)]
     assert len(convolutions) == doublings
     assert net.layers[1].unflattened_size == (2 * 2 ** (doublings - 1), smallest, smallest)
 
 
-def test_generator_of_64_is_that_of_the_paper():
+def test_generator_for_64_pixels_matches_the_paper():
     """Figure 1: 100 → 4×4×1024 → 512 → 256 → 128 → 64×64×3."""
     net = DCGANGenerator(100, (3, 64, 64), 128)
     assert net.layers[1].unflattened_size == (1024, 4, 4)
@@ -72,7 +72,7 @@ def test_generator_of_64_is_that_of_the_paper():
     assert channels == [512, 256, 128, 3]
 
 
-def test_guidelines_are_followed():
+def test_networks_follow_the_guidelines_of_the_paper():
     generator, discriminator = DCGANGenerator(), DCGANDiscriminator()
     for net in (generator, discriminator):
         assert not any(isinstance(m, nn.MaxPool2d | nn.AvgPool2d) for m in net.modules())
@@ -86,7 +86,7 @@ def test_guidelines_are_followed():
     assert all(m.negative_slope == 0.2 for m in discriminator.modules() if isinstance(m, nn.LeakyReLU))
 
 
-def test_published_hyperparameters_are_the_default():
+def test_default_hyperparameters_are_those_of_the_paper():
     model = DCGAN((1, 8, 8), width=2)
     assert model.latent == 100
     for group in model._training_task().parameter_groups(0.0).values():
@@ -96,7 +96,7 @@ def test_published_hyperparameters_are_the_default():
     assert groups["generator"][0].keys().isdisjoint({"lr"})
 
 
-def test_running_statistics_of_both_networks_follow_training():
+def test_training_updates_running_statistics_of_both_networks():
     with seeded(0, CPU):
         model = DCGAN((1, 8, 8), latent=4, width=2)
         x = 2.0 * torch.rand(12, 1, 8, 8) - 1.0
@@ -121,6 +121,6 @@ def test_running_statistics_of_both_networks_follow_training():
         (lambda: DCGAN((1, 8, 8), width=2).fit(255 * torch.rand(4, 1, 8, 8)), "outputs values from -1 to 1, but"),
     ],
 )
-def test_wrong_arguments_are_named(make, message):
+def test_bad_arguments_raise(make, message):
     with pytest.raises(InputError, match=message):
         make()

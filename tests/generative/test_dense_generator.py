@@ -12,7 +12,7 @@ from credo.generative import GAN
 
 
 @pytest.mark.parametrize(("output", "low"), [("sigmoid", 0.0), ("tanh", -1.0)])
-def test_output_fills_its_range_and_does_not_leave_it(output, low):
+def test_output_stays_in_its_range(output, low):
     torch.manual_seed(0)
     net = DenseGenerator(3, (2, 4), (16,), output)
     with torch.no_grad():
@@ -25,13 +25,13 @@ def test_output_fills_its_range_and_does_not_leave_it(output, low):
     assert 0.9 < float(wide.max()) <= 1.0
 
 
-def test_data_outside_of_its_range_are_refused():
+def test_data_outside_the_output_range_raise():
     model = GAN(DenseGenerator(3, (2,), (8,)), MLP(2, (8,), 1), latent=3)
     with pytest.raises(InputError, match="the generator outputs values from 0 to 1"):
         model.fit(torch.randn(12, 2), epochs=1)
 
 
-def test_saved_game_needs_no_networks(tmp_path):
+def test_saved_gan_loads_without_networks(tmp_path):
     model = GAN(DenseGenerator(3, (1, 4, 4), ()), MLP(4, (8,), 1), latent=3)
     assert type(build(**describe(model.generator))) is DenseGenerator
     model.save(tmp_path / "run")
@@ -47,6 +47,6 @@ def test_saved_game_needs_no_networks(tmp_path):
         ({"shape": 4}, "shape must be that of one datum"),
     ],
 )
-def test_wrong_arguments_are_named(arguments, message):
+def test_bad_arguments_raise(arguments, message):
     with pytest.raises(InputError, match=message):
         DenseGenerator(**{"latent": 3, "shape": (2,), **arguments})

@@ -1,4 +1,4 @@
-"""Measures of samples against closed forms."""
+"""Evaluation of samples against closed forms."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def with_moments(mean: Tensor, covariance: Tensor, n: int = 50, seed: int = 0) -
 # Fréchet distance.
 
 
-def test_frechet_distance_of_gaussians_is_the_closed_form():
+def test_frechet_distance_of_gaussians_matches_closed_form():
     a, b = draws(3, 3, seed=1), draws(3, 3, seed=2)
     covariances = [m @ m.T + torch.eye(3, dtype=torch.float64) for m in (a, b)]
     means = draws(2, 3, seed=3)
@@ -64,7 +64,7 @@ def test_frechet_distance_of_diagonal_gaussians_is_a_sum_of_squares():
     assert frechet_distance(a, b) == pytest.approx(9.0 + 4.0 + 2.25, rel=1e-9)
 
 
-def test_frechet_distance_of_equal_sets_is_zero_also_where_features_are_dead():
+def test_frechet_distance_of_equal_sets_is_zero_with_constant_features():
     x = draws(40, 5)
     x[:, 3:] = 0.0
     assert frechet_distance(x, x) == pytest.approx(0.0, abs=1e-9)
@@ -87,7 +87,7 @@ def spread_features(rows: int, columns: int, rank: int, seed: int) -> Tensor:
         pytest.param(300, 200, 200, id="full rank, condition 1e8"),
     ],
 )
-def test_frechet_distance_of_covariances_that_are_singular_or_nearly_so(rows, columns, rank):
+def test_frechet_distance_of_singular_covariances(rows, columns, rank):
     """Against the nuclear norm of the cross matrix of the centered features.
 
     The singular values are exact to rounding times the largest one, and there are at most 500 of them. Square roots of
@@ -106,7 +106,7 @@ def test_frechet_distance_is_symmetric():
     assert frechet_distance(a, b) == pytest.approx(frechet_distance(b, a), rel=1e-9)
 
 
-def test_lenet_learns_digits_and_its_features_tell_noise_from_digits():
+def test_lenet_features_separate_digits_from_noise():
     data = load_digits()
     lenet = fit_lenet(data.x_train, data.y_train, epochs=4, seed=0)
     features = lenet_features(data.x_test, lenet, batch_size=100)
@@ -125,7 +125,7 @@ def test_lenet_learns_digits_and_its_features_tell_noise_from_digits():
 # Parzen window.
 
 
-def test_parzen_is_the_density_of_the_mixture_written_out():
+def test_parzen_matches_the_mixture_density():
     samples, test = draws(6, 2), draws(5, 2, seed=1)
     sigma = 0.7
     density = Normal(samples[None], sigma).log_prob(test[:, None]).sum(2).exp().mean(1)
@@ -136,14 +136,14 @@ def test_parzen_is_the_density_of_the_mixture_written_out():
     assert found.sigma == sigma
 
 
-def test_parzen_does_not_depend_on_blocks(monkeypatch):
+def test_parzen_does_not_depend_on_the_block_size(monkeypatch):
     samples, test = draws(50, 3), draws(37, 3, seed=1)
     whole = parzen_log_likelihood(samples, test, sigma=0.5)
-    monkeypatch.setattr(evaluation.parzen, "_DISTANCES_AT_ONCE", 120)
+    monkeypatch.setattr(evaluation, "MAX_DISTANCES", 120)
     assert parzen_log_likelihood(samples, test, sigma=0.5).mean == pytest.approx(whole.mean, rel=1e-12)
 
 
-def test_parzen_of_images_in_many_dimensions_does_not_underflow():
+def test_parzen_does_not_underflow_in_many_dimensions():
     x = torch.rand(8, 1, 28, 28)
     found = parzen_log_likelihood(x, x, sigma=0.2)
     # Each sample is its own nearest, and alone: log N(x; x, σ²) − log 8.
@@ -151,7 +151,7 @@ def test_parzen_of_images_in_many_dimensions_does_not_underflow():
     assert found.mean == pytest.approx(expected, rel=1e-6)
 
 
-def test_width_is_the_best_for_validation_data():
+def test_width_maximizes_the_validation_log_likelihood():
     """One sample at 0 and validation data of root mean square r in D dimensions: the best σ is r/√D."""
     validation = draws(200, 4)
     found = parzen_log_likelihood(torch.zeros(1, 4), validation, validation=validation)
@@ -162,13 +162,13 @@ def test_width_is_the_best_for_validation_data():
         assert parzen_log_likelihood(torch.zeros(1, 4), validation, sigma=factor * best).mean < found.mean
 
 
-def test_validation_data_among_the_samples_choose_no_width():
+def test_validation_data_among_the_samples_raise():
     samples = 100.0 * draws(60, 20)
     with pytest.raises(InputError, match="all validation data are among the samples"):
         parzen_log_likelihood(samples, samples, validation=samples[:40])
 
 
-def test_width_in_one_dimension_is_far_above_the_distance_of_neighbors():
+def test_width_in_one_dimension_is_much_larger_than_neighbor_distances():
     samples, validation, test = draws(2000, 1), draws(500, 1, seed=1), draws(4000, 1, seed=2)
     found = parzen_log_likelihood(samples, test, validation=validation)
     assert 0.05 < found.sigma < 1.0  # Silverman's rule says 0.23
@@ -180,14 +180,14 @@ def test_width_in_one_dimension_is_far_above_the_distance_of_neighbors():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: parzen_log_likelihood(draws(3, 2), draws(3, 2)), "either sigma or validation data"),
+        (lambda: parzen_log_likelihood(draws(3, 2), draws(3, 2)), "either sigma, or validation data"),
         (lambda: parzen_log_likelihood(draws(3, 2), draws(3, 2), sigma=1.0, validation=draws(2, 2)), "either sigma"),
-        (lambda: parzen_log_likelihood(draws(3, 2), draws(3, 3), sigma=1.0), "test have 3 numbers a datum"),
+        (lambda: parzen_log_likelihood(draws(3, 2), draws(3, 3), sigma=1.0), "test have 3 numbers per datum"),
         (lambda: parzen_log_likelihood(draws(3, 2), draws(3, 2), sigma=0.0), "sigma must be a positive number"),
         (lambda: parzen_log_likelihood([1.0], draws(3, 2), sigma=1.0), "samples must be a tensor"),
         (
             lambda: parzen_log_likelihood(torch.zeros(3, 2), draws(3, 2), validation=torch.zeros(2, 2)),
-            "all the same: no width fits",
+            "all equal: there is no best width",
         ),
         (lambda: frechet_distance(draws(3, 2), draws(3, 3)), r"\[N, D\] and \[M, D\], got \[3, 2\] and \[3, 3\]"),
         (lambda: frechet_distance(draws(1, 2), draws(3, 2)), "two rows or more, got 1 and 3"),
@@ -201,7 +201,7 @@ def test_width_in_one_dimension_is_far_above_the_distance_of_neighbors():
         (lambda: ring_of_gaussians(std=0.0), "std must be a positive number, got 0.0"),
     ],
 )
-def test_wrong_arguments_are_named(call, message):
+def test_bad_arguments_raise(call, message):
     with pytest.raises(InputError, match=message):
         call()
 
@@ -209,7 +209,7 @@ def test_wrong_arguments_are_named(call, message):
 # Modes.
 
 
-def test_ring_is_covered_by_its_own_points():
+def test_ring_coverage_of_its_own_points():
     """Within 3σ in the plane lies 1 − exp(−9/2) = 98.9 % of a Gaussian."""
     ring = ring_of_gaussians(n=8000, seed=1)
     found = ring_coverage(ring.x, ring.centers, ring.std)
@@ -220,7 +220,7 @@ def test_ring_is_covered_by_its_own_points():
     assert torch.equal(torch.bincount(ring.mode, minlength=8) >= found.counts, torch.ones(8, dtype=torch.bool))
 
 
-def test_ring_that_lost_modes_says_which():
+def test_missing_modes_of_the_ring_are_listed():
     ring = ring_of_gaussians(n=800)
     found = ring_coverage(ring.x[(ring.mode != 2) & (ring.mode != 7)], ring.centers, ring.std)
     assert found.present == 6
@@ -228,19 +228,19 @@ def test_ring_that_lost_modes_says_which():
     assert ring_coverage(torch.zeros(10, 2), ring.centers, ring.std).quality == 0.0
 
 
-def test_ring_has_the_density_it_says():
+def test_ring_matches_its_density():
     ring = ring_of_gaussians(n=5, modes=4, radius=1.5, std=0.3)
     torch.testing.assert_close(ring.centers.norm(dim=1), torch.full((4,), 1.5))
     expected = Normal(ring.centers[None], 0.3).log_prob(ring.x[:, None]).sum(2).exp().mean(1).log()
     torch.testing.assert_close(ring.distribution.log_prob(ring.x), expected)
 
 
-def test_nearest_distance_is_that_to_another_row():
+def test_nearest_distance_excludes_the_row_itself():
     assert nearest_distance(torch.tensor([[0.0, 0.0], [3.0, 4.0], [3.0, 5.0]])) == pytest.approx((5.0 + 1.0 + 1.0) / 3)
     assert nearest_distance(torch.zeros(3, 1, 2, 2)) == 0.0
 
 
-def test_twins_have_distance_zero_and_rows_far_from_the_origin_their_own():
+def test_nearest_distance_of_equal_rows_and_far_from_the_origin():
     x = 100.0 * draws(50, 784)
     assert nearest_distance(torch.cat([x, x])) == 0.0
     x = draws(100, 2) + 1e8
@@ -248,7 +248,7 @@ def test_twins_have_distance_zero_and_rows_far_from_the_origin_their_own():
     assert nearest_distance(x) == pytest.approx(float(gaps.amin(1).mean()), rel=1e-9)
 
 
-def test_coverage_and_windows_do_not_depend_on_where_the_origin_is():
+def test_coverage_and_parzen_do_not_depend_on_the_origin():
     """2²⁰ costs 20 of 53 bits of every coordinate: 1e-10 of 1, or 1e-7 of a scale of 1e-3."""
     centers, offset = draws(30, 2), 2.0**20
     samples = centers.repeat(4, 1) + 1e-3 * draws(120, 2, seed=1)
@@ -260,7 +260,7 @@ def test_coverage_and_windows_do_not_depend_on_where_the_origin_is():
     assert found == pytest.approx(expected, abs=4e-7)
 
 
-def test_lenet_itself_is_taken():
+def test_lenet_features_accept_a_plain_lenet():
     net = LeNet(size=8)
     assert lenet_features(torch.zeros(2, 1, 8, 8), net).shape == (2, 500)
     assert net.training

@@ -1,4 +1,4 @@
-"""InfoGAN: its bound on the information against entropies that are known, and codes in and out."""
+"""InfoGAN: the information bound against known entropies, and given and inferred codes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ENTROPY = sum(math.log(k) for k in CLASSES)
 
 
 class Recognizer(nn.Module):
-    """Reads the codes off data that are (noise, codes) themselves, as sure of them as it is told.
+    """Outputs the codes of data that are (noise, codes) themselves, with a given certainty.
 
     Args:
         sharpness: factor on the one-hot codes as logits.
@@ -40,7 +40,7 @@ class Recognizer(nn.Module):
 
 
 class Identity(nn.Module):
-    """A generator that shows all that it is given."""
+    """A generator that outputs its input."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -67,14 +67,14 @@ def information(model: InfoGAN, n: int = 2000, seed: int = 0) -> dict[str, float
         }
 
 
-def test_bound_is_the_entropy_of_the_codes_where_they_are_read_without_error():
+def test_bound_is_the_entropy_if_codes_are_recognized_without_error():
     assert information(build(discriminator=Recognizer(100.0)))["categorical_information"] == pytest.approx(
         ENTROPY, abs=1e-5
     )
 
 
 @pytest.mark.parametrize("sharpness", [-2.0, 0.0, 0.5, 3.0])
-def test_bound_is_below_the_entropy_and_is_what_the_softmax_gives(sharpness):
+def test_bound_matches_the_softmax_and_is_below_the_entropy(sharpness):
     """Logits s at the right class and 0 elsewhere: log Q = s − log(e^s + K − 1), the same for every datum."""
     found = information(build(discriminator=Recognizer(sharpness)))["categorical_information"]
     expected = sum(math.log(k) + sharpness - math.log(math.exp(sharpness) + k - 1) for k in CLASSES)
@@ -82,8 +82,8 @@ def test_bound_is_below_the_entropy_and_is_what_the_softmax_gives(sharpness):
     assert found < ENTROPY
 
 
-def test_bound_of_a_recognizer_that_sees_nothing_is_not_above_zero():
-    """Data that tell nothing about the codes have I = 0, and no Q can claim more, up to four standard errors."""
+def test_bound_is_not_positive_if_data_do_not_depend_on_codes():
+    """Data that do not depend on the codes have I = 0, and no bound is larger, up to four standard errors."""
     with seeded(0, CPU):
         blind = nn.Sequential(nn.Linear(LATENT, OUTPUTS))
         noise_only = nn.Linear(LATENT, LATENT)
@@ -94,7 +94,7 @@ def test_bound_of_a_recognizer_that_sees_nothing_is_not_above_zero():
         z = model.noise(4000)
     q = model._posterior(blind(noise_only(z)))
     rows = torch.stack(
-        [(d.logits * part).sum(1) for d, part in zip(q.categorical, z.split(model.sizes, 1)[1:3], strict=True)]
+        [(d.logits * part).sum(1) for d, part in zip(q.categorical, z.split(model._sizes, 1)[1:3], strict=True)]
     )
     error = rows.sum(0).std().item() / math.sqrt(4000)
     assert model._information(blind(noise_only(z)), z)["categorical_information"].item() <= 4.0 * error
@@ -102,7 +102,7 @@ def test_bound_of_a_recognizer_that_sees_nothing_is_not_above_zero():
 
 @pytest.mark.parametrize("std", [1.0, 0.2])
 @pytest.mark.parametrize("learned", [True, False])
-def test_bound_of_continuous_codes_is_entropy_less_that_of_the_gaussian(std, learned):
+def test_bound_of_continuous_codes_matches_closed_form(std, learned):
     """Read without error: log Q(c | x) = −½ log 2πσ² for each, and H(c) = log 2 for U(−1, 1)."""
     recognizer = Recognizer(1.0, 2.0 * math.log(std) if learned else None)
     found = information(build(discriminator=recognizer, code_std=None if learned else std))["continuous_information"]
@@ -110,25 +110,25 @@ def test_bound_of_continuous_codes_is_entropy_less_that_of_the_gaussian(std, lea
     assert found == pytest.approx(expected, abs=1e-5)
 
 
-def test_both_players_are_paid_by_the_weights_for_the_information():
+def test_both_losses_contain_the_weighted_information():
     x = torch.zeros(50, LATENT)
     by_weight = {}
     for weight in (1.0, 3.0):
         model = build(discriminator=Recognizer(0.5), weight=weight, continuous_weight=weight)
-        for player in ("discriminator", "generator"):
+        for name in ("discriminator", "generator"):
             with seeded(1, CPU):
-                by_weight[player, weight] = model(x, player=player).item()
+                by_weight[name, weight] = model(x, network=name).item()
     with seeded(1, CPU):
         z = model.noise(50)
     total = sum(value.item() for value in model._information(model.discriminator(z), z).values())
-    for player in ("discriminator", "generator"):
-        assert by_weight[player, 1.0] - by_weight[player, 3.0] == pytest.approx(2.0 * total, abs=1e-5)
+    for name in ("discriminator", "generator"):
+        assert by_weight[name, 1.0] - by_weight[name, 3.0] == pytest.approx(2.0 * total, abs=1e-5)
 
 
-def test_noise_has_the_distribution_of_its_parts():
+def test_noise_and_codes_have_their_distributions():
     model = build()
     with seeded(0, CPU):
-        noise, *one_hots, continuous = model.noise(8000).split(model.sizes, dim=1)
+        noise, *one_hots, continuous = model.noise(8000).split(model._sizes, dim=1)
     assert [part.shape[1] for part in one_hots] == list(CLASSES)
     for part, k in zip(one_hots, CLASSES, strict=True):
         assert bool((part.sum(1) == 1.0).all())
@@ -141,7 +141,7 @@ def test_noise_has_the_distribution_of_its_parts():
         torch.testing.assert_close(part.var(0), torch.full((width,), 1 / 3), rtol=0, atol=4.0 * error)
 
 
-def test_samples_carry_the_codes_that_are_given_and_recognition_reads_them():
+def test_given_codes_are_inferred_from_samples():
     model = build(discriminator=Recognizer(50.0, -4.0), code_std=None)
     categories = torch.tensor([[0, 1], [2, 0], [1, 1]])
     numbers = torch.tensor([[0.5, -1.5], [0.0, 0.25], [-1.0, 1.0]])
@@ -153,7 +153,7 @@ def test_samples_carry_the_codes_that_are_given_and_recognition_reads_them():
     assert [tuple(q.probs.shape) for q in found.categorical] == [(3, 3), (3, 2)]
 
 
-def test_codes_that_are_not_given_are_drawn_and_the_noise_stays():
+def test_missing_codes_are_drawn_and_noise_is_kept():
     model = build()
     free = model.sample(5, seed=0)
     fixed = model.sample(5, seed=0, codes=Codes(continuous=(0.5, -0.5)))
@@ -164,8 +164,8 @@ def test_codes_that_are_not_given_are_drawn_and_the_noise_stays():
     assert one.sample(3, codes=Codes(1)).shape == (3, 2)
 
 
-def test_learns_codes_of_clusters():
-    """Three clusters far apart in the plane: the code, which never saw a label, comes to tell them."""
+def test_categorical_code_finds_clusters():
+    """Three distant clusters in the plane: the code identifies them without labels."""
     with seeded(1, CPU):
         label = torch.arange(300) % 3
         centers = torch.tensor([[3.0, 0.0], [-2.0, 2.0], [-1.0, -3.0]])
@@ -189,7 +189,7 @@ def test_learns_codes_of_clusters():
     assert (codes == torch.tensor(most_frequent)[label]).double().mean() > 0.95
 
 
-def test_published_networks_have_their_shapes_and_lr():
+def test_published_networks_have_expected_shapes_and_learning_rates():
     model = InfoGAN(shape=(1, 28, 28))
     assert model.latent == 74
     assert model.sample(2).shape == (2, 1, 28, 28)
@@ -202,7 +202,7 @@ def test_published_networks_have_their_shapes_and_lr():
     assert sum(p.numel() for p in InfoGANGenerator().parameters()) == count
 
 
-def test_discriminator_and_recognition_share_a_trunk():
+def test_logit_and_codes_share_the_trunk():
     net = InfoGANDiscriminator(codes=3, shape=(1, 8, 8))
     x = torch.rand(4, 1, 8, 8)
     logit, codes = net(x).split([1, 3], dim=1)
@@ -217,7 +217,7 @@ def test_discriminator_and_recognition_share_a_trunk():
     [
         (lambda: build(categorical=10), r"categorical must list the classes of each code, such as \(10,\), got 10"),
         (lambda: build(categorical=(1,)), r"categorical\[0\] must be an integer of at least 2, got 1"),
-        (lambda: build(categorical=(), continuous=0), "at least one code"),
+        (lambda: build(categorical=(), continuous=0), "at least one categorical or continuous code"),
         (lambda: build(weight=0.0), "weight must be a positive number"),
         (lambda: build(code_std=0.0), "code_std must be a positive number"),
         (lambda: build(noise=-1), "noise must be an integer of at least 0"),
@@ -229,16 +229,16 @@ def test_discriminator_and_recognition_share_a_trunk():
             lambda: build().sample(4, codes=Codes(torch.zeros(3, 2).long())),
             r"categorical codes .* \[4, 2\], got \[3, 2\]",
         ),
-        (lambda: build().sample(1, codes=Codes(torch.tensor([[3, 0]]))), r"integers from 0 to below \(3, 2\)"),
-        (lambda: build().sample(1, codes=Codes(torch.tensor([[0.5, 0.0]]))), r"integers from 0 to below"),
+        (lambda: build().sample(1, codes=Codes(torch.tensor([[3, 0]]))), r"integers of at least 0 and below \(3, 2\)"),
+        (lambda: build().sample(1, codes=Codes(torch.tensor([[0.5, 0.0]]))), r"integers of at least 0 and below"),
         (lambda: build().sample(2, codes=4), r"codes must be Codes\(categorical=..., continuous=...\), got int"),
         (lambda: build().sample(2, codes=Codes(continuous=torch.zeros(2, 3))), r"continuous codes .* \[2, 2\]"),
         (
             lambda: build(discriminator=MLP(LATENT, (), 4)).fit(torch.zeros(8, LATENT), epochs=1),
-            r"discriminator must output 8 numbers a datum, \[2, 8\], got \[2, 4\]",
+            r"discriminator must output 8 numbers per datum, \[2, 8\], got \[2, 4\]",
         ),
     ],
 )
-def test_wrong_arguments_are_named(make, message):
+def test_bad_arguments_raise(make, message):
     with pytest.raises(InputError, match=message):
         make()

@@ -1,4 +1,4 @@
-"""The bounds of the auto-encoder against models whose marginal likelihood and posterior are known."""
+"""The bounds of the VAE against models with known marginal likelihood and posterior."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.distributions import MultivariateNormal
 
 import credo
-from credo.generative import VAE, bounds
+from credo.generative import VAE, decoders
 from credo.seeding import seeded
 
 CPU = torch.device("cpu")
@@ -81,15 +81,15 @@ def variance_error(values: Tensor) -> float:
     return math.sqrt(max(float(kurtosis) - 1.0, 0.0) / len(values))
 
 
-def test_closed_form_kl_is_that_of_monte_carlo():
+def test_closed_form_kl_matches_monte_carlo():
     with seeded(0, CPU):
-        q = bounds.diagonal(torch.randn(5, 3).double(), (0.5 * torch.randn(5, 3).double()).exp())
-        sampled = bounds.sampled_divergence(q, q.sample((20_000,)))
+        q = decoders.diagonal_gaussian(torch.randn(5, 3).double(), (0.5 * torch.randn(5, 3).double()).exp())
+        sampled = decoders.sampled_kl_to_prior(q, q.sample((20_000,)))
     error = sampled.std(0) / math.sqrt(len(sampled))
-    assert ((sampled.mean(0) - bounds.divergence(q)).abs() < SIGMAS * error).all()
+    assert ((sampled.mean(0) - decoders.kl_to_prior(q)).abs() < SIGMAS * error).all()
 
 
-def test_at_the_exact_posterior_every_bound_is_the_marginal(model):
+def test_bounds_at_the_exact_posterior_equal_the_marginal(model):
     x = model.data(50)
     vae, exact = model.vae(), model.log_marginal(x)
     torch.testing.assert_close(vae.log_likelihood(x, samples=1, seed=0), exact, rtol=1e-10, atol=1e-10)
@@ -99,7 +99,7 @@ def test_at_the_exact_posterior_every_bound_is_the_marginal(model):
 
 
 @pytest.mark.parametrize("exact", [True, False], ids=["at the exact posterior", "far from the optimum"])
-def test_estimators_have_the_variance_that_mathematics_gives_them(model, exact):
+def test_estimators_have_the_expected_variance(model, exact):
     """Both are quadratic in ε, aε² + bε for one latent variable, with variance 2a² + b².
 
     A: all terms cancel where q is the posterior. B: keeps the noise of log p(x | z), but not that of log p/q.
@@ -121,7 +121,7 @@ def test_estimators_have_the_variance_that_mathematics_gives_them(model, exact):
     }
     found = {}
     for kl, variance in expected.items():
-        vae.kl = kl
+        vae._kl = kl
         losses = repeated_losses(vae, x, 2000)
         found[kl] = losses.var()
         assert abs(found[kl] - variance) < SIGMAS * variance_error(losses) * found[kl] + 1e-20
@@ -163,7 +163,7 @@ def test_importance_weighted_loss_is_minus_its_bound(model):
     assert abs(float(losses.mean() + bound.mean())) < SIGMAS * error
 
 
-def test_loss_is_minus_the_bound_and_more_draws_only_lower_its_variance(model):
+def test_more_draws_lower_only_the_variance_of_the_loss(model):
     x = model.data(1)[0]
     few, many = (repeated_losses(model.vae(exact=False, samples=n), x, 1000) for n in (1, 8))
     bound = model.vae(exact=False).elbo(x[None], samples=20_000, seed=0)
@@ -178,7 +178,7 @@ def test_loss_is_minus_the_bound_and_more_draws_only_lower_its_variance(model):
     [{}, {"kl": "sampled", "samples": 2}, {"beta": 0.3}, {"objective": "iwae", "samples": 3}],
     ids=["B", "A", "beta", "iwae"],
 )
-def test_gradients_are_those_of_finite_differences(options):
+def test_gradients_match_finite_differences(options):
     with seeded(0, CPU):
         vae = VAE("dense", latent=2, shape=(3,), hidden=(4,), likelihood=credo.Gaussian(), **options).double()
         x = torch.randn(5, 3, dtype=torch.float64)

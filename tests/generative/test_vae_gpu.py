@@ -1,4 +1,4 @@
-"""The auto-encoder on a GPU, with the fitting loop and in a captured graph; skipped where there is none."""
+"""The VAE on a GPU, with the training loop and in a captured graph; skipped without a GPU."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MODELS = {
 
 
 @pytest.mark.parametrize("make", MODELS.values(), ids=MODELS)
-def test_trains_there_and_is_the_same_model_here(make, tmp_path):
+def test_model_trained_on_a_gpu_loads_on_the_cpu(make, tmp_path):
     torch.manual_seed(0)
     model = make().fit(images(), epochs=2, batch_size=20, device="cuda", validation=images(), seed=0)
     state = torch.cuda.get_rng_state()
@@ -45,7 +45,7 @@ def test_trains_there_and_is_the_same_model_here(make, tmp_path):
     torch.testing.assert_close(here.encode(images()).mean, model.encode(images()).mean.cpu(), rtol=1e-3, atol=1e-4)
 
 
-def test_wrong_values_of_a_loader_do_not_reach_the_gpu():
+def test_bad_values_of_a_loader_raise_before_the_gpu():
     loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(255 * images()), batch_size=20)
     with pytest.raises(credo.errors.InputError, match="between 0 and 1"):
         MODELS["dense"]().fit(loader, device="cuda")

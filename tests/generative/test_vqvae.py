@@ -1,4 +1,4 @@
-"""The vector-quantized auto-encoder: its gradients, its codebook against closed forms, and its life to loading."""
+"""The vector-quantized auto-encoder: gradients, training, prior, saving and loading."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from credo.architectures import ResidualDecoder, ResidualEncoder
 from credo.errors import InputError, LoadError
 from credo.generative import VQVAE
 from credo.seeding import seeded
-from generative.life import bars, check_resumed_run, equal
+from generative.helpers import bars, check_resumed_run, equal
 
 CPU = torch.device("cpu")
 SHAPE = (1, 8, 8)
@@ -66,12 +66,12 @@ class Watched(nn.Module):
 
 @both_updates
 @pytest.mark.parametrize("commitment", [0.0, 0.25, 2.0])
-def test_gradient_of_the_decoders_input_passes_straight_through(update, commitment):
+def test_straight_through_gradient(update, commitment):
     """∂L/∂z is ∂L/∂e of the reconstruction, to the bit, and 2β(z − e)/B of the commitment."""
     with seeded(0, CPU):
         encoder, decoder = Watched(ResidualEncoder(SHAPE, 3, (4, 8))), Watched(ResidualDecoder(3, SHAPE, (8, 4)))
         model = VQVAE(encoder, decoder, latent=3, codes=8, likelihood=credo.Gaussian(0.2), update=update)
-    model.commitment = commitment
+    model._commitment = commitment
     x = bars(5)
     with torch.no_grad():
         codes = model.codebook.nearest(encoder(x))
@@ -85,7 +85,7 @@ def test_gradient_of_the_decoders_input_passes_straight_through(update, commitme
     torch.testing.assert_close(z.grad, through + 2 * commitment * (z.detach() - vectors) / 5)
 
 
-def test_loss_is_that_of_the_paper():
+def test_loss_matches_the_paper():
     x = bars(5)
     for update, codebook_loss in (("ema", 0.0), ("loss", 1.0)):
         model = build(update=update, commitment=0.5).eval()
@@ -98,7 +98,7 @@ def test_loss_is_that_of_the_paper():
         assert float(model._last_terms["commitment"]) == pytest.approx(float(distance.detach()), rel=1e-5)
 
 
-def test_codebook_loss_moves_the_codebook_alone():
+def test_codebook_loss_has_gradients_for_the_codebook_only():
     """Both rules give the networks the same gradients; the codes' are those of the codebook loss by itself."""
     x, averaged, trained = bars(5), build(), build(update="loss")
     with torch.no_grad():
@@ -118,7 +118,7 @@ def test_codebook_loss_moves_the_codebook_alone():
 
 
 @both_updates
-def test_codes_that_the_first_batch_does_not_need_begin_at_its_vectors(update):
+def test_codes_unused_by_the_first_batch_start_at_its_vectors(update):
     with seeded(0, CPU):
         model = build(update=update, codes=64)
         model.loss(bars(40))
@@ -128,7 +128,7 @@ def test_codes_that_the_first_batch_does_not_need_begin_at_its_vectors(update):
     assert int(at_a_row.sum()) >= 56
 
 
-def test_codebook_follows_training_alone():
+def test_codebook_is_updated_only_in_training():
     x, model = bars(), build()
     before = copy.deepcopy(model.codebook.state_dict())
     model.eval().loss(x)
@@ -157,7 +157,7 @@ def test_training_raises_the_bound(make):
 
 
 @every_model
-def test_codes_and_what_is_decoded_from_them(make):
+def test_encode_and_decode_agree_with_reconstruct(make):
     x, model = bars(), make().fit(bars(), epochs=2, seed=0)
     codes = model.encode(x)
     assert codes.dtype == torch.int64
@@ -174,7 +174,7 @@ def test_codes_and_what_is_decoded_from_them(make):
     assert not torch.equal(samples, model.sample(9, seed=2))
 
 
-def test_prior_is_what_the_counts_say():
+def test_prior_matches_the_counts():
     x, model = bars(), build().fit(bars(), epochs=5, lr=1e-2, seed=0)
     codes = model.encode(x)
     for i, j, k in itertools.product(range(2), range(2), range(8)):
@@ -200,7 +200,7 @@ def test_samples_follow_the_prior():
 
 
 @every_model
-def test_saved_model_is_rebuilt_without_its_networks(make, tmp_path):
+def test_saved_model_loads_without_networks(make, tmp_path):
     x, model = bars(), make().fit(bars(), epochs=2, seed=0)
     model.save(tmp_path / "run")
     loaded = credo.load(tmp_path / "run")
@@ -215,13 +215,13 @@ def test_saved_model_is_rebuilt_without_its_networks(make, tmp_path):
 
 
 @every_model
-def test_resumed_training_ends_in_the_same_weights(make, tmp_path):
+def test_resumed_training_gives_the_same_weights(make, tmp_path):
     """Averages, idle counts, the codes in use and the prior are part of the state."""
     check_resumed_run(make, bars(), tmp_path / "run", lr=1e-2)
 
 
-def test_networks_of_ones_own_for_sequences(tmp_path):
-    """Any grid will do: here a row of six vectors."""
+def test_custom_networks_for_sequences(tmp_path):
+    """The grid is a sequence of six vectors."""
 
     def networks() -> dict[str, nn.Module]:
         return {"encoder": nn.Conv1d(2, 3, 4, 4), "decoder": nn.ConvTranspose1d(3, 2, 4, 4)}
@@ -239,7 +239,7 @@ def test_networks_of_ones_own_for_sequences(tmp_path):
 
 
 @every_model
-def test_looking_at_a_model_changes_nothing(make):
+def test_evaluation_does_not_change_the_model(make):
     x, model = bars(), make().fit(bars(), epochs=1, seed=0)
     model.train()
     before, random = copy.deepcopy(model.state_dict()), torch.get_rng_state()
@@ -250,7 +250,7 @@ def test_looking_at_a_model_changes_nothing(make):
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
 
-def test_a_fit_that_is_refused_leaves_the_prior():
+def test_failed_fit_keeps_the_prior():
     model = build().fit(bars(), epochs=1, seed=0)
     prior = model.prior.clone()
     with pytest.raises(InputError, match="images must have shape"):
@@ -258,7 +258,7 @@ def test_a_fit_that_is_refused_leaves_the_prior():
     assert torch.equal(model.prior, prior)
 
 
-def test_early_stopping_returns_to_the_best_bound():
+def test_early_stopping_restores_the_best_bound():
     with seeded(0, CPU):
         noise = torch.rand(12, *SHAPE)
     held_out = bars(seed=1)
@@ -269,7 +269,7 @@ def test_early_stopping_returns_to_the_best_bound():
     assert float(model.elbo(held_out).mean()) == pytest.approx(max(bounds), rel=1e-5)
 
 
-def test_grids_show_data_beside_their_reconstructions(tmp_path):
+def test_grids_show_data_next_to_reconstructions(tmp_path):
     model = build()
     model.fit(bars(), epochs=2, seed=0, grids=tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["epoch-0001.png", "epoch-0002.png"]
@@ -285,14 +285,14 @@ def test_float64_and_half_precision():
 
 
 @pytest.mark.slow
-def test_compiled_training_is_that_of_eager():
+def test_compiled_training_matches_eager():
     eager, compiled = (build().fit(bars(64), epochs=4, batch_size=16, seed=0, **how) for how in ({}, {"compile": True}))
     assert compiled.history[-1]["nll"] == pytest.approx(eager.history[-1]["nll"], rel=1e-3)
 
 
 @pytest.mark.slow
 @both_updates
-def test_two_processes_learn_the_codebook_of_one(update):
+def test_two_processes_match_one(update):
     """On the same global batches, of which each process sees half; sums in another order differ by rounding."""
     x = bars(40)
     alone, together = (
@@ -306,7 +306,7 @@ def test_two_processes_learn_the_codebook_of_one(update):
     assert float(revived.prior.sum()) == pytest.approx(4.0)
 
 
-def test_digits_are_rebuilt_better_than_by_their_mean_with_most_codes_in_use():
+def test_digits_are_reconstructed_with_most_codes_in_use():
     """The mean image is the best that one code could do; in even use 64 codes have a perplexity of 64."""
     x = torch.as_tensor(load_digits().images / 16, dtype=torch.float32)[:, None]
     train, test = x[:1500], x[1500:]
@@ -322,13 +322,13 @@ def test_digits_are_rebuilt_better_than_by_their_mean_with_most_codes_in_use():
     ("options", "message"),
     [
         ({"encoder": "residul"}, "unknown preset 'residul': did you mean 'residual'"),
-        ({"shape": None}, "needs to know the shape of a datum"),
+        ({"shape": None}, "needs the shape of a datum"),
         ({"shape": (1, 7, 8)}, "must be multiples of 4"),
         ({"shape": (64,)}, "shape must be that of an image"),
         ({"latent": 0}, "latent must be an integer of at least 1, got 0"),
         ({"codes": 1}, "codes must be an integer of at least 2, got 1"),
         ({"commitment": -1.0}, "commitment must be a number of at least 0, got -1.0"),
-        ({"decay": 1.0}, "decay must be a number from 0 to below 1, got 1.0"),
+        ({"decay": 1.0}, "decay must be a number of at least 0 and below 1, got 1.0"),
         ({"revive_after": 0}, "revive_after must be a positive number, got 0"),
         ({"update": "emma"}, "unknown update 'emma': did you mean 'ema'"),
         ({"likelihood": credo.Bernoulli}, "an object and not a class, got Bernoulli"),
@@ -339,12 +339,12 @@ def test_digits_are_rebuilt_better_than_by_their_mean_with_most_codes_in_use():
         ),
     ],
 )
-def test_wrong_settings_are_named(options, message):
+def test_bad_arguments_raise(options, message):
     with pytest.raises(InputError, match=message):
         build(**options)
 
 
-def test_wrong_data_are_named():
+def test_bad_data_raise():
     with pytest.raises(
         InputError, match=r"Bernoulli likelihood needs data between 0 and 1, got values from .* to 229.5"
     ):
@@ -360,30 +360,30 @@ def test_wrong_data_are_named():
 @pytest.mark.parametrize(
     ("codes", "message"),
     [
-        (torch.zeros(3, 2, 2), "codes must be integers as encode gives them, got torch.float32"),
+        (torch.zeros(3, 2, 2), "codes must be integers as encode returns them, got torch.float32"),
         (torch.zeros(3, 2, 2, dtype=torch.bool), "codes must be integers"),
-        (torch.full((3, 2, 2), 8), "codes must lie from 0 to 7, got 8 to 8"),
-        (torch.full((3, 2, 2), -1), "codes must lie from 0 to 7"),
-        (torch.zeros(3, 4, dtype=torch.long), r"codes must have shape \[N, 2, 2\] with N of 1 or more, got \[3, 4\]"),
-        (torch.zeros(0, 2, 2, dtype=torch.long), "with N of 1 or more"),
+        (torch.full((3, 2, 2), 8), "codes must be from 0 to 7, got 8 to 8"),
+        (torch.full((3, 2, 2), -1), "codes must be from 0 to 7"),
+        (torch.zeros(3, 4, dtype=torch.long), r"codes must have shape \[N, 2, 2\] with N >= 1, got \[3, 4\]"),
+        (torch.zeros(0, 2, 2, dtype=torch.long), "with N >= 1"),
     ],
 )
-def test_wrong_codes_are_named(codes, message):
+def test_bad_codes_raise(codes, message):
     with pytest.raises(InputError, match=message):
         build().fit(bars(2), epochs=1).decode(codes)
 
 
-def test_networks_that_do_not_fit_each_other_are_named():
+def test_networks_that_do_not_match_raise():
     decoder = ResidualDecoder(3, SHAPE)
     with pytest.raises(InputError, match=r"encoder must output a vector of size 3, or a grid of them, shape \[1, 3, "):
         VQVAE(ResidualEncoder(SHAPE, 4), decoder, latent=3, codes=8).fit(bars())
-    with pytest.raises(InputError, match="the decoder's output does not fit data of shape"):
+    with pytest.raises(InputError, match="the decoder's output does not match data of shape"):
         VQVAE(ResidualEncoder(SHAPE, 3), ResidualDecoder(3, (3, 8, 8)), latent=3, codes=8).fit(bars())
     with pytest.raises(InputError, match="the decoder cannot be called on a batch of shape"):
         VQVAE(ResidualEncoder(SHAPE, 3), nn.Conv2d(4, 1, 1), latent=3, codes=8).fit(bars())
 
 
-def test_images_of_another_size_have_another_grid():
+def test_validation_data_with_another_grid_raise():
     encoder, decoder = nn.Conv2d(1, 3, 4, 4), nn.ConvTranspose2d(3, 1, 4, 4)
     model = VQVAE(encoder, decoder, latent=3, codes=8, likelihood=credo.Gaussian())
     with pytest.raises(

@@ -1,4 +1,4 @@
-"""The Wasserstein GAN: its penalty on critics with known gradients, clipping, and eight modes found."""
+"""The Wasserstein GAN: the penalty of critics with known gradients, clipping, and mode coverage."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Quadratic(nn.Module):
 
 
 @pytest.mark.parametrize("w", [(0.0, 0.0), (0.6, 0.8), (3.0, 4.0)])
-def test_penalty_of_a_linear_critic_is_its_norm_less_one_squared(w):
+def test_penalty_of_a_linear_critic_matches_closed_form(w):
     critic = nn.Linear(2, 1)
     with torch.no_grad():
         critic.weight.copy_(torch.tensor([w]))
@@ -53,7 +53,7 @@ def test_penalty_of_a_linear_critic_is_its_norm_less_one_squared(w):
     torch.testing.assert_close(critic.weight.grad, expected)
 
 
-def test_penalty_of_a_quadratic_critic_looks_at_points_between_data_and_samples():
+def test_penalty_of_a_quadratic_critic_matches_its_integral():
     """Between r·u and s·u the point t·u, t ~ U(r, s), has gradient norm a·t: E(at − 1)² by its integral."""
     a, r, s = 0.7, 1.0, 3.0
     direction = torch.tensor([[0.6, 0.8]])
@@ -79,7 +79,7 @@ def _even(low: float, high: float, count: int = 1000) -> list[float]:
     return [low + (high - low) * (i + 0.5) / count for i in range(count)]
 
 
-def test_penalty_of_images_counts_all_pixels():
+def test_penalty_of_images_uses_all_pixels():
     with seeded(0, CPU):
         generator, critic = DCGANGenerator(4, (1, 8, 8), 2), Quadratic(1.0)
         model = WGAN(generator, critic, latent=4)
@@ -88,28 +88,28 @@ def test_penalty_of_images_counts_all_pixels():
     assert model._gradient_penalty(x, x).item() == pytest.approx((norms - 1.0).square().mean().item(), rel=1e-5)
 
 
-def test_losses_are_those_of_the_papers():
+def test_losses_match_the_papers():
     model, x = build(nn.Linear(2, 1), penalty="clip"), points()
     with seeded(1, CPU):
         fake = model.generator(model.noise(len(x)))
     with seeded(1, CPU):
         critic = model(x)
         terms = model._last_terms
-    distance = (model._judge(x).mean() - model._judge(fake).mean()).item()
+    distance = (model._discriminate(x).mean() - model._discriminate(fake).mean()).item()
     assert critic.item() == pytest.approx(-distance, abs=1e-6)
     assert terms["wasserstein"].item() == pytest.approx(distance, abs=1e-6)
     with seeded(1, CPU):
-        assert model(x, player="generator").item() == pytest.approx(-model._judge(fake).mean().item(), abs=1e-6)
+        assert model(x, network="generator").item() == pytest.approx(-model._discriminate(fake).mean().item(), abs=1e-6)
 
 
 @pytest.mark.parametrize("optimizer", [None, torch.optim.RMSprop])
-def test_clipping_keeps_the_weights_of_the_critic_within_bounds(optimizer):
+def test_clipping_bounds_the_critic_weights(optimizer):
     model = build(penalty="clip", clip=0.03).fit(points(), epochs=5, batch_size=8, lr=1e-2, seed=0, optimizer=optimizer)
     assert max(p.abs().max().item() for p in model.discriminator.parameters()) <= 0.03
     assert max(p.abs().max().item() for p in model.generator.parameters()) > 0.03
 
 
-def test_history_has_the_distance_and_the_penalty():
+def test_history_contains_distance_and_penalty():
     model = build().fit(points(), epochs=5, batch_size=8, seed=0)
     assert {"discriminator", "generator", "wasserstein", "gradient_penalty"} <= model.history[-1].keys()
     entry = model.history[-1]
@@ -117,7 +117,7 @@ def test_history_has_the_distance_and_the_penalty():
     assert model._training_task().progress_text(entry).startswith("Wasserstein distance")
 
 
-def test_trained_critic_measures_the_distance_of_two_points():
+def test_trained_critic_estimates_the_distance_of_two_points():
     """Data at 0 and samples at distance 2: W = 2; the penalty allows a slope of 1 + 1/λ, so up to 2.2 for λ = 10.
 
     A linear critic of slope w has the loss λ(w − 1)² − 2w, least at w = 1 + 1/λ.
@@ -154,16 +154,16 @@ def test_finds_all_eight_modes_of_the_ring():
         (lambda: build(clip=-1.0), "clip must be a positive number"),
         (
             lambda: WGAN(DCGANGenerator(4, (1, 8, 8), 2), DCGANDiscriminator((1, 8, 8), 2), latent=4),
-            "must hold no batch norm for penalty='gradient'",
+            "must not contain batch norm for penalty='gradient'",
         ),
     ],
 )
-def test_wrong_arguments_are_named(make, message):
+def test_bad_arguments_raise(make, message):
     with pytest.raises(InputError, match=message):
         make()
 
 
-def test_critic_of_images_without_batch_norm_takes_the_penalty():
+def test_gradient_penalty_with_an_image_critic_without_batch_norm():
     with seeded(0, CPU):
         critic = DCGANDiscriminator((1, 8, 8), 2, batch_norm=False)
         model = WGAN(DCGANGenerator(4, (1, 8, 8), 2), critic, latent=4)

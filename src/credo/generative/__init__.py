@@ -1,10 +1,9 @@
-"""Models of data alone: the same sentence with latent variables in place of weights."""
+"""Generative models: auto-encoders with latent variables, adversarial networks, and the evaluation of their samples."""
 
 from credo.generative import evaluation
 from credo.generative.autoencoder import AutoEncoder
 from credo.generative.base import GenerativeModel
-from credo.generative.dcgan import DCGAN
-from credo.generative.gan import GAN
+from credo.generative.gan import DCGAN, GAN
 from credo.generative.infogan import CodePosterior, Codes, InfoGAN
 from credo.generative.vae import VAE
 from credo.generative.vqvae import VQVAE

@@ -4,32 +4,36 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
-from typing_extensions import Unpack
+from typing_extensions import override
 
 from credo import data as data_
 from credo import io
-from credo._arguments import check_integer, check_non_negative, check_positive
+from credo._arguments import check_integer, check_non_negative, check_option, check_positive
 from credo._tensors import TENSORS
-from credo.errors import InputError, LoadError, unknown_name
-from credo.generative import presets
-from credo.generative.base import EncoderDecoderModel, call_network, require_plain_networks
-from credo.generative.codebook import AveragedCodebook, Codebook, TrainedCodebook, perplexity, squared_distance
-from credo.generative.decoders import likelihood_for
-from credo.generative.observations import check_decoder, check_observable, check_output, observe
+from credo.errors import InputError, LoadError
+from credo.generative import decoders
+from credo.generative.base import EncoderDecoderModel
+from credo.generative.codebook import (
+    Codebook,
+    GradientCodebook,
+    MovingAverageCodebook,
+    count_codes,
+    perplexity,
+    squared_distance,
+    straight_through,
+)
+from credo.generative.networks import GRID_PRESETS, call_network, encoder_and_decoder, require_plain_networks
 from credo.likelihoods import Likelihood
 from credo.seeding import check_seed, seeded
 from credo.training.generative import GenerativeTask, evaluation_mode
-from credo.training.options import FitKeywords, with_fit_options
 
-_UPDATES = ("ema", "loss")
-_ROWS_AT_ONCE = 1024
+_BATCH_SIZE = 1024
 
 
 class VQVAE(EncoderDecoderModel):
@@ -37,49 +41,63 @@ class VQVAE(EncoderDecoderModel):
 
         z = f(x),    k = argmin_k ‖z − e_k‖,    −log p(x | e_k) + ‖sg[z] − e_k‖² + β ‖z − sg[e_k]‖²
 
-    sg stops gradients. Past the choice of a code, which has none, the gradient of the decoder's input is handed to the
-    encoder's output as it is (*straight through*). The second term moves the codes to the vectors they stand for; with
+    sg stops gradients. The choice of a code has no gradient; that of the decoder's input is passed to the encoder's
+    output unchanged (*straight through*). The second term moves codes to the vectors nearest to them; with
     ``update="ema"`` moving averages do that instead. The third, the commitment, keeps the encoder near its codes. Both
-    sum over the places of a grid, as the log likelihood does over a datum's numbers; the paper takes the mean over
-    places, which leaves the encoder of large images free to run away from its codes. Codes that are no longer used are
-    revived, see :class:`~credo.generative.codebook.Codebook`.
+    are sums over the positions of a grid, as the log likelihood is over the numbers of a datum; the paper uses means
+    over positions, with which the encoder of large images drifts away from its codes. Codes that are no longer used
+    restart, see :class:`~credo.generative.codebook.Codebook`.
 
     The encoder outputs ``[B, latent, ...]``: a grid of vectors for images, or one vector, ``[B, latent]``; codes have
     the shape of that grid. With a prior p(k) over codes, log p(x | e_k) + log p(k) ≤ log p(x) is the bound. The prior
-    is uniform during training, and then a categorical distribution for every place, from the counts of codes in the
-    training data with one added to each. It knows nothing of how places hang together, so samples are much weaker than
-    reconstructions; the paper fits an autoregressive network to the codes instead, which :meth:`encode` gives. A
-    checkpoint, written before codes are counted, has no prior: call :meth:`fit_prior` on a model loaded from one.
+    is uniform during training. Then it is a categorical distribution for each position, from the counts of codes in the
+    training data plus one. Positions are independent under it, so samples are much worse than reconstructions; the
+    paper fits an autoregressive network to the codes instead, which :meth:`encode` returns. A checkpoint is written
+    before codes are counted and has no prior: call :meth:`fit_prior` on a model loaded from one.
 
-    A Bernoulli likelihood reads gray values as :class:`VAE` does. Grids show data, each beside its reconstruction.
-    ``history`` holds the means of ``nll`` = −log p(x | e_k), ``commitment`` = ‖z − e_k‖² and ``elbo`` over an epoch,
-    and the ``perplexity`` of the use of codes in it: K where all are used evenly, 1 where one is used alone.
+    A Bernoulli likelihood takes gray values as :class:`VAE` does. Grids show each datum next to its reconstruction.
+    ``history`` contains the means of ``nll`` = −log p(x | e_k), ``commitment`` = ‖z − e_k‖² and ``elbo`` of each epoch,
+    and the ``perplexity`` of the codes used in it: K if all are used evenly, 1 if only one is used.
 
     Args:
-        encoder: a network, or the name of a preset, which needs ``shape``: ``"residual"``, the paper's, to a grid of a
-            quarter of the image's height and width; ``"dense"`` or ``"convolutional"``, to one vector.
-        decoder: a network from ``[B, latent, ...]`` to what the likelihood needs. Left out where the encoder is a
-            preset.
+        encoder: a network, or the name of a preset, which needs ``shape``: ``"residual"``, that of the paper, with a
+            grid of a quarter of the image's height and width; ``"dense"`` or ``"convolutional"``, with one vector.
+        decoder: a network from ``[B, latent, ...]`` to the parameters of the likelihood; ``None``: that of the preset.
         latent: the dimension of a code's vector.
         codes: K.
-        shape: of a datum, such as ``(1, 28, 28)``, for a preset.
-        hidden: widths of a preset's hidden layers, from data to code; channels of a convolutional one.
-        likelihood: p(x | e), such as ``credo.Bernoulli()``, the default, or ``credo.Gaussian(noise=0.1)``.
+        shape: of a datum, such as ``(1, 28, 28)``; only for a preset.
+        hidden: widths of a preset's hidden layers, from data to code, or the channels of a convolutional one;
+            ``None``: those of the preset.
+        likelihood: p(x | e), such as ``credo.Gaussian(noise=0.1)``; ``None``: ``credo.Bernoulli()``.
         commitment: β.
-        update: how the codes learn, ``"ema"`` or ``"loss"``.
+        update: how the codes are learned, ``"ema"`` or ``"loss"``.
         decay: of the moving averages.
-        revive_after: a code restarts at a random encoder output when it had none of the last ``revive_after``·K of
-            them; ``None``: never.
+        revive_after: a code restarts at a random encoder output after ``revive_after``·K outputs for which it was not
+            used; ``None``: never.
+
+    Attributes:
+        latent: the dimension of a code's vector.
+        codebook: the codes; ``codebook.vectors`` has shape ``[K, latent]``.
+        likelihood: p(x | e).
+        prior: the probabilities of codes, ``[..., K]`` with the shape of the grid first; ``None`` until counted.
+
+    Raises:
+        InputError: an argument has a wrong type or value.
 
     References:
         A. van den Oord, O. Vinyals, K. Kavukcuoglu. Neural discrete representation learning. NeurIPS 2017.
         arXiv:1711.00937.
+
+    Example:
+        >>> x = torch.rand(40, 1, 8, 8)
+        >>> model = VQVAE("residual", latent=4, codes=16, shape=(1, 8, 8), hidden=(4, 8)).fit(x, epochs=2)
+        >>> model.encode(x).shape, model.sample(5).shape
+        (torch.Size([40, 2, 2]), torch.Size([5, 1, 8, 8]))
     """
 
     prior: Tensor | None
-    """The probabilities of codes, ``[..., K]``, in front of them the shape of the grid; ``None`` until counted."""
-    grid: tuple[int, ...] | None = None
-    """The shape of the encoder's grid, known once there are data."""
+    _grid: tuple[int, ...] | None = None
+    """The shape of the encoder's grid, once there are data."""
 
     def __init__(
         self,
@@ -96,16 +114,15 @@ class VQVAE(EncoderDecoderModel):
         decay: float = 0.99,
         revive_after: float | None = 5.0,
     ) -> None:
-        if update not in _UPDATES:
-            raise unknown_name("update", update, _UPDATES)
+        check_option(update, "update", ("ema", "loss"))
         commitment, decay = check_non_negative(commitment, "commitment"), check_non_negative(decay, "decay")
         if decay >= 1.0:
-            raise InputError(f"decay must be a number from 0 to below 1, got {decay!r}")
+            raise InputError(f"decay must be a number of at least 0 and below 1, got {decay!r}")
         require_plain_networks(encoder=encoder, decoder=decoder)
-        likelihood = likelihood_for(decoder, likelihood)
+        likelihood = decoders.choose_likelihood(decoder, likelihood)
         latent, codes = check_integer(latent, "latent", minimum=1), check_integer(codes, "codes", minimum=2)
         revive_after = None if revive_after is None else check_positive(revive_after, "revive_after")
-        encoder, decoder = presets.resolve(
+        encoder, decoder = encoder_and_decoder(
             encoder,
             decoder,
             shape=shape,
@@ -113,28 +130,135 @@ class VQVAE(EncoderDecoderModel):
             latent=latent,
             hidden=hidden,
             likelihood=likelihood,
-            presets=presets.GRID_PRESETS,
+            presets=GRID_PRESETS,
         )
-        check_decoder(decoder, likelihood)
+        decoders.check_decoder(decoder, likelihood)
         super().__init__(encoder=encoder, decoder=decoder)
         self.likelihood = likelihood
-        self.latent, self.codes, self.commitment = latent, codes, commitment
-        self.update, self.decay, self.revive_after = update, decay, revive_after
+        self.latent, self._n_codes, self._commitment = latent, codes, commitment
+        self._update, self._decay, self._revive_after = update, decay, revive_after
         self.codebook: Codebook = (
-            AveragedCodebook(codes, latent, revive_after, self.decay)
+            MovingAverageCodebook(codes, latent, revive_after, decay)
             if update == "ema"
-            else TrainedCodebook(codes, latent, revive_after)
+            else GradientCodebook(codes, latent, revive_after)
         )
         self.likelihood.to(self.device)
         self.codebook.to(self.device, self.dtype)
         self.register_buffer("prior", None)
 
+    def fit_prior(self, data: Any) -> Self:
+        """Estimate the prior from counts of codes per position, with rows weighted; :meth:`fit` does this at its end.
+
+        Args:
+            data: as for :meth:`fit`.
+
+        Returns:
+            The model itself.
+        """
+        counts, total = torch.zeros(()), 0.0
+        with torch.no_grad(), evaluation_mode(self):
+            for batch in self._weighted_batches(data, _BATCH_SIZE):
+                codes, weight = self.codebook.nearest(self._vectors(batch.x)), batch.sample_weight
+                counts = counts.to(self.device) + count_codes(codes, self._n_codes, weight)
+                total += len(codes) if weight is None else float(weight.sum())
+        self.prior = ((counts + 1.0) / (total + self._n_codes)).to(self.dtype)
+        self._grid = tuple(self.prior.shape[:-1])
+        return self
+
+    @torch.no_grad()
+    def encode(self, x: Any) -> Tensor:
+        """The codes of data.
+
+        Args:
+            x: data ``[N, ...]``, or a Dataset or DataLoader.
+
+        Returns:
+            Integers from 0 to K − 1, ``[N, ...]`` with the shape of the encoder's grid.
+        """
+        with evaluation_mode(self):
+            return torch.cat([self.codebook.nearest(self._vectors(part)) for part in self._batches(x, _BATCH_SIZE)])
+
+    @torch.no_grad()
+    def decode(self, codes: Any) -> Tensor:
+        """E[x | e].
+
+        Args:
+            codes: integers from 0 to K − 1, ``[N, ...]`` with the shape of the encoder's grid.
+
+        Returns:
+            Means ``[N, ...]``.
+        """
+        checked = self.codebook.check_codes(codes, self._grid)
+        with evaluation_mode(self):
+            outputs = [self.decoder(self.codebook.look_up(part)) for part in checked.split(_BATCH_SIZE)]
+            return self.likelihood.predictive(torch.cat(outputs)[None]).mean
+
+    @override
+    def reconstruct(self, x: Any) -> Tensor:
+        return self.decode(self.encode(x))
+
+    def sample(self, n: int = 1, seed: int | None = None) -> Tensor:
+        """E[x | e] of draws of codes from the prior, independent at each position.
+
+        Args:
+            n: number of samples.
+            seed: makes the draws reproducible; ``None``: torch's random state is used.
+
+        Returns:
+            Samples ``[n, ...]``.
+        """
+        if self.prior is None:
+            raise InputError("there is no prior over codes to sample from yet: call fit(x), or fit_prior(x)")
+        n, grid = check_integer(n, "n", minimum=1), self.prior.shape[:-1]
+        with seeded(seed, self.device):
+            codes = torch.multinomial(self.prior.view(-1, self._n_codes), n, replacement=True)
+        return self.decode(codes.T.reshape(n, *grid))
+
+    @torch.no_grad()
+    def elbo(self, x: Any, *, seed: int | None = None) -> Tensor:
+        """The bound log p(x | e_k) + log p(k) of each datum, with a uniform p(k) if there is no prior yet.
+
+        Args:
+            x: data ``[N, ...]``, or a Dataset or DataLoader.
+            seed: makes binary draws of gray values reproducible; ``None``: a random seed.
+
+        Returns:
+            Bounds in nats, ``[N]``.
+        """
+        found = []
+        with evaluation_mode(self), seeded(check_seed(seed), self.device):
+            for part in self._batches(x, _BATCH_SIZE):
+                observed = decoders.binarize(part, self.likelihood)
+                codes = self.codebook.nearest(self._vectors(observed))
+                log_likelihood = self._log_likelihood(observed, self.codebook.look_up(codes))
+                found.append(log_likelihood + self._log_prior(codes))
+        return torch.cat(found)
+
+    def perplexity(self, x: Any) -> float:
+        """The perplexity of the codes of data.
+
+        Args:
+            x: data ``[N, ...]``, or a Dataset or DataLoader.
+
+        Returns:
+            A number from 1, for a single code, to K, for even use of all codes.
+        """
+        return perplexity(count_codes(self.encode(x).flatten(), self._n_codes))
+
     def _training_task(self) -> _QuantizationTask:
         return _QuantizationTask(self)
 
+    def _after_fit(self, data: Any) -> None:
+        order = data_.EpochOrder(data) if isinstance(data, DataLoader) else None
+        try:
+            self.fit_prior(data)
+        finally:
+            if order is not None:
+                order.restore()
+
     def _loss(self, x: Tensor, weight: Tensor, n_data: int | None) -> Tensor:
-        """In training mode the codebook is updated by the batch, as the running statistics of batch norm are."""
-        x = observe(x, self.likelihood)
+        """In training mode the batch updates the codebook, like the running statistics of batch norm."""
+        x = decoders.binarize(x, self.likelihood)
         z = self._vectors(x)
         codes = self.codebook.nearest(z)
         vectors = self.codebook.look_up(codes)
@@ -142,97 +266,12 @@ class VQVAE(EncoderDecoderModel):
         commitment = (weight * squared_distance(z, vectors.detach())).mean()
         codebook_loss = (weight * self.codebook.loss(z, vectors)).mean()
         if self.training and torch.is_grad_enabled():
-            self.codebook.learn(z, codes, weight)
+            self.codebook.update(z, codes, weight)
         self._last_terms = {"nll": nll.detach(), "commitment": commitment.detach()}
-        return nll + codebook_loss + self.commitment * commitment
-
-    @with_fit_options
-    def fit(
-        self,
-        data: Any,
-        labels: Any = None,
-        *,
-        grids: str | Path | None = None,
-        grid_every: int = 1,
-        **options: Unpack[FitKeywords],
-    ) -> Self:
-        """Train on data, and then count codes for the prior over them.
-
-        Args:
-            data: as for every generative model.
-            labels: not used.
-            grids: a folder for grids of images during training.
-            grid_every: epochs between two grids.
-            **options: see :class:`credo.training.FitOptions`.
-
-        Returns:
-            The model itself.
-        """
-        super().fit(data, labels, grids=grids, grid_every=grid_every, **options)
-        order = data_.EpochOrder(data) if isinstance(data, DataLoader) else None
-        try:
-            return self.fit_prior(data)
-        finally:
-            if order is not None:
-                order.restore()
-
-    def fit_prior(self, data: Any) -> Self:
-        """Count how often each place of the grid has each code in ``data``, rows by weight; done by :meth:`fit` too."""
-        counts, total = torch.zeros(()), 0.0
-        with torch.no_grad(), evaluation_mode(self):
-            for batch in self._weighted_batches(data, _ROWS_AT_ONCE):
-                codes, weight = self.codebook.nearest(self._vectors(batch.x)), batch.sample_weight
-                counts = counts.to(self.device) + _counts(codes, self.codes, weight)
-                total += len(codes) if weight is None else float(weight.sum())
-        self.prior = ((counts + 1.0) / (total + self.codes)).to(self.dtype)
-        self.grid = tuple(self.prior.shape[:-1])
-        return self
-
-    @torch.no_grad()
-    def encode(self, x: Any) -> Tensor:
-        """The codes of data, integers from 0 to K − 1, ``[N, ...]`` with the shape of the encoder's grid."""
-        with evaluation_mode(self):
-            return torch.cat([self.codebook.nearest(self._vectors(part)) for part in self._batches(x, _ROWS_AT_ONCE)])
-
-    @torch.no_grad()
-    def decode(self, codes: Any) -> Tensor:
-        """E[x | e] for ``codes [N, ...]``, ``[N, ...]``."""
-        checked = self._checked_codes(codes)
-        with evaluation_mode(self):
-            outputs = [self.decoder(self.codebook.look_up(part)) for part in checked.split(_ROWS_AT_ONCE)]
-            return self.likelihood.predictive(torch.cat(outputs)[None]).mean
-
-    def reconstruct(self, x: Any) -> Tensor:
-        """E[x | e] at the codes of data, ``[N, ...]``."""
-        return self.decode(self.encode(x))
-
-    def sample(self, n: int = 1, seed: int | None = None) -> Tensor:
-        """E[x | e] of ``n`` draws of codes from the prior, every place by itself, ``[n, ...]``."""
-        if self.prior is None:
-            raise InputError("there is no prior over codes to sample from yet: call fit(x), or fit_prior(x)")
-        n, grid = check_integer(n, "n", minimum=1), self.prior.shape[:-1]
-        with seeded(seed, self.device):
-            codes = torch.multinomial(self.prior.view(-1, self.codes), n, replacement=True)
-        return self.decode(codes.T.reshape(n, *grid))
-
-    @torch.no_grad()
-    def elbo(self, x: Any, *, seed: int | None = None) -> Tensor:
-        """log p(x | e_k) + log p(k) of every datum in nats, ``[N]``, with a uniform p(k) before there is a prior."""
-        found = []
-        with evaluation_mode(self), seeded(check_seed(seed), self.device):
-            for part in self._batches(x, _ROWS_AT_ONCE):
-                observed = observe(part, self.likelihood)
-                codes = self.codebook.nearest(self._vectors(observed))
-                log_likelihood = self._log_likelihood(observed, self.codebook.look_up(codes))
-                found.append(log_likelihood + self._log_prior(codes))
-        return torch.cat(found)
-
-    def perplexity(self, x: Any) -> float:
-        """The perplexity of the codes of data, from 1 to K."""
-        return perplexity(_counts(self.encode(x).flatten(), self.codes))
+        return nll + codebook_loss + self._commitment * commitment
 
     def _vectors(self, x: Tensor) -> Tensor:
-        """What the encoder outputs, ``[B, latent, ...]``."""
+        """The output of the encoder, ``[B, latent, ...]``."""
         z = self.encoder(x)
         if not isinstance(z, Tensor) or z.ndim < 2 or z.shape[:2] != (len(x), self.latent):
             found = list(z.shape) if isinstance(z, Tensor) else type(z).__name__
@@ -243,45 +282,31 @@ class VQVAE(EncoderDecoderModel):
         return z.to(self.dtype)
 
     def _log_likelihood(self, x: Tensor, vectors: Tensor) -> Tensor:
-        """log p(x | e) of every datum, ``[B]``."""
+        """log p(x | e) of each datum, ``[B]``."""
         return self.likelihood.log_prob(self.decoder(vectors), x)
 
     def _log_prior(self, codes: Tensor) -> Tensor:
-        """log p(k) of codes ``[B, ...]``, summed over places, ``[B]``."""
-        prior = self._uniform(codes.shape[1:]) if self.prior is None else self.prior
-        places = prior.log().expand(len(codes), *prior.shape)
-        return places.gather(-1, codes[..., None]).flatten(1).sum(1)
+        """log p(k) of codes ``[B, ...]``, summed over positions, ``[B]``."""
+        prior = self._uniform_prior(codes.shape[1:]) if self.prior is None else self.prior
+        log_prior = prior.log().expand(len(codes), *prior.shape)
+        return log_prior.gather(-1, codes[..., None]).flatten(1).sum(1)
 
-    def _uniform(self, grid: Sequence[int]) -> Tensor:
-        """The uniform prior."""
-        return torch.full((*grid, self.codes), 1.0 / self.codes, dtype=self.dtype, device=self.device)
-
-    def _checked_codes(self, codes: Any) -> Tensor:
-        found = torch.as_tensor(codes, device=self.device)
-        if found.is_floating_point() or found.is_complex() or found.dtype == torch.bool:
-            raise InputError(f"codes must be integers as encode gives them, got {found.dtype}")
-        if found.ndim == 0 or len(found) == 0 or (self.grid is not None and found.shape[1:] != self.grid):
-            expected = ", ".join(["N", *map(str, ("...",) if self.grid is None else self.grid)])
-            raise InputError(f"codes must have shape [{expected}] with N of 1 or more, got {list(found.shape)}")
-        if not 0 <= int(found.min()) <= int(found.max()) < self.codes:
-            raise InputError(f"codes must lie from 0 to {self.codes - 1}, got {int(found.min())} to {int(found.max())}")
-        return found.long()
+    def _uniform_prior(self, grid: Sequence[int]) -> Tensor:
+        return torch.full((*grid, self._n_codes), 1.0 / self._n_codes, dtype=self.dtype, device=self.device)
 
     def _check_values(self, x: Tensor) -> None:
-        """Finite numbers; for a Bernoulli likelihood, between 0 and 1."""
-        check_observable(x, self.likelihood)
+        decoders.check_values(x, self.likelihood)
 
     def _check_shapes(self, x: Tensor) -> None:
-        """Vectors of the latent size, in one grid for all data, and an output that fits the data."""
         z = call_network("encoder", self._vectors, x)
-        if self.grid is not None and z.shape[2:] != self.grid:
-            raise InputError(f"all data must have the same grid of codes, {list(self.grid)}, got {list(z.shape[2:])}")
+        if self._grid is not None and z.shape[2:] != self._grid:
+            raise InputError(f"all data must have the same grid of codes, {list(self._grid)}, got {list(z.shape[2:])}")
         output = call_network("decoder", self.decoder, self.codebook.look_up(self.codebook.nearest(z)))
-        check_output(output, x, self.likelihood)
+        decoders.check_output(output, x, self.likelihood)
 
     @classmethod
     def _check_sizes(cls, config: dict[str, Any], tensors: Mapping[str, Tensor]) -> None:
-        """The prior over codes must be as large as the tensor that fills it; the codes, no more than their vectors."""
+        """The sizes of the codebook and of the prior must match the tensors."""
         super()._check_sizes(config, tensors)
         io.check_sizes(config.get("codes"), tensors)
         if config.get("grid") is None:
@@ -295,36 +320,35 @@ class VQVAE(EncoderDecoderModel):
             raise LoadError(f"has a grid of another size than the prior in {TENSORS}")
 
     def _get_config(self) -> dict[str, object]:
-        """The arguments that are not networks, and the shape of the grid of codes."""
         return {
             "latent": self.latent,
-            "codes": self.codes,
+            "codes": self._n_codes,
             "likelihood": self.likelihood.get_config(),
-            "commitment": self.commitment,
-            "update": self.update,
-            "decay": self.decay,
-            "revive_after": self.revive_after,
-            "grid": None if self.grid is None else list(self.grid),
+            "commitment": self._commitment,
+            "update": self._update,
+            "decay": self._decay,
+            "revive_after": self._revive_after,
+            "grid": None if self._grid is None else list(self._grid),
             "has_prior": self.prior is not None,
         }
 
     @classmethod
     def _from_config(cls, config: dict[str, Any], net: Any, **overrides: Any) -> Self:
-        """Build the model again, with room for a prior where it had one."""
+        """Build the model, with an empty prior if it had one."""
         arguments = dict(config)
         grid, has_prior = arguments.pop("grid", None), arguments.pop("has_prior", True)
         model = super()._from_config(arguments, net, **overrides)
         if grid is not None:
-            model.grid = tuple(check_integer(size, "grid", minimum=1) for size in grid)
-            model.prior = model._uniform(model.grid) if has_prior else None
+            model._grid = tuple(check_integer(size, "grid", minimum=1) for size in grid)
+            model.prior = model._uniform_prior(model._grid) if has_prior else None
         return model
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
-        """As for every module, and the prior of a model that has one into one that has not, or the other way round."""
+        """Also load a prior into a model that has none yet, and drop the prior if the state has none."""
         prior = state_dict.get(f"{prefix}prior")
         if prior is not None:
             self.prior = torch.empty_like(prior, device=self.device, dtype=self.dtype)
-            self.grid = tuple(prior.shape[:-1])
+            self._grid = tuple(prior.shape[:-1])
         elif any(name.startswith(prefix) for name in state_dict):
             self.prior = None
         super()._load_from_state_dict(state_dict, prefix, *rest)
@@ -337,57 +361,37 @@ class _QuantizationTask(GenerativeTask[VQVAE]):
 
     def __init__(self, model: VQVAE) -> None:
         super().__init__(model)
-        self._before = (model.prior, model.grid)
+        self._before = (model.prior, model._grid)
 
     def setup(self, batch: data_.Batch) -> None:
-        """Find the shape of the encoder's grid; a prior over earlier codes is dropped."""
+        """Find the shape of the encoder's grid; drop a prior over earlier codes."""
         with torch.no_grad(), evaluation_mode(self.model):
             z = call_network("encoder", self.model._vectors, batch.x[:1])
-        self.model.prior, self.model.grid = None, tuple(z.shape[2:])
+        self.model.prior, self.model._grid = None, tuple(z.shape[2:])
 
     def undo_setup(self) -> None:
-        """Restore the prior too."""
         super().undo_setup()
-        self.model.prior, self.model.grid = self._before
+        self.model.prior, self.model._grid = self._before
 
     def check_device_count(self, devices: int) -> None:
-        """Any number; the codebook has to know it, since a process group may exist that this training does not use."""
+        """Accept any number; the codebook needs it, since a process group may exist that this training does not use."""
         super().check_device_count(devices)
-        self.model.codebook.processes = devices
+        self.model.codebook.n_processes = devices
 
     def epoch_metrics(self, means: Mapping[str, float]) -> dict[str, float]:
         """The terms, the bound with a uniform prior, and the perplexity of the codes of the epoch."""
         model = self.model
-        assert model.grid is not None
+        assert model._grid is not None
         found = perplexity(model.codebook.used)
         model.codebook.used.zero_()
-        elbo = -means["nll"] - math.prod(model.grid) * math.log(model.codes)
+        elbo = -means["nll"] - math.prod(model._grid) * math.log(model._n_codes)
         return {**means, "elbo": elbo, "perplexity": found}
 
     def progress_text(self, metrics: Mapping[str, float]) -> str:
-        """NLL, commitment, perplexity, and the held-out bound."""
         shown = (
             f"NLL {metrics['nll']:.4g}  commitment {metrics['commitment']:.3g}  perplexity {metrics['perplexity']:.1f}"
         )
         return f"{shown}  held-out ELBO {metrics['validation_elbo']:.5g}" if "validation_elbo" in metrics else shown
 
     def validation_step(self, held_out: Dataset[Any] | DataLoader[Any], seed: int) -> dict[str, float]:
-        """The bound per held-out datum."""
         return {"validation_elbo": float(self.model.elbo(held_out, seed=seed).mean())}
-
-
-def straight_through(z: Tensor, vectors: Tensor) -> Tensor:
-    """``vectors``, to the bit, with the gradient going to ``z`` as if they were it."""
-    return vectors.detach() + (z - z.detach())
-
-
-def _counts(codes: Tensor, size: int, weight: Tensor | None = None) -> Tensor:
-    """How often each of ``size`` codes comes in ``codes [N, ...]``, place by place, ``[..., size]``.
-
-    With ``weight [N]`` every datum counts that often.
-    """
-    places = codes.reshape(len(codes), -1)
-    offsets = size * torch.arange(places.shape[1], device=codes.device)
-    weights = None if weight is None else weight.repeat_interleave(places.shape[1]).double()
-    counts = torch.bincount((places + offsets).flatten(), weights, minlength=places.shape[1] * size)
-    return counts.view(*codes.shape[1:], size)

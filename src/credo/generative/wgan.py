@@ -8,44 +8,53 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from credo._arguments import check_positive
-from credo.errors import InputError, unknown_name
+from credo._arguments import check_option, check_positive
+from credo.errors import InputError
 from credo.generative.adversarial import AdversarialModel, Objective
 from credo.training.adversarial import DISCRIMINATOR, AdversarialTask
 
-PENALTIES = ("gradient", "clip")
 _BATCH_NORMS = nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d | nn.SyncBatchNorm
 
 
 class WGAN(AdversarialModel):
-    r"""A generator that brings the Wasserstein distance to the data down, as a critic f measures it.
+    r"""A generator that minimizes the Wasserstein distance to the data, estimated by a critic f.
 
         W(data, G) = max_{‖f‖_L ≤ 1} E_data f(x) − E_z f(G(z))
 
-    The critic, here the discriminator, outputs a score without bounds. What keeps it 1-Lipschitz is
+    The critic is the discriminator; it outputs an unbounded score. It is kept 1-Lipschitz by
 
     - ``penalty="gradient"``: λ·E(‖∇f(x̂)‖ − 1)² is added to its loss, x̂ = εx + (1 − ε)G(z) with ε ~ U(0, 1) for each
-      datum. Its gradient must be that of one datum alone, so it must hold no batch norm. The paper trains with Adam,
-      betas (0, 0.9), which are the default here, and ``lr=1e-4``.
+      datum. The gradient must be that of one datum alone, so the critic must not contain batch norm. The paper trains
+      with Adam, betas (0, 0.9), which are the default here, and ``lr=1e-4``.
     - ``penalty="clip"``: after each of its steps all weights are clipped to [−c, c], which makes it K-Lipschitz for
-      some K. The paper found momentum to be harmful: ``fit(..., optimizer=torch.optim.RMSprop, lr=5e-5)``.
+      some K. The paper advises against momentum: ``fit(..., optimizer=torch.optim.RMSprop, lr=5e-5)``.
 
-    ``history`` holds ``wasserstein``: the critic's estimate E f(x) − E f(G(z)), by which convergence can be seen.
+    ``history`` contains ``wasserstein``, the critic's estimate E f(x) − E f(G(z)), which shows convergence.
 
     Args:
-        generator: ``[B, latent]`` to data ``[B, ...]``.
-        discriminator: the critic, data to one score a datum.
+        generator: a network from noise ``[B, latent]`` to data ``[B, ...]``.
+        discriminator: the critic, a network from data to one score per datum.
         latent: the dimension of the noise.
         penalty: ``"gradient"`` or ``"clip"``.
         penalty_weight: λ.
         clip: c.
-        discriminator_steps: steps of the critic for one of the generator.
-        betas: of Adam, for both players.
-        options: those of :class:`~credo.generative.adversarial.AdversarialModel`.
+        discriminator_steps: number of critic steps per generator step.
+        betas: of Adam, for both optimizers.
+        **options: those of :class:`~credo.generative.adversarial.AdversarialModel`.
+
+    Raises:
+        InputError: an argument has a wrong type or value, or the critic contains batch norm with
+            ``penalty="gradient"``.
 
     References:
         M. Arjovsky, S. Chintala, L. Bottou. Wasserstein generative adversarial networks. ICML 2017. arXiv:1701.07875.
         I. Gulrajani et al. Improved training of Wasserstein GANs. NeurIPS 2017. arXiv:1704.00028.
+
+    Example:
+        >>> from credo.architectures import MLP
+        >>> model = WGAN(MLP(3, (16,), 2), MLP(2, (16,), 1), latent=3)
+        >>> model.fit(torch.randn(64, 2), epochs=2, seed=0).sample(5).shape
+        torch.Size([5, 2])
     """
 
     def __init__(
@@ -61,38 +70,35 @@ class WGAN(AdversarialModel):
         betas: Sequence[float] = (0.0, 0.9),
         **options: Any,
     ) -> None:
-        if penalty not in PENALTIES:
-            raise unknown_name("penalty", penalty, PENALTIES)
+        check_option(penalty, "penalty", ("gradient", "clip"))
         penalty_weight, clip = check_positive(penalty_weight, "penalty_weight"), check_positive(clip, "clip")
         is_network = isinstance(discriminator, nn.Module)
         if penalty == "gradient" and is_network and any(isinstance(m, _BATCH_NORMS) for m in discriminator.modules()):
             raise InputError(
-                "the discriminator must hold no batch norm for penalty='gradient', which is on the gradient of one "
+                "the discriminator must not contain batch norm for penalty='gradient', which needs the gradient of one "
                 "datum alone: leave it out, as DCGANDiscriminator(shape, batch_norm=False) does, use nn.LayerNorm, or "
                 "choose penalty='clip'"
             )
         if penalty == "clip" and options.get("spectral_normalization"):
-            raise InputError(
-                "penalty='clip' and spectral_normalization=True undo each other: choose one bound on the weights"
-            )
+            raise InputError("penalty='clip' and spectral_normalization=True both bound the weights: choose one")
         super().__init__(
             generator, discriminator, latent=latent, discriminator_steps=discriminator_steps, betas=betas, **options
         )
-        self.penalty, self.penalty_weight, self.clip = penalty, penalty_weight, clip
+        self._penalty, self._penalty_weight, self._clip = penalty, penalty_weight, clip
 
     def _discriminator_objective(self, real: Tensor, fake: Tensor, z: Tensor) -> Objective:
-        """E f(G(z)) − E f(x), and the penalty on the gradient."""
-        distance = self._judge(real).mean() - self._judge(fake).mean()
-        if self.penalty == "clip":
+        """E f(G(z)) − E f(x), plus the penalty on the gradient."""
+        distance = self._discriminate(real).mean() - self._discriminate(fake).mean()
+        if self._penalty == "clip":
             return Objective(-distance, {"wasserstein": distance})
         penalty = self._gradient_penalty(real, fake)
         return Objective(
-            self.penalty_weight * penalty - distance, {"wasserstein": distance, "gradient_penalty": penalty}
+            self._penalty_weight * penalty - distance, {"wasserstein": distance, "gradient_penalty": penalty}
         )
 
     def _generator_objective(self, fake: Tensor, z: Tensor) -> Objective:
         """−E f(G(z))."""
-        return Objective(-self._judge(fake).mean())
+        return Objective(-self._discriminate(fake).mean())
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]  # compiled code has no second derivative
     def _gradient_penalty(self, real: Tensor, fake: Tensor) -> Tensor:
@@ -100,7 +106,7 @@ class WGAN(AdversarialModel):
         share = torch.rand(len(real), *[1] * (real.ndim - 1), dtype=real.dtype, device=real.device)
         between = torch.lerp(fake, real, share).detach().requires_grad_()
         with torch.enable_grad():
-            scores = self._judge(between).sum()
+            scores = self._discriminate(between).sum()
             (gradient,) = torch.autograd.grad(scores, between, create_graph=True)
         norms: Tensor = torch.linalg.vector_norm(gradient.flatten(1), dim=1)
         return (norms - 1.0).square().mean()
@@ -109,12 +115,11 @@ class WGAN(AdversarialModel):
         return _WassersteinTask(self)
 
     def _get_config(self) -> dict[str, object]:
-        """The arguments that are not networks."""
         return {
             "latent": self.latent,
-            "penalty": self.penalty,
-            "penalty_weight": self.penalty_weight,
-            "clip": self.clip,
+            "penalty": self._penalty,
+            "penalty_weight": self._penalty_weight,
+            "clip": self._clip,
             **super()._get_config(),
         }
 
@@ -126,11 +131,10 @@ class _WassersteinTask(AdversarialTask[WGAN]):
     def on_step_end(self, optimizer: str) -> None:
         """Count the critic's steps, and clip its weights for ``penalty="clip"``."""
         super().on_step_end(optimizer)
-        if optimizer == DISCRIMINATOR and self.model.penalty == "clip":
+        if optimizer == DISCRIMINATOR and self.model._penalty == "clip":
             for parameter in self.model.discriminator.parameters():
                 if parameter.requires_grad:
-                    parameter.clamp_(-self.model.clip, self.model.clip)
+                    parameter.clamp_(-self.model._clip, self.model._clip)
 
     def progress_text(self, metrics: Mapping[str, float]) -> str:
-        """The estimate of the distance, and the diversity of samples."""
         return f"Wasserstein distance {metrics['wasserstein']:.4g}  diversity {metrics['diversity']:.2f}"

@@ -34,16 +34,16 @@ class AdversarialNetworks(UnsupervisedModel, Protocol):
 
     generator: nn.Module
     discriminator: nn.Module
-    discriminator_steps: int
-    betas: tuple[float, float]
-    steps: Tensor
+    _discriminator_steps: int
+    _betas: tuple[float, float]
+    _steps: Tensor
     _rates: dict[str, float | None]
 
     def sample(self, n: int = 1, seed: int | None = None) -> Tensor:
         """``n`` samples."""
 
     def _monitor_diversity(self, x: Tensor) -> DiversityMonitor:
-        """A monitor for data ``x``, which are checked for a range that the generator can learn."""
+        """A monitor for data ``x``, and a warning if their range is hard to learn."""
 
 
 A = TypeVar("A", bound=AdversarialNetworks)
@@ -89,31 +89,31 @@ class AdversarialTask(GenerativeTask[A]):
         for name in (DISCRIMINATOR, GENERATOR):
             weights = [p for p in getattr(self.model, name).parameters() if p.requires_grad]
             rate = self.model._rates[name]
-            group = {"params": weights, "weight_decay": weight_decay, "betas": self.model.betas}
+            group = {"params": weights, "weight_decay": weight_decay, "betas": self.model._betas}
             groups[name] = [group if rate is None else {**group, "lr": rate}]
         return groups
 
     def active_optimizers(self, i: int) -> Sequence[str]:
         """The discriminator's always, the generator's on every k-th minibatch, counted over all epochs."""
         if i == 1:  # once per epoch: reading it waits for the GPU
-            self._steps_before_epoch = int(self.model.steps)
-        both = (self._steps_before_epoch + i) % self.model.discriminator_steps == 0
+            self._steps_before_epoch = int(self.model._steps)
+        both = (self._steps_before_epoch + i) % self.model._discriminator_steps == 0
         return (DISCRIMINATOR, GENERATOR) if both else (DISCRIMINATOR,)
 
     def loss_arguments(self, optimizer: str, i: int, batches: int | None) -> dict[str, Any]:
-        """Whose loss it is."""
-        return {"player": optimizer}
+        """The network whose loss it is."""
+        return {"network": optimizer}
 
     def on_step_end(self, optimizer: str) -> None:
         """Count the discriminator's steps."""
         if optimizer == DISCRIMINATOR:
-            self.model.steps += 1
+            self.model._steps += 1
 
     def epoch_metrics(self, means: Mapping[str, float]) -> dict[str, float]:
         """Both losses and the diversity of samples, with a warning if it has been low for long."""
         assert self._diversity is not None
         diversity = self._diversity.diversity(self.model.sample(self._diversity.count, seed=0))
-        self._diversity.warn_if_collapsed(diversity, int(self.model.steps) // self.model.discriminator_steps)
+        self._diversity.warn_if_collapsed(diversity, int(self.model._steps) // self.model._discriminator_steps)
         return {**means, "diversity": diversity}
 
     def progress_text(self, metrics: Mapping[str, float]) -> str:

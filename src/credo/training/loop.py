@@ -44,8 +44,8 @@ def train(task: Task[Any], data: Any, keywords: FitKeywords) -> None:
         data: as ``fit`` accepts them.
         keywords: the options that ``fit`` was called with.
     """
+    task.check_keywords(keywords)  # first, as options that do not apply need not be valid
     options = FitOptions.from_keywords(keywords)
-    task.check_keywords(keywords)
     task.check_device_count(options.devices)
     launch(make_fabric(options, task.model.device), _train_process, task, data, options)
 
