@@ -36,7 +36,6 @@ INCOMPLETE = {
     "priors",
     "report",
     "sequence",
-    "tabular",
     "testing",
     "training",
 }

@@ -59,7 +59,7 @@ def test_rows_outside_the_training_range_are_told_of(call, runs):
     frame.to_csv("test.csv", index=False)
     result = call("evaluate", "regression", "test.csv", "--json")
     assert result.exit_code == 0, result.output
-    told = "2 rows lie outside the training range in 'x': what is predicted there is an extrapolation."
+    told = "2 rows lie outside the training range in 'x': predictions there are extrapolations."
     assert json.loads(result.stdout)["notes"] == [told]
 
 
