@@ -148,9 +148,9 @@ def test_a_wrong_option_is_a_usage_error(call, data, tmp_path, options, words):
         (["data.csv", "--target", "Y "], "did you mean 'y'?"),
         (["data.csv", "--target", "y", "--drop", "X"], "choose from x, z, color, y"),
         (["data.csv", "--target", "y", "--drop", "y"], "not dropped"),
-        (["data.csv", "--target", "y", "--holdout", "0.95"], "leaves 3 to learn from"),
+        (["data.csv", "--target", "y", "--holdout", "0.95"], "leaves 3 to train on"),
         (["data.csv", "--target", "y", "--calibrate", "temperature"], "unknown calibrate 'temperature'"),
-        (["data.csv", "--target", "y", "--calibrate", "conformal"], "needs 19 at least"),
+        (["data.csv", "--target", "y", "--calibrate", "conformal"], "needs at least 19"),
         (["data.csv", "--target", "y", "--out", "data.csv/run"], "cannot be"),
     ],
 )
