@@ -1,4 +1,4 @@
-"""Files as people really have them: what is wrong with each, and what must be said about it."""
+"""Tables with typical defects, and the errors or warnings they must cause."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Predictions as columns: what they mean, what they are called, and how files of them are made."""
+"""Predictions as data frames, and of files in chunks."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def categorical(classes=3, draws=50, rows=7):
     return ClassPredictive(CategoricalComponents(logits.log_softmax(-1)))
 
 
-def test_quantities_have_standard_deviations_that_add_up_in_squares():
+def test_variances_add_up():
     p = gaussian()
     frame = to_frame(p, QUANTITY, level=0.8)
     assert list(frame.columns) == column_names(QUANTITY) == ["mean", "std", "epistemic", "aleatoric", "lower", "upper"]
@@ -46,7 +46,7 @@ def test_quantities_have_standard_deviations_that_add_up_in_squares():
     np.testing.assert_allclose(p.cdf(torch.tensor(frame["upper"])) - p.cdf(torch.tensor(frame["lower"])), 0.8)
 
 
-def test_calibrated_intervals_are_the_ones_shown():
+def test_bounds_are_calibrated():
     p = SplitConformal(scores=[3.0] * 40)(gaussian())
     frame = to_frame(p, QUANTITY)
     np.testing.assert_allclose(frame["upper"] - frame["mean"], 3.0 * frame["std"])
@@ -60,7 +60,7 @@ def test_calibrated_intervals_are_the_ones_shown():
         (np.array([1.0, 2.0, 30.0]), ["p_1", "p_2", "p_30"]),
     ],
 )
-def test_classes_have_probabilities_by_their_names(labels, names):
+def test_probability_columns_are_named_after_classes(labels, names):
     p = categorical()
     target = ClassTarget("kind", labels)
     frame = to_frame(p, target)
@@ -72,7 +72,7 @@ def test_classes_have_probabilities_by_their_names(labels, names):
     assert (frame["mutual_information"] <= math.log(3)).all()
 
 
-def test_true_values_are_in_the_terms_of_the_prediction():
+def test_true_values_match_the_predictions():
     y = pd.Series(["12", "8.5"], name="price")
     # z is stored in float32: 2⁻²⁴ of it, in the units of the target.
     np.testing.assert_allclose(true_values(QUANTITY, y), [12.0, 8.5], atol=2.0 * 2.0**-24)
@@ -95,7 +95,7 @@ def source(tmp_path):
     return open_table(tmp_path / "new.csv")
 
 
-def test_a_file_is_predicted_piece_by_piece(model, source, monkeypatch):
+def test_file_is_predicted_in_chunks(model, source, monkeypatch):
     monkeypatch.setattr(predictions, "_MAX_CHUNK_ROWS", 3)
     with pytest.warns(UserWarning, match="The same in") as caught:
         chunks = list(predict_file(model, source, keep=["id"]))
@@ -135,7 +135,7 @@ class Stack(TableFile):
         return sum(made() is not None for made in self._made)
 
 
-def test_pieces_are_let_go_of_one_by_one(model):
+def test_chunks_are_released(model):
     """Memory does not rise with the length of a file; ``itertools.tee`` would keep up to 57 chunks."""
     source = Stack(20)
     kept = [source.in_memory() for _ in predict_file(model, source, keep=["kind"])]
@@ -144,13 +144,13 @@ def test_pieces_are_let_go_of_one_by_one(model):
     assert source.in_memory() == 0
 
 
-def test_a_file_in_one_piece_is_noted_as_it_is(model, source):
+def test_warnings_of_a_single_chunk_are_unchanged(model, source):
     with pytest.warns(UserWarning, match="such column|such as") as caught:
         list(predict_file(model, source))
     assert not any("The same in" in str(warning.message) for warning in caught)
 
 
-def test_warnings_of_others_are_not_swallowed(model, source, monkeypatch):
+def test_other_warnings_are_passed_on(model, source, monkeypatch):
     def read(self, frame):
         warnings.warn("soon gone", DeprecationWarning, stacklevel=2)
 
@@ -166,12 +166,12 @@ def test_warnings_of_others_are_not_swallowed(model, source, monkeypatch):
         ({"level": 1.0}, "level must lie between 0 and 1"),
     ],
 )
-def test_what_cannot_be_done_is_said_at_once(model, source, options, words):
+def test_bad_arguments_raise_before_predicting(model, source, options, words):
     with pytest.raises(InputError, match=words):
         predict_file(model, source, **options)
 
 
-def test_many_classes_make_small_pieces(model):
+def test_many_classes_give_small_chunks(model):
     assert chunk_rows(model) == predictions._MAX_CHUNK_ROWS
     many = Classifier(samples=100)
     many.target_ = ClassTarget("y", np.arange(1000))

@@ -45,7 +45,7 @@ def test_fit_does_every_step_once(monkeypatch, tmp_path):
     assert calls == STEPS
 
 
-def test_learning_and_reading_in_one_pass_gives_the_same_rows(mixed):
+def test_learn_and_read_equals_learn_then_read(mixed):
     columns, rows = Columns.learn_and_read(mixed)
     again = columns.read(mixed)
     for first, second in zip(rows, again, strict=True):

@@ -364,7 +364,7 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
                 progress=self.progress,
                 **options,
             )
-        # In double precision a row's prediction is the same, to the last digit shown, whatever rows are beside it.
+        # In double precision the prediction of a row does not depend on the other rows, to the last digit shown.
         self.model_ = model.double()
 
     def _predictor(self) -> Predictor:

@@ -243,7 +243,8 @@ class Classifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
         Returns:
             The labels ``[N]``.
         """
-        return self.target_.decode(self.predict_proba(X).argmax(axis=1))
+        positions = self.predict_proba(X).argmax(axis=1)
+        return self.target_.decode(positions)
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Predict the probability of each class.
