@@ -14,7 +14,7 @@ import pytest
 import credo
 from cli.tables import PAGE, table
 from credo.tabular import runs as library
-from credo.tabular.sources import open_source
+from credo.tabular.table_files import open_table
 from tabular.hostile import CORPUS, TARGET
 
 
@@ -148,9 +148,9 @@ def test_a_wrong_option_is_a_usage_error(call, data, tmp_path, options, words):
         (["data.csv", "--target", "Y "], "did you mean 'y'?"),
         (["data.csv", "--target", "y", "--drop", "X"], "choose from x, z, color, y"),
         (["data.csv", "--target", "y", "--drop", "y"], "not dropped"),
-        (["data.csv", "--target", "y", "--holdout", "0.95"], "leaves 3 to learn from"),
+        (["data.csv", "--target", "y", "--holdout", "0.95"], "leaves 3 to train on"),
         (["data.csv", "--target", "y", "--calibrate", "temperature"], "unknown calibrate 'temperature'"),
-        (["data.csv", "--target", "y", "--calibrate", "conformal"], "needs 19 at least"),
+        (["data.csv", "--target", "y", "--calibrate", "conformal"], "needs at least 19"),
         (["data.csv", "--target", "y", "--out", "data.csv/run"], "cannot be"),
     ],
 )
@@ -273,7 +273,7 @@ def test_carriage_returns_in_cells_come_back(call, tmp_path, quick_report):
     held_out = library.open_run("run").holdout
     assert held_out["note"].tolist() == frame["note"][held_out.index].tolist()
     assert call("predict", "run", "data.csv", "--out", "out.csv", "--keep-all").exit_code == 0
-    (piece,) = open_source(tmp_path / "out.csv").pieces(100, as_text=["note"])
+    (piece,) = open_table(tmp_path / "out.csv").chunks(100, as_text=["note"])
     assert piece["note"].tolist() == frame["note"].tolist()
 
 

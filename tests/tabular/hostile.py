@@ -1,4 +1,4 @@
-"""Files as people really have them: what is wrong with each, and what must be said about it."""
+"""Tables with typical defects, and the errors or warnings they must cause."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ NOTED = (
         "text in numbers",
         lambda: with_columns(age=first_replaced(list(range(ROWS)), "unknown", "?")),
         "noted",
-        ("no numbers count as missing", "'age'", "2 of 40", "'unknown'"),
+        ("not numbers count as missing", "'age'", "2 of 40", "'unknown'"),
     ),
     Case(
         "infinite feature",

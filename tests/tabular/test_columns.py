@@ -1,4 +1,4 @@
-"""Tables to features: the formulas, the decisions, and the sentences about both."""
+"""Encoding of columns: formulas, inferred types, notes and errors."""
 
 from __future__ import annotations
 
@@ -15,11 +15,10 @@ import pytest
 from scipy import sparse
 
 from credo.errors import InputError, LoadError
-from credo.tabular.cells import day, is_missing, number, word
+from credo.tabular.column_types import infer_column_type
 from credo.tabular.columns import Columns, as_frame
-from credo.tabular.cycles import PERIODS
-from credo.tabular.kinds import kind_of
-from credo.tabular.scaling import LARGEST
+from credo.tabular.encoders import MAX_FEATURE, PERIODS
+from credo.tabular.parsing import is_missing, parse_date, parse_number, to_label
 from tabular.hostile import good_columns, mixed_frame
 
 ROWS = 60
@@ -38,7 +37,7 @@ def test_numbers_are_standardized():
     assert columns.notes == ()
 
 
-def test_long_tails_come_with_their_asinh():
+def test_long_tailed_columns_have_an_asinh_feature():
     x = np.append(np.arange(1.0, 100.0), 1e6)
     columns = Columns.learn(pd.DataFrame({"x": x}))
     assert columns.feature_names == ("x", "x (asinh)")
@@ -53,7 +52,7 @@ def test_long_tails_come_with_their_asinh():
 @pytest.mark.parametrize(
     "x", [[0.0] * 90 + [1.0] * 10, [-5.0] * 12 + [-2.4] * 30 + [-2.3] * 48 + [0.0] * 10], ids=["rare flag", "grid"]
 )
-def test_a_column_that_is_mostly_one_value_is_not_mistaken_for_a_long_tail(x):
+def test_mostly_constant_columns_are_not_long_tailed(x):
     z = Columns.learn(pd.DataFrame({"x": x})).encode(pd.DataFrame({"x": x}))[:, 0]
     np.testing.assert_allclose(z, (np.array(x) - np.mean(x)) / np.std(x), rtol=1e-5)
 
@@ -64,10 +63,10 @@ def test_features_are_linear_up_to_a_million_standard_deviations():
     z = np.array([-1e9, -2e6, -1e6, -20.0, -3.0, 0.0, 3.0, 20.0, 1e6, 1e30, 1e300])
     encoded = columns.encode(pd.DataFrame({"x": z * std}))[:, 0]
     # features are float32, of relative precision 6e-8
-    np.testing.assert_allclose(encoded, np.clip(z, -LARGEST, LARGEST), rtol=1e-6, atol=1e-12)
+    np.testing.assert_allclose(encoded, np.clip(z, -MAX_FEATURE, MAX_FEATURE), rtol=1e-6, atol=1e-12)
 
 
-def test_rows_outside_the_range_are_measured_from_its_nearest_end():
+def test_distance_from_the_training_range():
     train = pd.DataFrame({"x": [0.0, 1.0, 2.0, 3.0, 4.0], "t": pd.date_range("2024-01-01", periods=5)})
     columns = Columns.learn(train)
     new = pd.DataFrame({"x": [-1.0, 2.0, 6.0, np.nan], "t": ["2024-01-03", "2023-12-31", None, "2024-01-05"]})
@@ -77,14 +76,14 @@ def test_rows_outside_the_range_are_measured_from_its_nearest_end():
     np.testing.assert_array_equal(
         scaling.outside(rows.values), [[True, False], [False, True], [True, False], [False, False]]
     )
-    distance = scaling.distance(rows.values, scaling.nearest(rows.values))
+    distance = scaling.distance(rows.values, scaling.clip(rows.values))
     np.testing.assert_allclose(distance * np.sqrt(2.0), [[-1.0, 0.0], [0.0, -1.0], [2.0, 0.0], [0.0, 0.0]])
     wider = scaling.widened(rows.values)
     assert not wider.outside(rows.values).any()
     np.testing.assert_array_equal(wider.encode(rows.values), scaling.encode(rows.values))
 
 
-def test_missing_numbers_become_the_median_and_are_flagged_where_training_had_some():
+def test_missing_numbers_are_imputed_and_marked():
     train = pd.DataFrame({"a": [1.0, 2.0, 4.0, 9.0, np.nan], "b": [1.0, 2.0, 4.0, 9.0, 9.0]})
     columns = Columns.learn(train)
     assert columns.feature_names == ("a", "b", "a (missing)")
@@ -95,7 +94,7 @@ def test_missing_numbers_become_the_median_and_are_flagged_where_training_had_so
     assert found[1, 2] == 0.0
 
 
-def test_a_constant_with_gaps_tells_by_its_gaps():
+def test_constant_with_missing_values_has_a_missing_feature():
     columns = Columns.learn(pd.DataFrame({"a": [7.0, np.nan] * 6}))
     assert columns.feature_names == ("a (missing)",)
     assert columns.summary()[0].treatment == "used for whether it is missing only"
@@ -126,33 +125,34 @@ def test_infinite_features_count_as_missing():
     ],
     ids=str,
 )
-def test_all_sorts_of_numbers_are_numbers(values):
+def test_number_dtypes_are_parsed(values):
     frame = pd.DataFrame({"a": values})
-    assert kind_of(frame["a"]) == "number"
+    assert infer_column_type(frame["a"]) == "number"
     plain = [np.nan if is_missing(v) else v / pd.Timedelta(days=1) if hasattr(v, "days") else float(v) for v in values]
     expected = Columns.learn(pd.DataFrame({"a": plain}))
     np.testing.assert_array_equal(Columns.learn(frame).encode(frame), expected.encode(pd.DataFrame({"a": plain})))
 
 
-def test_what_a_cell_means():
-    assert [number(c) for c in ("1,234", "1_000", "12%", "x", None, object(), 1j)] == pytest.approx(
+def test_parsing_of_cells():
+    assert [parse_number(c) for c in ("1,234", "1_000", "12%", "x", None, object(), 1j)] == pytest.approx(
         [math.nan] * 7, nan_ok=True
     )
-    assert [word(c) for c in ("007", 7, 7.0, " 7 ", "7.0", np.int8(7))] == ["7"] * 6
-    assert [word(c) for c in (True, "TRUE", "true", np.bool(True))] == ["True"] * 4
-    assert [word(c) for c in (None, np.nan, pd.NA, pd.NaT, "", " NA ", "null")] == [None] * 7
-    assert word("0.10") == word(0.1) == "0.1"
+    assert [to_label(c) for c in ("007", 7, 7.0, " 7 ", "7.0", np.int8(7))] == ["7"] * 6
+    assert [to_label(c) for c in (True, "TRUE", "true", np.bool(True))] == ["True"] * 4
+    assert [to_label(c) for c in (None, np.nan, pd.NA, pd.NaT, "", " NA ", "null")] == [None] * 7
+    assert to_label("0.10") == to_label(0.1) == "0.1"
     long = "x" * 10**6
-    assert len(word(long)) < 101
-    assert word(long) != word(long + "y")
+    assert len(to_label(long)) < 101
+    assert to_label(long) != to_label(long + "y")
 
 
-def test_dates_mean_the_same_in_every_form():
+def test_dates_in_all_formats_are_equal():
     texts = ["2024-03-31", "2024/03/31", "2024-03-31T00:00", "2024-03-31 02:00:00+02:00", "2024-03-31T00:00:00Z"]
     others = [datetime.date(2024, 3, 31), datetime.datetime(2024, 3, 31), np.datetime64("2024-03-31")]
-    assert {day(cell) for cell in [*texts, *others, pd.Timestamp("2024-03-31"), "20240331T000000"]} == {19813.0}
-    assert day("2024-03") == day("2024-03-01")
-    assert all(math.isnan(day(cell)) for cell in ("03/04/2024", "2024", "20240331", "soon", None, pd.NaT, 19813.0))
+    assert {parse_date(cell) for cell in [*texts, *others, pd.Timestamp("2024-03-31"), "20240331T000000"]} == {19813.0}
+    assert parse_date("2024-03") == parse_date("2024-03-01")
+    not_dates = ("03/04/2024", "2024", "20240331", "soon", None, pd.NaT, 19813.0)
+    assert all(math.isnan(parse_date(cell)) for cell in not_dates)
 
 
 def test_dates_become_days_and_cycles():
@@ -164,19 +164,19 @@ def test_dates_become_days_and_cycles():
     for form in (stamps, stamps.dt.tz_localize("UTC").dt.tz_convert("Asia/Tokyo"), stamps.astype(object)):
         np.testing.assert_array_equal(columns.encode(form.to_frame()), expected)
     found = features(columns, text)
-    days = np.arange(ROWS) * 25.0 + day("2020-01-01")
+    days = np.arange(ROWS) * 25.0 + parse_date("2020-01-01")
     assert found["d"] == pytest.approx((days - days.mean()) / days.std(), rel=1e-5)
     assert found["d (sin of year)"] == pytest.approx(np.sin(2 * np.pi * days / PERIODS["year"]), abs=1e-6)
     assert found["d (cos of week)"] == pytest.approx(np.cos(2 * np.pi * days / 7.0), abs=1e-6)
     assert "d (sin of day)" not in found
 
 
-def test_a_cycle_needs_to_be_seen_twice():
+def test_cycles_need_two_periods():
     hours = pd.DataFrame({"d": pd.date_range("2020-01-01", periods=ROWS, freq="h")})
     assert Columns.learn(hours).feature_names == ("d", "d (sin of day)", "d (cos of day)")
 
 
-def test_categories_are_one_hot_with_rare_ones_together():
+def test_categories_are_one_hot_with_rare_ones_combined():
     train = pd.DataFrame({"c": ["red"] * 5 + ["blue"] * 3 + ["mauve", "taupe"] + [None] * 2})
     columns = Columns.learn(train)
     assert columns.feature_names == ("c=red", "c=blue", "c (other)", "c (missing)")
@@ -193,20 +193,20 @@ def test_at_most_thirty_categories_have_a_feature():
     assert columns.feature_names == ("c=c39", *(f"c=c{i:02d}" for i in range(29)), "c (other)")
 
 
-def test_without_others_in_training_a_new_category_sets_no_feature():
+def test_new_category_without_other_has_zero_features():
     columns = Columns.learn(pd.DataFrame({"c": ["a", "b"] * 6}))
     with pytest.warns(UserWarning, match="training did not have"):
         assert columns.encode(pd.DataFrame({"c": ["z", None]})).tolist() == [[0.0, 0.0]] * 2
 
 
-def test_numbers_are_categories_where_pandas_says_so():
+def test_pandas_categories_of_numbers_are_categories():
     frame = pd.DataFrame({"c": pd.Categorical([3, 1, 3, 1, 2, 2])})
     columns = Columns.learn(frame)
     assert columns.feature_names == ("c=1", "c=2", "c=3")
     np.testing.assert_array_equal(columns.encode(frame.astype(float)), columns.encode(frame))
 
 
-def test_columns_that_say_nothing_are_left_out_and_not_needed():
+def test_uninformative_columns_are_left_out_and_optional():
     n = 20
     frame = pd.DataFrame(
         {
@@ -229,7 +229,7 @@ def test_columns_that_say_nothing_are_left_out_and_not_needed():
     assert kinds == dict.fromkeys(frame.columns, "left out") | {"x": "scaled"}
 
 
-def test_nothing_left_is_an_error():
+def test_table_without_usable_columns_raises():
     with pytest.raises(InputError, match="no column of the table can be used: Left out, because all values"):
         Columns.learn(pd.DataFrame({"a": [1, 1, 1]}))
     for empty in (pd.DataFrame(), pd.DataFrame({"a": []})):
@@ -237,7 +237,7 @@ def test_nothing_left_is_an_error():
             Columns.learn(empty)
 
 
-def test_the_summary_tells_what_was_found():
+def test_column_summaries():
     rows = {row.name: row for row in Columns.learn(mixed_frame()).summary()}
     assert list(rows) == list(mixed_frame().columns)
     assert rows["whole"].content == "0 to 8"
@@ -251,7 +251,7 @@ def test_the_summary_tells_what_was_found():
     json.dumps([row.get_config() for row in rows.values()])
 
 
-def test_a_saved_description_encodes_identically():
+def test_config_round_trip_encodes_identically():
     frame = mixed_frame()
     columns = Columns.learn(frame)
     again = Columns.from_config(json.loads(json.dumps(columns.get_config(), allow_nan=False)))
@@ -264,7 +264,7 @@ def test_a_saved_description_encodes_identically():
 
 
 @pytest.mark.parametrize("damage", [{"scaling": None}, {"summaries": [{"nonsense": 1}]}, {"names": 3}])
-def test_a_damaged_description_is_refused(damage):
+def test_damaged_config_raises(damage):
     config = Columns.learn(mixed_frame()).get_config()
     with pytest.raises(LoadError, match="damaged"):
         Columns.from_config(config | damage)
@@ -272,7 +272,7 @@ def test_a_damaged_description_is_refused(damage):
         Columns.from_config({})
 
 
-def test_columns_in_another_order_and_more_of_them():
+def test_column_order_and_extra_columns_do_not_matter():
     frame = pd.DataFrame(good_columns())
     columns = Columns.learn(frame)
     np.testing.assert_array_equal(columns.encode(frame[frame.columns[::-1]]), columns.encode(frame))
@@ -281,7 +281,7 @@ def test_columns_in_another_order_and_more_of_them():
     np.testing.assert_array_equal(found, columns.encode(frame))
 
 
-def test_a_missing_column_is_named_with_the_nearest_new_one():
+def test_missing_column_error_suggests_the_closest_name():
     frame = pd.DataFrame({"Price": [1.0, 2.0, 3.0], "rooms": [1, 2, 3]})
     columns = Columns.learn(frame)
     with pytest.raises(InputError, match=r"the column 'Price' is missing, which training had: did you mean ' price'\?"):
@@ -290,22 +290,22 @@ def test_a_missing_column_is_named_with_the_nearest_new_one():
         columns.encode(pd.DataFrame({"q": [1]}))
 
 
-def test_numbers_that_turned_into_text_are_refused_where_they_are_many():
+def test_too_much_text_in_a_number_column_raises():
     train = pd.DataFrame({"a": np.arange(20.0)})
     columns = Columns.learn(train)
     with pytest.raises(InputError, match=r"'a' held numbers in training, but 12 of its 20 cells.*'word'"):
         columns.encode(pd.DataFrame({"a": ["word"] * 12 + ["1"] * 8}))
-    with pytest.warns(UserWarning, match=r"no numbers count as missing: 'a' \(1 row, such as 'word'\)"):
+    with pytest.warns(UserWarning, match=r"not numbers count as missing: 'a' \(1 row, such as 'word'\)"):
         assert columns.encode(pd.DataFrame({"a": ["word"]})).shape == (1, 1)
 
 
-def test_dates_that_turned_into_text_are_refused():
+def test_too_much_text_in_a_date_column_raises():
     columns = Columns.learn(pd.DataFrame({"d": pd.date_range("2024-01-01", periods=20)}))
     with pytest.raises(InputError, match="'d' held dates in training"):
         columns.encode(pd.DataFrame({"d": ["31.12.2024"] * 20}))
 
 
-def test_arrays_are_known_by_position():
+def test_array_columns_are_matched_by_position():
     x = np.random.default_rng(0).normal(size=(20, 3))
     columns = Columns.learn(x)
     assert columns.feature_names == ("x0", "x1", "x2")
@@ -318,19 +318,19 @@ def test_arrays_are_known_by_position():
         columns.encode(sparse.csr_array(x))
 
 
-def test_names_must_differ():
-    with pytest.raises(InputError, match=r"column names must differ.*'a'"):
+def test_repeated_column_names_raise():
+    with pytest.raises(InputError, match=r"column names must be unique.*'a'"):
         Columns.learn(pd.DataFrame([[1, 2], [3, 4]], columns=["a", "a"]))
-    with pytest.raises(InputError, match=r"column names must differ.*'1'"):
+    with pytest.raises(InputError, match=r"column names must be unique.*'1'"):
         Columns.learn(pd.DataFrame([[1, 2], [3, 4]], columns=["1", 1]))
 
 
-def test_complex_numbers_are_refused():
+def test_complex_numbers_raise():
     with pytest.raises(InputError, match="'a' holds complex numbers"):
         Columns.learn(pd.DataFrame({"a": [1j, 2j]}))
 
 
-def test_no_rows_are_no_rows():
+def test_empty_table_is_encoded():
     columns = Columns.learn(mixed_frame())
     assert columns.encode(mixed_frame().iloc[:0]).shape == (0, len(columns.feature_names))
 

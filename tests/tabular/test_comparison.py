@@ -1,4 +1,4 @@
-"""Methods compared: on rows they have not seen, all on the same ones, with a verdict that the numbers bear out."""
+"""Comparison of methods: folds, paired differences and the verdict."""
 
 from __future__ import annotations
 
@@ -58,30 +58,30 @@ def test_differences_are_paired_row_by_row():
     assert gap.is_clear
 
 
-def test_a_clear_winner_is_called_one():
+def test_verdict_for_a_clear_difference():
     base = hard_and_easy()
     compared = comparison(
         result("a", base), result("b", base + 0.5 + noise(0.2)), result("c", base + 0.05 + noise(0.1))
     )
     assert compared.verdict == (
-        "A predicts best, beyond what chance explains. Behind it in mean log likelihood, in nats a row: "
+        "A predicts best, beyond what chance explains. Behind it in mean log likelihood, in nats per row: "
         "C by 0.0500 ± 0.0050; B by 0.500 ± 0.010 (± standard error of the paired differences over 400 rows)."
     )
 
 
-def test_what_may_be_chance_is_called_so():
+def test_verdict_for_an_unclear_difference():
     base = hard_and_easy()
     compared = comparison(
         result("a", base), result("b", base + 0.01 + noise(0.2)), result("c", base + 0.05 + noise(0.1))
     )
     assert compared.verdict == (
         "A comes out first, but that may be chance: it is less than 2 standard errors ahead of B. Behind it in mean "
-        "log likelihood, in nats a row: B by 0.010 ± 0.010; C by 0.0500 ± 0.0050 (± standard error of the paired "
+        "log likelihood, in nats per row: B by 0.010 ± 0.010; C by 0.0500 ± 0.0050 (± standard error of the paired "
         "differences over 400 rows)."
     )
 
 
-def test_equal_predictions_are_no_victory():
+def test_verdict_for_equal_predictions():
     base = hard_and_easy()
     compared = comparison(result("a", base), result("b", base))
     assert not compared.gaps[0].is_clear
@@ -89,13 +89,13 @@ def test_equal_predictions_are_no_victory():
     assert "B by 0.00 ± 0.00" in compared.verdict
 
 
-def test_one_method_has_nothing_to_win():
+def test_verdict_for_a_single_method():
     assert comparison(result("a", hard_and_easy())).verdict == (
         "Only A was tried, so there is nothing to compare it with."
     )
 
 
-def test_a_method_that_held_a_target_for_impossible_is_behind_without_bound():
+def test_zero_probability_gives_an_infinite_gap():
     y = torch.tensor([0, 1])
 
     def of_classes(name, probabilities):
@@ -107,11 +107,11 @@ def test_a_method_that_held_a_target_for_impossible_is_behind_without_bound():
     compared = Comparison("classification", "y", 2, 2, y, [sure, fair])
     assert compared.best.name == "fair"
     assert compared.gaps[0].is_clear
-    assert "sure without bound, for it held a target for impossible" in compared.verdict
+    assert "sure by infinity, because it gave a target zero probability" in compared.verdict
     assert json.dumps(compared.record()["best"]) == '"fair"'
 
 
-def test_a_score_that_is_undefined_is_not_the_best():
+def test_undefined_score_is_not_best():
     good, bad = result("good", hard_and_easy()), result("bad", hard_and_easy() + math.nan)
     assert comparison(bad, good).best.name == "good"
 
@@ -124,7 +124,7 @@ def test_a_score_that_is_undefined_is_not_the_best():
         (Gap("a", "A", 0.5, math.nan), "A by 0.50 ± nan"),
     ],
 )
-def test_a_difference_has_the_digits_that_its_error_allows(gap, words):
+def test_gap_is_rounded_to_its_standard_error(gap, words):
     assert str(gap) == words
 
 
@@ -132,7 +132,7 @@ def frame(rows=40):
     return pd.DataFrame(good_columns(rows))
 
 
-def test_every_row_is_predicted_by_models_that_have_not_seen_it(monkeypatch):
+def test_rows_are_predicted_by_models_not_trained_on_them(monkeypatch):
     log = []
     fit, predict_dist = credo.Regressor.fit, credo.Regressor.predict_dist
 
@@ -156,7 +156,7 @@ def test_every_row_is_predicted_by_models_that_have_not_seen_it(monkeypatch):
     assert set().union(*(tested for *_, tested in log[:4])) == set(range(40))
 
 
-def test_predictions_come_in_the_order_of_the_table():
+def test_predictions_are_in_table_order():
     told = []
     compared = compare(frame(), TARGET, task="regression", methods=["map"], folds=4, epochs=1, progress=told.append)
     (result,) = compared.results
@@ -169,7 +169,7 @@ def test_predictions_come_in_the_order_of_the_table():
     assert told == [*(f"MAP, one network, fold {k} of 4" for k in (1, 2, 3, 4)), "MAP, one network, scores"]
 
 
-def test_the_seed_decides_everything():
+def test_same_seed_gives_same_comparison():
     a, b, c = (
         compare(frame(), TARGET, task="regression", methods=["map"], folds=2, epochs=1, seed=seed).results[0].nll
         for seed in (1, 1, 2)
@@ -177,7 +177,7 @@ def test_the_seed_decides_everything():
     assert a == b != c
 
 
-def test_classes_of_one_row_and_rows_without_target_are_left_out():
+def test_single_row_classes_and_missing_targets_are_left_out():
     y = ["rare", None, *"ab" * 19]
     with pytest.warns(UserWarning, match=".") as caught:
         compared = compare(frame().assign(y=y), TARGET, task="classification", methods=["map"], folds=3, epochs=1)
@@ -190,7 +190,7 @@ def test_classes_of_one_row_and_rows_without_target_are_left_out():
     assert compared.results[0].predictive.mean.shape == (38, 2)
 
 
-def test_notes_are_given_once_for_all_folds_and_methods():
+def test_notes_are_issued_once():
     given = frame().assign(c=7, g=[None, *range(39)], color=["once", *["red", "blue", "green"] * 13])
     with pytest.warns(UserWarning, match=".") as caught:
         compare(given, TARGET, task="regression", methods=["map", "bbb"], folds=3, epochs=1)
@@ -199,7 +199,7 @@ def test_notes_are_given_once_for_all_folds_and_methods():
     assert any("all values are the same: 'c'" in note for note in said)
 
 
-def test_a_comparison_leaves_a_folder(tmp_path, monkeypatch):
+def test_comparison_is_saved_to_a_folder(tmp_path, monkeypatch):
     monkeypatch.setattr("credo.report.render_comparison", lambda compared: "<p>page</p>")
     compared = compare(frame(), TARGET, task="regression", methods=["map", "bbb"], folds=2, epochs=1)
     compared.save(tmp_path / "compare")
@@ -213,7 +213,7 @@ def test_a_comparison_leaves_a_folder(tmp_path, monkeypatch):
         compared.save(tmp_path / "compare")
 
 
-def test_the_page_itself():
+def test_comparison_page_is_html():
     compared = compare(frame(), TARGET, task="regression", methods=["map", "bbb"], folds=2, epochs=1)
     assert credo.report.render_comparison(compared).lower().startswith("<!doctype html>")
 
@@ -228,12 +228,15 @@ def test_the_page_itself():
         ({"task": "classification"}, "continuous"),
     ],
 )
-def test_what_cannot_be_compared_is_said_before_any_training(options, words):
+def test_bad_arguments_raise_before_training(options, words):
     arguments = {"target": TARGET, "task": "regression", "epochs": 1} | options
     with pytest.raises(InputError, match=words):
         compare(frame(), arguments.pop("target"), **arguments)
 
 
-def test_classes_that_are_all_rare_are_refused():
-    with pytest.raises(InputError, match="no two classes of two rows"), pytest.warns(UserWarning, match="."):
+def test_too_few_frequent_classes_raise():
+    with (
+        pytest.raises(InputError, match="fewer than two classes with at least two rows"),
+        pytest.warns(UserWarning, match="."),
+    ):
         compare(frame(3).assign(y=["a", "a", "b"]), TARGET, task="classification", epochs=1)

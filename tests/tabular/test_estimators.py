@@ -1,4 +1,4 @@
-"""The estimators against scikit-learn's contract, known answers, and what a user does to them."""
+"""``Regressor`` and ``Classifier``: scikit-learn's checks, known results, saving, errors."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import credo
 from credo import metrics
 from credo.errors import InputError, LoadError, UnsupportedError
-from credo.tabular import recipes
+from credo.tabular import methods
 
-METHODS = recipes.names()
+METHODS = methods.names()
 QUICK = {"epochs": 20, "samples": 20, "random_state": 0}
 
 
@@ -62,7 +62,7 @@ def fitted() -> credo.Regressor:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_every_method_learns_a_table_of_numbers_words_and_gaps(method):
+def test_every_method_fits_mixed_columns_with_missing_values(method):
     frame, y = people(300)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
@@ -101,7 +101,7 @@ def test_predictions_are_in_the_targets_own_units(fitted):
     np.testing.assert_allclose(other.variance, other.epistemic + other.aleatoric, rtol=1e-12)
 
 
-def test_mean_and_std_come_as_scikit_learn_has_them(fitted):
+def test_return_std(fitted):
     frame, _ = people(30, seed=1)
     mean, std = fitted.predict(frame, return_std=True)
     p = fitted.predict_dist(frame)
@@ -113,7 +113,7 @@ def test_mean_and_std_come_as_scikit_learn_has_them(fitted):
 
 @settings(max_examples=15)
 @given(order=st.permutations(range(25)), size=st.integers(1, 25))
-def test_a_prediction_depends_on_its_row_alone(fitted, order, size):
+def test_prediction_does_not_depend_on_other_rows(fitted, order, size):
     frame, _ = people(25, seed=2)
     everything = fitted.predict_dist(frame)
     rows = list(order)[:size]
@@ -124,7 +124,7 @@ def test_a_prediction_depends_on_its_row_alone(fitted, order, size):
 
 @settings(max_examples=15)
 @given(levels=st.tuples(st.floats(0.02, 0.98), st.floats(0.02, 0.98)))
-def test_intervals_are_nested_in_their_level(fitted, levels):
+def test_intervals_are_nested(fitted, levels):
     frame, _ = people(20, seed=3)
     p = fitted.predict_dist(frame)
     inner, outer = p.interval(min(levels)), p.interval(max(levels))
@@ -132,7 +132,7 @@ def test_intervals_are_nested_in_their_level(fitted, levels):
     assert bool((inner.upper <= outer.upper + 1e-9).all())
 
 
-def test_columns_go_by_name_and_unknown_ones_are_spoken_of(fitted):
+def test_columns_are_matched_by_name_and_new_ones_warn(fitted):
     frame, _ = people(20, seed=4)
     expected = fitted.predict(frame)
     np.testing.assert_array_equal(fitted.predict(frame[frame.columns[::-1]]), expected)
@@ -144,13 +144,13 @@ def test_columns_go_by_name_and_unknown_ones_are_spoken_of(fitted):
         fitted.predict(frame.assign(town="Atlantis"))
 
 
-def test_streams_like_one_table(fitted):
+def test_stream_equals_predict_dist(fitted):
     frame, _ = people(40, seed=5)
-    pieces = list(fitted.stream([frame[:7], frame[7:]]))
-    np.testing.assert_allclose(torch.cat([p.mean for p in pieces]), fitted.predict(frame), rtol=1e-10)
+    chunks = list(fitted.stream([frame[:7], frame[7:]]))
+    np.testing.assert_allclose(torch.cat([p.mean for p in chunks]), fitted.predict(frame), rtol=1e-10)
 
 
-def test_the_same_seed_gives_the_same_model_and_leaves_the_random_state():
+def test_same_seed_gives_same_model_and_keeps_global_random_state():
     x, y = load_diabetes(return_X_y=True)
     before = torch.get_rng_state()
     first, second = (credo.Regressor(**QUICK).fit(x[:60], y[:60]).predict(x[60:80]) for _ in range(2))
@@ -184,7 +184,7 @@ def test_saved_classifiers_keep_their_labels_and_calibration(tmp_path):
     assert copy.calibrator_.temperature == model.calibrator_.temperature != 1.0
 
 
-def test_a_damaged_card_is_one_sentence(tmp_path):
+def test_damaged_card_raises(tmp_path):
     x, y = load_diabetes(return_X_y=True)
     credo.Regressor(**QUICK).fit(x[:40], y[:40]).save(tmp_path / "run")
     card = json.loads((tmp_path / "run" / "card.json").read_text())
@@ -195,7 +195,7 @@ def test_a_damaged_card_is_one_sentence(tmp_path):
 
 
 @pytest.mark.parametrize("calibrate", ["variance", "quantile", "conformal"])
-def test_regression_is_calibrated_on_rows_held_out_of_training(calibrate):
+def test_calibration_uses_held_out_rows(calibrate):
     x, y = load_diabetes(return_X_y=True)
     model = credo.Regressor("map", calibrate=calibrate, calibration_fraction=0.3, **QUICK).fit(x[:350], y[:350])
     assert model.model_.n_data == pytest.approx(0.9 * 0.7 * 350, abs=1)
@@ -204,7 +204,7 @@ def test_regression_is_calibrated_on_rows_held_out_of_training(calibrate):
     assert 0.85 < metrics.coverage(p, truth) <= 1.0
 
 
-def test_later_rows_sharpen_the_posterior_and_old_rows_are_remembered():
+def test_partial_fit_reduces_uncertainty_and_keeps_old_rows():
     """On a straight line, a second half of the data must halve the epistemic variance or so."""
     rng = np.random.default_rng(0)
     x = rng.uniform(-1.0, 1.0, (400, 1))
@@ -220,7 +220,7 @@ def test_later_rows_sharpen_the_posterior_and_old_rows_are_remembered():
     np.testing.assert_allclose(after.mean, exact.mean, atol=0.15)
 
 
-def test_partial_fit_is_offered_where_there_is_a_posterior_to_carry_over():
+def test_partial_fit_needs_a_posterior():
     assert hasattr(credo.Regressor("bbb"), "partial_fit")
     assert not hasattr(credo.Regressor("map"), "partial_fit")
     with pytest.raises(AttributeError) as raised:
@@ -228,7 +228,7 @@ def test_partial_fit_is_offered_where_there_is_a_posterior_to_carry_over():
     assert isinstance(raised.value.__cause__, UnsupportedError)
 
 
-def test_classes_that_come_later_can_be_announced():
+def test_partial_fit_with_given_classes():
     x, y = load_iris(return_X_y=True)
     model = credo.Classifier(epochs=400, random_state=0)
     model.partial_fit(x[:60], y[:60], classes=[0, 1, 2]).partial_fit(x[60:], y[60:])
@@ -236,7 +236,7 @@ def test_classes_that_come_later_can_be_announced():
     assert model.score(x, y) > 0.6
 
 
-def test_small_networks_train_on_one_thread_and_the_number_returns(monkeypatch):
+def test_small_networks_train_on_one_thread_which_is_restored(monkeypatch):
     seen, fit = [], credo.MAP.fit
 
     def watched(model, *data, **options):
@@ -266,14 +266,14 @@ def test_works_inside_scikit_learns_tools():
     assert clone(quick).get_params() == quick.get_params()
 
 
-def test_a_new_method_is_known_by_registration_alone():
-    recipe = recipes.Recipe("wide_map", "MAP, wide prior", lambda task: credo.MAP(task.network(), task.likelihood))
-    recipes.register(recipe)
+def test_registered_method_can_be_used():
+    build = lambda spec: credo.MAP(spec.network(), spec.likelihood)  # noqa: E731
+    methods.register(methods.TabularMethod("wide_map", "MAP, wide prior", build))
     try:
         x, y = load_diabetes(return_X_y=True)
         assert credo.Regressor("wide_map", **QUICK).fit(x[:50], y[:50]).predict(x[:3]).shape == (3,)
     finally:
-        recipes._RECIPES.pop("wide_map")
+        methods._METHODS.pop("wide_map")
 
 
 def test_rows_without_a_target_are_left_out_of_a_data_frame():
@@ -295,13 +295,13 @@ def test_rows_without_a_target_are_left_out_of_a_data_frame():
         ({"calibrate": "quantile", "calibration_fraction": 0.1}, "add rows"),
     ],
 )
-def test_wrong_arguments_get_a_sentence(arguments, words):
+def test_bad_arguments_raise(arguments, words):
     x, y = load_diabetes(return_X_y=True)
     with pytest.raises(InputError, match=words):
         credo.Regressor(**(QUICK | arguments)).fit(x[:60], y[:60])
 
 
-def test_wrong_targets_get_a_sentence():
+def test_bad_targets_raise():
     frame, y = people(40)
     with pytest.raises(InputError, match="Classifier"):
         credo.Regressor(**QUICK).fit(frame, frame["town"])
@@ -312,7 +312,7 @@ def test_wrong_targets_get_a_sentence():
 
 
 @pytest.mark.parametrize("rows", [10, 40])
-def test_error_bars_of_a_few_rows_are_of_the_targets_own_size(rows):
+def test_error_bars_of_few_rows_have_the_scale_of_the_target(rows):
     x, y = load_diabetes(return_X_y=True)
     p = credo.Regressor(random_state=0).fit(x[:rows], y[:rows]).predict_dist(x[300:])
     lower, upper = p.interval(0.95)
@@ -321,7 +321,7 @@ def test_error_bars_of_a_few_rows_are_of_the_targets_own_size(rows):
     assert metrics.coverage(p, y[300:]) > 0.9
 
 
-def test_noise_and_widths_follow_from_the_number_of_rows():
+def test_noise_and_hidden_depend_on_the_number_of_rows():
     x, y = load_diabetes(return_X_y=True)
     few, many = (credo.Regressor("map", epochs=1, random_state=0).fit(x[:n], y[:n]) for n in (150, 300))
     assert (few.model_.likelihood.noise, many.model_.likelihood.noise) == ("learned", "heteroscedastic")
@@ -334,7 +334,7 @@ def test_noise_and_widths_follow_from_the_number_of_rows():
 @pytest.mark.parametrize(
     "wrong", [{"hidden": (0,)}, {"hidden": 50}, {"lr": -1.0}, {"epochs": 0}, {"batch_size": 0}, {"noise": "loud"}]
 )
-def test_a_failed_fit_leaves_the_estimator_as_it_was(wrong):
+def test_failed_fit_leaves_the_estimator_unchanged(wrong):
     x, y = load_diabetes(return_X_y=True)
     model = credo.Regressor(**QUICK).fit(x[:50], y[:50])
     before = model.predict(x[:5])
@@ -353,7 +353,7 @@ def test_a_failed_fit_leaves_the_estimator_as_it_was(wrong):
         fresh.predict(x[:5])
 
 
-def test_announced_classes_are_forgotten_when_the_call_fails():
+def test_given_classes_are_reset_after_a_failed_call():
     frame, _ = people(40)
     model = credo.Classifier("bbb", **QUICK)
     with pytest.raises(ValueError, match="y"):
@@ -363,7 +363,7 @@ def test_announced_classes_are_forgotten_when_the_call_fails():
         assert list(model.fit(frame, list("ab" * 20)).classes_) == ["a", "b"]
 
 
-def test_an_estimator_that_learned_further_rows_keeps_its_options_and_can_be_saved(tmp_path):
+def test_estimator_can_be_saved_after_partial_fit(tmp_path):
     x, y = load_diabetes(return_X_y=True)
     options = {"bayesian": "*weight", "estimator": "flipout", "temperature": 2.0}
     model = credo.Regressor(method_options=options, **QUICK).partial_fit(x[:40], y[:40]).partial_fit(x[40:80], y[40:80])
@@ -375,14 +375,14 @@ def test_an_estimator_that_learned_further_rows_keeps_its_options_and_can_be_sav
     copy.partial_fit(x[80:120], y[80:120])
 
 
-def test_columns_that_are_numbers_are_names_too():
+def test_integer_column_names():
     x, y = load_diabetes(return_X_y=True)
     frame = pd.DataFrame(x[:60])
     model = credo.Regressor("map", **QUICK).fit(frame, y[:60])
     np.testing.assert_array_equal(model.predict(frame[frame.columns[::-1]]), model.predict(frame))
 
 
-def test_targets_may_be_lists_with_gaps():
+def test_targets_may_be_lists_with_missing_values():
     frame, y = people(60)
     for estimator, targets in (
         (credo.Regressor("map", **QUICK), [float("nan"), *y[1:]]),

@@ -1,4 +1,4 @@
-"""Outside the training range: straight lines stay straight, and the epistemic part grows with the distance."""
+"""Outside the training range: linear functions stay linear, and the epistemic variance grows with the distance."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 import credo
 from credo.predictive import RealPredictive
 from credo.predictive.location_scale import GaussianComponents
-from credo.tabular import recipes
+from credo.tabular import methods
 from credo.tabular.columns import Columns
 from credo.tabular.extrapolation import Extrapolation, OutsideRange, split_noise
 
@@ -38,7 +38,7 @@ def line() -> credo.Regressor:
     return credo.Regressor(epochs=800, lr=0.03, random_state=0).fit(x, 2.0 * x[:, 0] + rng.normal(0.0, 0.3, 100))
 
 
-def test_a_straight_line_stays_one(line):
+def test_linear_function_is_extrapolated_linearly(line):
     """The slope is known to 0.3/√(Σx²) = 0.026: no interval may claim to know it better, nor doubt its sign."""
     p = line.predict_dist(FAR)
     lower, upper = p.interval(0.95)
@@ -51,7 +51,7 @@ def test_a_straight_line_stays_one(line):
 
 
 @pytest.mark.parametrize("cell", [1e30, -1e300, 1.7e308])
-def test_no_value_makes_a_prediction_overflow(line, cell):
+def test_extreme_values_do_not_overflow(line, cell):
     """Features end at a million standard deviations: what lies farther is predicted as if it were there."""
     p = line.predict_dist([[cell]])
     end = line.columns_.scaling.std[0] * line.columns_.scaling.width[0] * 1e6
@@ -60,8 +60,8 @@ def test_no_value_makes_a_prediction_overflow(line, cell):
     np.testing.assert_allclose(p.mean, edge.mean, rtol=1e-12)
 
 
-@pytest.mark.parametrize("method", recipes.names())
-def test_the_epistemic_part_grows_with_the_distance(method):
+@pytest.mark.parametrize("method", methods.names())
+def test_epistemic_variance_grows_with_distance(method):
     """Along rays from the middle of the data, for every method, and without bound."""
     x, y = sine()
     second = np.random.default_rng(1).uniform(-1.0, 1.0, (len(x), 1))
@@ -75,7 +75,7 @@ def test_the_epistemic_part_grows_with_the_distance(method):
 
 
 @pytest.mark.parametrize("noise", ["learned", "heteroscedastic"])
-def test_the_noise_outside_is_that_at_the_edge(noise):
+def test_noise_outside_equals_noise_at_the_edge(noise):
     x, y = sine()
     model = credo.Regressor(noise=noise, epochs=100, random_state=0).fit(x, y * (2.5 + x[:, 0]))
     ends = [[x.min()], [x.max()]]
@@ -84,7 +84,7 @@ def test_the_noise_outside_is_that_at_the_edge(noise):
     assert bool((outside.epistemic > edge.epistemic).all())
 
 
-def test_slopes_are_those_of_the_predicted_function():
+def test_slope_variance_of_a_known_function():
     """f = z²: the slope 2z has variance 4 Var z; a noise that grows by 1/10 adds 1/100; a line adds nothing."""
     z = np.linspace(-2.0, 2.0, 401)
     frame = pd.DataFrame({"a": z, "b": 3.0 + 7.0 * z, "c": np.where(z > 0, "x", "y")})
@@ -97,16 +97,16 @@ def test_slopes_are_those_of_the_predicted_function():
 
     found = Extrapolation.learn(columns, columns.read(frame), predict)
     # z has variance 1; the ends, where the difference is one-sided, and float32 features move it by less than 1 %
-    np.testing.assert_allclose(found.slopes, [4.01, 0.0], rtol=0.01, atol=1e-9)
+    np.testing.assert_allclose(found.slope_variance, [4.01, 0.0], rtol=0.01, atol=1e-9)
     variance = found.variance(np.array([[0.0, 9.0], [0.5, 0.0], [-2.0, 1.0]]))
-    np.testing.assert_allclose(variance, 2.0 * found.slopes[0] * np.array([0.0, 0.25, 4.0]), atol=1e-6)
+    np.testing.assert_allclose(variance, 2.0 * found.slope_variance[0] * np.array([0.0, 0.25, 4.0]), atol=1e-6)
     again = Extrapolation.from_config(found.get_config())
-    np.testing.assert_array_equal(again.slopes, found.slopes)
-    half = found.joined(Extrapolation(401, np.array([0.0, 0.0])))
-    np.testing.assert_allclose(half.slopes, found.slopes / 2.0)
+    np.testing.assert_array_equal(again.slope_variance, found.slope_variance)
+    half = found.merge(Extrapolation(401, np.array([0.0, 0.0])))
+    np.testing.assert_allclose(half.slope_variance, found.slope_variance / 2.0)
 
 
-def test_a_noise_that_draws_do_not_agree_on_is_epistemic():
+def test_disagreement_about_noise_is_epistemic():
     """The mixture keeps its density and its variance; only the split moves, by E e^s − e^E[s] and what it implies."""
     torch.manual_seed(0)
     mean, log_variance = torch.randn(40, 6).double(), torch.randn(40, 6).double()
@@ -124,7 +124,7 @@ def test_a_noise_that_draws_do_not_agree_on_is_epistemic():
     torch.testing.assert_close(RealPredictive(wider).epistemic, split.epistemic + 2.0)
 
 
-def test_rows_outside_are_flagged_by_column_and_told_of(line):
+def test_rows_outside_are_flagged_and_counted(line):
     frame = pd.DataFrame({"age": [20.0, 90.0, 30.0, np.nan], "fare": [1.0, -5.0, 9.0, 4.0]}, index=list("abcd"))
     train = pd.DataFrame({"age": np.linspace(18.0, 80.0, 30), "fare": np.linspace(0.0, 8.0, 30)[::-1]})
     model = credo.Regressor("map", epochs=1, random_state=0).fit(train, train["age"])
@@ -136,14 +136,14 @@ def test_rows_outside_are_flagged_by_column_and_told_of(line):
     outside = OutsideRange()
     assert outside.sentences() == []
     outside.add(flags[["age"]])
-    extrapolated = "what is predicted there is an extrapolation."
+    extrapolated = "predictions there are extrapolations."
     assert outside.sentences() == [f"1 row lies outside the training range in 'age': {extrapolated}"]
     outside.add(flags)
     assert outside.sentences() == [f"3 rows lie outside the training range in 'age' (2), 'fare' (2): {extrapolated}"]
     assert line.outside_range(FAR)["x0"].tolist() == [True] * 4
 
 
-def test_further_rows_widen_the_range(line, tmp_path):
+def test_partial_fit_widens_the_range(line, tmp_path):
     x = np.array([[4.0], [5.0], [6.0]])
     model = credo.Regressor(epochs=20, random_state=0).partial_fit(FAR / 100.0, FAR[:, 0])
     assert model.outside_range(x).to_numpy().all()

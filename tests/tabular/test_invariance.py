@@ -1,4 +1,4 @@
-"""A row is encoded alike in whatever company, order and dtype it comes."""
+"""The encoding of a row does not depend on other rows, their order or dtypes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def learned(table: pd.DataFrame) -> Columns:
 
 @settings(max_examples=100)
 @given(table=tables(), data=st.data())
-def test_a_row_is_encoded_alike_in_any_company(table, data):
+def test_encoding_of_a_row_does_not_depend_on_other_rows(table, data):
     columns = learned(table)
     together = columns.encode(table)  # a warning would be an error: nothing here is new
     assert np.isfinite(together).all()
@@ -56,7 +56,7 @@ def test_a_row_is_encoded_alike_in_any_company(table, data):
 
 @settings(max_examples=60)
 @given(table=tables(), data=st.data())
-def test_what_is_learned_does_not_depend_on_the_order_of_rows(table, data):
+def test_learned_columns_do_not_depend_on_row_order(table, data):
     order = data.draw(st.permutations(range(len(table))))
     first, second = learned(table).get_config(), learned(table.iloc[order]).get_config()
     del first["notes"], second["notes"]  # their examples are the first that were met
@@ -65,7 +65,7 @@ def test_what_is_learned_does_not_depend_on_the_order_of_rows(table, data):
 
 @settings(max_examples=60)
 @given(table=tables())
-def test_what_is_learned_survives_json(table):
+def test_learned_columns_round_trip_through_json(table):
     columns = learned(table)
     again = Columns.from_config(json.loads(json.dumps(columns.get_config(), allow_nan=False)))
     np.testing.assert_array_equal(again.encode(table), columns.encode(table))
@@ -77,7 +77,7 @@ def rows_alone(frame: pd.DataFrame) -> Iterator[pd.DataFrame]:
         yield pd.DataFrame({name: [frame[name].iloc[i]] for name in frame})
 
 
-def test_a_realistic_table_row_by_row():
+def test_mixed_table_is_encoded_row_by_row():
     frame = mixed_frame()
     columns = Columns.learn(frame)
     alone = np.vstack([columns.encode(row) for row in rows_alone(frame)])

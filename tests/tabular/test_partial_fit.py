@@ -1,4 +1,4 @@
-"""Further rows add to what was learned from the earlier ones, the noise included."""
+"""``partial_fit`` updates the posterior, including that of the noise."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def noise_of(model: credo.Regressor) -> float:
 
 
 @pytest.mark.parametrize("noise", ["learned", "heteroscedastic"])
-def test_two_rows_near_the_curve_do_not_lower_the_noise(noise):
+def test_two_further_rows_do_not_lower_the_noise(noise):
     x, y = unit_noise(150)
     model = credo.Regressor(noise=noise, epochs=200, random_state=0).fit(x, y)
     before = noise_of(model)
@@ -37,7 +37,7 @@ def test_two_rows_near_the_curve_do_not_lower_the_noise(noise):
     assert metrics.coverage(model.predict_dist(x), torch.tensor(y)) > 0.92
 
 
-def test_every_call_adds_to_what_is_known_of_the_noise():
+def test_every_call_updates_the_noise_posterior():
     """As many residuals of 0 as there were rows halve σ²; their precision adds up, four at a time."""
     x, y = unit_noise(40)
     model = credo.Regressor(hidden=(), epochs=800, random_state=0).fit(x, y)
@@ -53,7 +53,7 @@ def test_every_call_adds_to_what_is_known_of_the_noise():
     assert model.model_.posterior.scale()[name].item() < 0.85 * scale
 
 
-def test_parameters_without_a_posterior_stay_as_they_are():
+def test_parameters_without_a_posterior_are_unchanged():
     x, y = unit_noise(60)
     model = credo.Regressor(epochs=50, method_options={"bayesian": "layers.0.*"}, random_state=0).fit(x, y)
     bayesian = model.model_.posterior.names()

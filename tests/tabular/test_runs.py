@@ -1,4 +1,4 @@
-"""Runs: what is held out, what is scored, and what comes back from the folder."""
+"""Runs: holdout, scores, saving and loading."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from credo.tabular.runs import (
     FILES,
     Run,
     choose_task,
+    drop_columns,
     evaluate,
     fit_run,
-    labeled,
+    labeled_rows,
     load_model,
     open_run,
-    without,
 )
 from tabular.hostile import TARGET, good_columns
 
@@ -32,7 +32,10 @@ def frame(rows=60):
 
 @pytest.fixture(autouse=True)
 def _quick_report(monkeypatch):
-    monkeypatch.setattr("credo.report.render", lambda model, x, y, **options: f"<p>{len(x)} rows, {options}</p>")
+    def render(model, x, y, *, evaluation=None, **options):
+        return f"<p>{len(x)} rows, {options}</p>"
+
+    monkeypatch.setattr("credo.report.render", render)
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +43,7 @@ def run():
     return fit_run(frame(), TARGET, method="map", epochs=2, seed=3, source="data.csv")
 
 
-def test_the_held_out_rows_were_not_learned_from(monkeypatch):
+def test_held_out_rows_are_not_trained_on(monkeypatch):
     seen = []
     fit = credo.Regressor.fit
 
@@ -56,14 +59,14 @@ def test_the_held_out_rows_were_not_learned_from(monkeypatch):
 
 
 def test_scores_are_those_of_the_held_out_rows(run):
-    rows = labeled(run.holdout, TARGET)
+    rows = labeled_rows(run.holdout, TARGET)
     scores = credo.metrics.scores(run.model.predict_dist(rows.X), torch.tensor(rows.y.to_numpy()), seed=3)
     assert [score.name for score in run.scores] == [score.name for score in scores]
     for ours, wanted in zip(run.scores, scores, strict=True):
         assert (ours.value, ours.lower, ours.upper) == pytest.approx((wanted.value, wanted.lower, wanted.upper))
 
 
-def test_a_run_comes_back_from_its_folder(run, tmp_path):
+def test_run_round_trip(run, tmp_path):
     run.save(tmp_path / "run")
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == sorted(FILES)
     back = open_run(tmp_path / "run")
@@ -76,7 +79,7 @@ def test_a_run_comes_back_from_its_folder(run, tmp_path):
     assert "12 rows, {'source': 'data.csv', 'seed': 3}" in back.report()
 
 
-def test_cells_of_every_kind_mean_the_same_after_the_folder(tmp_path):
+def test_saved_holdout_rows_encode_identically(tmp_path):
     """Also durations, truth values, dates with a zone and text that needs quotes."""
     given = frame().assign(
         lag=pd.to_timedelta(np.arange(60) * 1.37, unit="h"),
@@ -87,11 +90,11 @@ def test_cells_of_every_kind_mean_the_same_after_the_folder(tmp_path):
     with pytest.warns(UserWarning, match="."):
         run = fit_run(given, TARGET, method="map", epochs=1)
     run.save(tmp_path / "run")
-    x, back = (labeled(f, TARGET).X for f in (run.holdout, open_run(tmp_path / "run").holdout))
+    x, back = (labeled_rows(f, TARGET).X for f in (run.holdout, open_run(tmp_path / "run").holdout))
     np.testing.assert_array_equal(run.model.columns_.encode(back), run.model.columns_.encode(x))
 
 
-def test_rows_without_a_target_are_neither_learned_nor_held_out():
+def test_rows_without_a_target_are_left_out():
     given = frame()
     given.loc[:9, TARGET] = None
     with pytest.warns(UserWarning, match="because the target is missing: 10 of 50 rows"):
@@ -100,21 +103,21 @@ def test_rows_without_a_target_are_neither_learned_nor_held_out():
     assert run.holdout[TARGET].notna().all()
 
 
-def test_too_few_targets_are_refused():
+def test_too_few_targets_raise():
     given = frame()
     given.loc[8:, TARGET] = None
     with pytest.raises(InputError, match="is known in 8 rows, but at least 10 are needed"):
         fit_run(given, TARGET)
 
 
-def test_errors_speak_of_the_rows_of_the_table():
+def test_errors_refer_to_rows_of_the_table():
     given = frame()
     given.loc[57, TARGET] = np.inf
     with pytest.raises(InputError, match="row 57, counted from 0"):
         fit_run(given, TARGET)
 
 
-def test_a_class_of_one_row_is_learned_from():
+def test_single_row_class_is_trained_on():
     given = frame().assign(**{TARGET: ["rare", *"ab" * 29, "a"]})
     with pytest.warns(UserWarning, match="classes with a single row: 'rare'"):
         run = fit_run(given, TARGET, method="map", epochs=1, holdout=0.5)
@@ -123,7 +126,7 @@ def test_a_class_of_one_row_is_learned_from():
     assert [score.name for score in run.scores][:2] == ["nll", "accuracy"]
 
 
-def test_undefined_scores_come_back(tmp_path):
+def test_undefined_scores_round_trip(tmp_path):
     """One held-out row: R² is undefined, and JSON has no NaN."""
     run = fit_run(frame(12), TARGET, method="map", epochs=1, holdout=0.05)
     run.save(tmp_path / "run")
@@ -132,7 +135,7 @@ def test_undefined_scores_come_back(tmp_path):
     assert np.isfinite(values["nll"])
 
 
-def test_nothing_held_out(tmp_path):
+def test_run_without_held_out_rows(tmp_path):
     run = fit_run(frame(), TARGET, method="map", epochs=1, holdout=0.0)
     assert (run.scores, len(run.holdout), run.record["trained_rows"]) == ([], 0, 60)
     run.save(tmp_path / "run")
@@ -141,7 +144,7 @@ def test_nothing_held_out(tmp_path):
         open_run(tmp_path / "run").report()
 
 
-def test_where_rows_repeat_an_index_each_is_used_once():
+def test_repeated_index_uses_every_row_once():
     given = pd.concat([frame(30), frame(30)])
     run = fit_run(given, TARGET, method="map", epochs=1)
     assert (run.record["trained_rows"], run.record["held_out_rows"]) == (48, 12)
@@ -154,41 +157,41 @@ def test_where_rows_repeat_an_index_each_is_used_once():
         (["1.5", "2.5"], "regression", "because 'y' holds numbers, 2 different values in 2 rows"),
         (["a", "b", None], "classification", "because 'y' holds text, 2 different values in 2 rows"),
         ([0, 1] * 10, "classification", "because 'y' holds integers, 2 different values in 20 rows"),
-        ([True, False, None], "classification", "because 'y' holds truth values, 2 different values in 2 rows"),
+        ([True, False, None], "classification", "because 'y' holds booleans, 2 different values in 2 rows"),
     ],
 )
-def test_the_task_is_guessed_for_a_reason(y, task, reason):
+def test_choose_task_gives_a_reason(y, task, reason):
     column = pd.Series(y, name="y")
     assert choose_task(column) == (task, reason)
-    assert choose_task(column, "regression") == ("regression", "as was asked for")
+    assert choose_task(column, "regression") == ("regression", "as requested")
     with pytest.raises(InputError, match="unknown task 'clasification': did you mean 'classification'"):
         choose_task(column, "clasification")
 
 
-def test_columns_that_are_not_there_cannot_be_dropped():
-    assert list(without(frame(), ["x"], TARGET).columns) == ["z", "color", TARGET]
+def test_dropping_unknown_columns_raises():
+    assert list(drop_columns(frame(), ["x"], TARGET).columns) == ["z", "color", TARGET]
     with pytest.raises(InputError, match="unknown column to drop 'colors': did you mean 'color'"):
-        without(frame(), ["colors"], TARGET)
+        drop_columns(frame(), ["colors"], TARGET)
     with pytest.raises(InputError, match="not dropped"):
-        without(frame(), [TARGET], TARGET)
+        drop_columns(frame(), [TARGET], TARGET)
     with pytest.raises(InputError, match="must be a column of the table"):
-        without(frame(), [], "price")
+        drop_columns(frame(), [], "price")
 
 
-def test_rows_are_judged_where_their_target_is_known(run):
+def test_labeled_rows_leaves_out_missing_targets(run):
     given = frame(20)
     given.loc[:3, TARGET] = None
     with pytest.warns(UserWarning, match="4 of 20 rows"):
-        rows = labeled(given, TARGET)
+        rows = labeled_rows(given, TARGET)
     assert len(rows.X) == len(rows.y) == 16
-    assert {score.name for score in evaluate(run.model, rows, level=0.5)} >= {"nll", "coverage"}
+    assert {score.name for score in evaluate(run.model, rows, level=0.5).scores} >= {"nll", "coverage"}
     with pytest.raises(InputError, match="no column 'y'"):
-        labeled(given.drop(columns=TARGET), TARGET)
+        labeled_rows(given.drop(columns=TARGET), TARGET)
     with pytest.raises(InputError, match="missing in every row"):
-        labeled(given.assign(y=None), TARGET)
+        labeled_rows(given.assign(y=None), TARGET)
 
 
-def test_only_models_of_tables_are_opened(run, tmp_path):
+def test_loading_other_models_raises(run, tmp_path):
     run.model.model_.save(tmp_path / "network")
     with pytest.raises(LoadError, match="holds a MAP of a network, not a model of a table"):
         load_model(tmp_path / "network")
@@ -201,14 +204,14 @@ def test_only_models_of_tables_are_opened(run, tmp_path):
 
 
 @pytest.mark.parametrize("content", [{}, {"scores": []}])
-def test_a_damaged_record_is_refused(run, tmp_path, content):
+def test_damaged_record_raises(run, tmp_path, content):
     run.save(tmp_path / "run")
     (tmp_path / "run" / "run.json").write_text(json.dumps(content))
     with pytest.raises(LoadError, match="does not describe a run"):
         open_run(tmp_path / "run")
 
 
-def test_a_run_predicts_as_a_table(run):
+def test_run_predictions_as_a_frame(run):
     assert isinstance(run, Run)
     x = run.holdout.drop(columns=TARGET)
     assert len(to_frame(run.model.predict_dist(x), run.model.target_)) == 12

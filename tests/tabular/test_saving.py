@@ -1,4 +1,4 @@
-"""The estimator section of a card and the record of a run: what is written loads, and nothing else does."""
+"""The estimator section of a card and the record of a run: damaged ones raise."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ SECTIONS: dict[str, Change] = {
     "huge median": at("columns", "scaling", "median", 0, to=1e308),
     "flag as number": at("columns", "scaling", "varies", 0, to=1),
     "one feature less": at("columns", "scaling", "varies", 0, to=False),
-    "one feature more": at("columns", "scaling", "has_gaps", 0, to=True),
+    "one feature more": at("columns", "scaling", "has_missing", 0, to=True),
     "scaling of another column": at("columns", "scaling", "names", 0, to="absent"),
     "unknown period": at("columns", "cycles", "periods", 0, to="moon"),
     "one period": at("columns", "cycles", "periods", to=["day"]),
@@ -109,7 +109,7 @@ SECTIONS: dict[str, Change] = {
     "kept twice": lambda s: s["columns"]["categories"][0]["kept"].append(s["columns"]["categories"][0]["kept"][0]),
     "another category": at("columns", "categories", 0, "name", to="absent"),
     "a category less": lambda s: s["columns"]["categories"].pop(),
-    "unclean as text": at("columns", "unclean", to="dirty"),
+    "with_invalid_values as text": at("columns", "with_invalid_values", to="dirty"),
     "summary of numbers": at("columns", "summaries", 0, to=[1]),
     "summary without a kind": lambda s: s["columns"]["summaries"][0].pop("kind"),
     "missing beyond all": at("columns", "summaries", 0, "missing", to=2.0),
@@ -121,7 +121,7 @@ SECTIONS: dict[str, Change] = {
 
 
 @pytest.mark.parametrize("change", SECTIONS.values(), ids=SECTIONS)
-def test_a_hostile_section_is_refused_in_one_sentence(regressor, change):
+def test_damaged_regressor_section_raises(regressor, change):
     section = json.loads(json.dumps(describe(regressor)))
     assert restore(section, regressor.model_).seed_ == regressor.seed_
     change(section)
@@ -151,7 +151,7 @@ CLASSES: dict[str, Change] = {
 
 
 @pytest.mark.parametrize("change", CLASSES.values(), ids=CLASSES)
-def test_a_hostile_section_of_a_classifier_is_refused(classifier, change):
+def test_damaged_classifier_section_raises(classifier, change):
     section = json.loads(json.dumps(describe(classifier)))
     assert restore(section, classifier.model_).classes_.tolist() == ["high", "low", "middle"]
     change(section)
@@ -159,14 +159,14 @@ def test_a_hostile_section_of_a_classifier_is_refused(classifier, change):
         restore(section, classifier.model_)
 
 
-def test_what_could_not_be_loaded_is_not_saved(regressor, tmp_path):
+def test_parameters_that_cannot_be_loaded_raise_at_save(regressor, tmp_path):
     model = credo.Regressor("map", epochs=1, samples=10**12).fit([[0.0], [1.0], [2.0]], [0.0, 1.0, 2.0])
     with pytest.raises(InputError, match=r"samples must be an integer from 0 to 100,000, got 1000000000000"):
         model.save(tmp_path / "run")
     assert not list(tmp_path.iterdir())
 
 
-def test_parameters_from_numpy_come_back(tmp_path):
+def test_numpy_parameters_round_trip(tmp_path):
     """As a grid search gives them."""
     model = credo.Regressor("map", epochs=np.int64(1), samples=np.int64(7), lr=np.float32(0.5), progress=np.False_)
     model.fit([[0.0], [1.0], [2.0]], [0.0, 1.0, 2.0]).save(tmp_path / "run")
@@ -213,7 +213,7 @@ RECORDS: dict[str, Change] = {
 
 
 @pytest.mark.parametrize("change", RECORDS.values(), ids=RECORDS)
-def test_a_hostile_record_is_refused_in_one_sentence(stored_run, tmp_path, change):
+def test_damaged_run_record_raises(stored_run, tmp_path, change):
     run = Path(shutil.copytree(stored_run / "run0", tmp_path / "run"))
     record = json.loads((run / "run.json").read_text())
     change(record)
@@ -225,7 +225,7 @@ def test_a_hostile_record_is_refused_in_one_sentence(stored_run, tmp_path, chang
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "card.json", "holdout.csv", "run.json"])
-def test_files_of_different_runs_do_not_open_together(stored_run, tmp_path, name):
+def test_files_of_different_runs_raise(stored_run, tmp_path, name):
     run = Path(shutil.copytree(stored_run / "run0", tmp_path / "run"))
     shutil.copy(stored_run / "run1" / name, run / name)
     with pytest.raises(LoadError, match="are not of the same run"):

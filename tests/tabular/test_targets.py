@@ -1,4 +1,4 @@
-"""Targets: checked, standardized or numbered, and back as they were given."""
+"""Targets: validation, encoding and decoding."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import credo
 from credo.errors import InputError, LoadError
-from credo.tabular.regressor import Regressor
+from credo.tabular import Regressor
 from credo.tabular.targets import ClassTarget, RegressionTarget, guess_task, known_rows
 
 
@@ -40,11 +40,11 @@ from credo.tabular.targets import ClassTarget, RegressionTarget, guess_task, kno
     ],
     ids=str,
 )
-def test_the_task_is_guessed(y, task):
+def test_guess_task(y, task):
     assert guess_task(y) == task
 
 
-def test_quantities_are_standardized_and_back():
+def test_standardize_and_unstandardize_are_inverse():
     y = pd.Series([3.0, 5.0, 10.0], name="price")
     target = RegressionTarget.learn(y)
     assert (target.name, target.mean, target.notes) == ("price", 6.0, ())
@@ -56,7 +56,7 @@ def test_quantities_are_standardized_and_back():
 
 
 @given(st.lists(st.floats(-1e100, 1e100), min_size=2, max_size=20))
-def test_any_quantities_have_mean_zero_and_scale_one(y):
+def test_standardized_targets_have_mean_zero_and_std_one(y):
     target = RegressionTarget.learn(y)
     z = target.standardize(y).astype(np.float64)
     assert np.isfinite(z).all()
@@ -69,11 +69,11 @@ def test_any_quantities_have_mean_zero_and_scale_one(y):
 
 
 @pytest.mark.parametrize("y", [["1", "2.5", "-3e1"], [Decimal("1"), Decimal("2.5"), Decimal("-30")], [1, 2.5, -30]])
-def test_all_sorts_of_numbers_are_quantities(y):
+def test_number_types_of_targets(y):
     assert RegressionTarget.learn(y) == RegressionTarget.learn([1.0, 2.5, -30.0])
 
 
-def test_rows_without_a_target_are_left_out_with_a_note():
+def test_missing_targets_are_noted():
     y = pd.Series([1.0, None, 3.0, np.nan], name="y")
     target = RegressionTarget.learn(y)
     assert (target.mean, target.scale) == (2.0, 1.0)
@@ -84,10 +84,10 @@ def test_rows_without_a_target_are_left_out_with_a_note():
         target.standardize(y)
 
 
-def test_a_constant_target_is_learned():
+def test_constant_target_is_noted():
     target = RegressionTarget.learn([0.1] * 7)
     assert (target.mean, target.scale) == (0.1, 1.0)
-    assert target.notes == ("The target is 0.1 in every row: so will every prediction be.",)
+    assert target.notes == ("The target is 0.1 in every row, and so is every prediction.",)
     assert target.standardize([0.1, 1.1]).tolist() == [0.0, 1.0]
 
 
@@ -98,16 +98,16 @@ def test_a_constant_target_is_learned():
         ([1.0, 1e200], r"beyond 1e\+100"),
         ([np.nan, np.nan], "missing in every row"),
         ([], "missing in every row"),
-        (["low", "high"], r"must hold numbers for regression, but 2 of its 2 values are none.*Classifier"),
+        (["low", "high"], r"must hold numbers for regression, but 2 of its 2 values are not.*Classifier"),
         (["1", "2", "x"], "1 of its 3 values"),
         (["1,5", "2,5"], "decimal point"),
-        ([[1.0, 2.0]], r"one value a row, got shape \[1, 2\]"),
-        (pd.DataFrame({"a": [1], "b": [2]}), "one value a row"),
+        ([[1.0, 2.0]], r"one value per row, got shape \[1, 2\]"),
+        (pd.DataFrame({"a": [1], "b": [2]}), "one value per row"),
         (pd.date_range("2024", periods=3), "must hold numbers"),
     ],
     ids=str,
 )
-def test_what_is_no_quantity_is_refused(y, match):
+def test_bad_quantities_raise(y, match):
     with pytest.raises(InputError, match=match):
         RegressionTarget.learn(y)
 
@@ -122,7 +122,7 @@ LABELS = {
 
 
 @pytest.mark.parametrize(("dtype", "y"), LABELS.items(), ids=LABELS)
-def test_labels_come_back_as_they_were_given(dtype, y):
+def test_labels_round_trip(dtype, y):
     target = ClassTarget.learn(y)
     again = ClassTarget.from_config(json.loads(json.dumps(target.get_config())))
     for t in (target, again):
@@ -157,7 +157,7 @@ def test_labels_of_pandas(y, classes):
     assert target.decode(target.encode(known)).tolist() == known.tolist()
 
 
-def test_a_label_is_known_however_it_is_written():
+def test_equal_labels_of_different_types():
     assert ClassTarget.learn([1, 2] * 3).encode(["1", 2.0, " 1.0"]).tolist() == [0, 1, 0]
     assert ClassTarget.learn([True, False] * 3).encode(["TRUE", 0, "False"]).tolist() == [1, 0, 0]
     assert ClassTarget.learn(["007", "x"] * 3).encode([7, "x", "007"]).tolist() == [0, 1, 0]
@@ -165,7 +165,7 @@ def test_a_label_is_known_however_it_is_written():
     assert ClassTarget.learn(["NA", "EU"] * 3).encode(["NA", "EU"]).tolist() == [1, 0]
 
 
-def test_unknown_labels_are_refused():
+def test_unknown_labels_raise():
     target = ClassTarget.learn(pd.Series(["red", "green"] * 3, name="color"))
     with pytest.raises(InputError, match=r"target 'color' holds 'pink' in row 1.*none of the 2.*'green', 'red'"):
         target.encode(["red", "pink"])
@@ -187,20 +187,20 @@ def test_unknown_labels_are_refused():
     ],
     ids=str,
 )
-def test_what_are_no_classes_is_refused(y, match):
+def test_bad_labels_raise(y, match):
     with pytest.raises(InputError, match=match):
         ClassTarget.learn(y)
 
 
-def test_two_classes_are_never_too_many():
+def test_two_classes_are_always_accepted():
     assert ClassTarget.learn(["a", "b"]).classes.tolist() == ["a", "b"]
 
 
-def test_a_class_with_one_row_is_noted():
+def test_single_row_class_is_noted():
     assert ClassTarget.learn(list("aabbbc")).notes == ("The target has classes with a single row: 'c'.",)
 
 
-def test_descriptions_survive_json_and_damage_is_named():
+def test_config_round_trip_and_damage_raises():
     target = RegressionTarget.learn(pd.Series([1.0, 2.5, None, 1 / 3], name="y"))
     assert RegressionTarget.from_config(json.loads(json.dumps(target.get_config()))) == target
     for kind in (RegressionTarget, ClassTarget):
@@ -216,9 +216,9 @@ TABLE = pd.DataFrame({"x": np.linspace(-1.0, 1.0, 120), "kind": ["a", "b", "c"] 
 
 @pytest.mark.parametrize("method", ["bbb", "ensemble"])
 @pytest.mark.parametrize("constant", CONSTANTS)
-def test_a_constant_target_predicts_the_constant(constant, method, tmp_path):
+def test_constant_target_is_predicted(constant, method, tmp_path):
     """Of rows near and far; to the last digit, and after a round trip."""
-    with pytest.warns(UserWarning, match="in every row: so will every prediction be"):
+    with pytest.warns(UserWarning, match="in every row, and so is every prediction"):
         model = Regressor(method, epochs=1, random_state=0).fit(TABLE, [constant] * len(TABLE))
     model.save(tmp_path / "run")
     far = pd.DataFrame({"x": [0.0, 1e6, -1e30, None], "kind": ["a", "c", None, "b"]})
@@ -234,7 +234,7 @@ def test_a_constant_target_predicts_the_constant(constant, method, tmp_path):
 
 
 @pytest.mark.parametrize("calibrate", ["variance", "quantile", "conformal"])
-def test_a_constant_target_can_be_calibrated(calibrate):
+def test_constant_target_can_be_calibrated(calibrate):
     model = Regressor("map", epochs=1, random_state=0, calibrate=calibrate, calibration_fraction=0.5)
     with pytest.warns(UserWarning, match="in every row"):
         model.fit(TABLE, [3.5] * len(TABLE))
@@ -244,11 +244,11 @@ def test_a_constant_target_can_be_calibrated(calibrate):
         np.testing.assert_allclose(bound, 3.5, rtol=1e-10)
 
 
-def test_after_a_constant_target_others_cannot_be_learned_by_and_by():
+def test_partial_fit_after_a_constant_target_raises():
     model = Regressor("bbb", epochs=1, random_state=0)
     with pytest.warns(UserWarning, match="in every row"):
         model.partial_fit(TABLE, [3.5] * len(TABLE))
     model.partial_fit(TABLE, [3.5] * len(TABLE))
-    with pytest.raises(InputError, match=r"every target so far was 3\.5, .* call fit with rows whose targets differ"):
+    with pytest.raises(InputError, match=r"all targets so far are 3\.5, .* call fit with different targets"):
         model.partial_fit(TABLE, [3.5] * 119 + [4.0])
     assert model.predict(TABLE[:2]).tolist() == [3.5, 3.5]

@@ -24,8 +24,8 @@ def demo(
 
     Example: credo demo --out demo
     """
+    from credo._text import counted
     from credo.experiments.demo import run_demo
-    from credo.tabular.wording import counted
 
     screen = Screen(quiet=quiet, as_json=as_json)
     with screen.listening(), screen.doing("starting") as status:

@@ -29,29 +29,28 @@ def evaluate(
     Example: credo evaluate run test.csv --report test.html
     """
     from credo._files import whole_file
+    from credo._text import counted
     from credo.tabular import runs
-    from credo.tabular.extrapolation import OutsideRange
-    from credo.tabular.reading import read_table
-    from credo.tabular.wording import counted
+    from credo.tabular.files import read_table
 
     screen = Screen(quiet=quiet, as_json=as_json)
     with screen.listening(), nullcontext() if report is None else whole_file(report) as page:
         with screen.doing(f"reading {data}"):
             model = runs.load_model(run)
-            rows = runs.labeled(read_table(data, target=model.target_.name), model.target_.name)
+            rows = runs.labeled_rows(read_table(data, target=model.target_.name), model.target_.name)
         if device is not None:
             model.model_.to(device)
         with screen.doing("predicting"):
-            scores = runs.evaluate(model, rows, level, seed)
-            outside = OutsideRange()
-            outside.add(model.outside_range(rows.X))
-        for sentence in outside.sentences():
+            evaluation = runs.evaluate(model, rows, level, seed)
+            scores = evaluation.scores
+        for sentence in (*evaluation.notes, *evaluation.outside.sentences()):
             screen.note(sentence)
         if page is not None:
             from credo.report import render
 
             with screen.doing("drawing the report"):
-                page.write_text(render(model, rows.X, rows.y, source=data.name, seed=seed), encoding="utf-8")
+                html = render(model, rows.X, rows.y, source=data.name, seed=seed, evaluation=evaluation)
+                page.write_text(html, encoding="utf-8")
     screen.show(score_table(f"On {counted(len(rows.y), 'row')} of {data}", scores))
     if report is not None:
         screen.say(f"Report: {report}")

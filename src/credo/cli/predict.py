@@ -47,7 +47,8 @@ def predict(
 
     Example: credo predict run new.csv --out predictions.csv --keep id
     """
-    from credo.tabular import predictions, runs, sources, writing
+    from credo.tabular import files, predictions, runs
+    from credo.tabular.table_files import open_table
 
     to_stdout = str(out) == "-"
     if as_json and to_stdout:
@@ -56,16 +57,16 @@ def predict(
     with nullcontext() if to_stdout else _kept_for(out, run, data), screen.listening():
         with screen.doing(f"reading {data}"):
             model = runs.load_model(run)
-            source = sources.open_source(data)
+            source = open_table(data)
         if device is not None:
             model.model_.to(device)
         kept = list(source.names) if keep_all else list(keep or ())
         columns = [*kept, *predictions.column_names(model.target_)]
-        pieces = predictions.predict_source(model, source, level, kept)
+        pieces = predictions.predict_file(model, source, level, kept)
         if escape_formulas:
-            pieces, columns = writing.without_formulas(pieces), [writing.harmless(name) for name in columns]
+            pieces, columns = files.escape_formulas(pieces), [files.escape_formula(name) for name in columns]
         counted = screen.counting(pieces, source.n_rows)
-        rows = writing.write_csv(counted, sys.stdout) if to_stdout else writing.write_table(counted, out)
+        rows = files.write_csv(counted, sys.stdout) if to_stdout else files.write_table(counted, out)
     if not to_stdout:
         screen.say(f"{rows:,} predictions: {out}")
     screen.finish({"out": str(out), "rows": rows, "columns": columns})

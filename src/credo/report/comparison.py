@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from credo._text import counted
 from credo._version import __version__
 from credo.errors import InputError
 from credo.metrics import Score
@@ -16,7 +17,6 @@ from credo.report.page import Cell, Column, Facts, Gallery, Page, Part, Picture,
 from credo.report.sections import calibration, glossary, uncertainty
 from credo.report.verdict import judge_several
 from credo.report.wording import for_figure, joined, name, number, today
-from credo.tabular.wording import counted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -12,17 +11,16 @@ import pandas as pd
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
+from credo._text import counted
 from credo.errors import InputError
 from credo.predictive import Predictive
 from credo.report.associations import Association, associations
-from credo.report.forecast import Forecast
+from credo.report.forecast import LEVEL, Forecast
 from credo.report.wording import cut
 from credo.tabular.base import TableEstimator
 from credo.tabular.columns import as_frame
-from credo.tabular.extrapolation import OutsideRange
-from credo.tabular.predictions import true_values
+from credo.tabular.runs import Evaluation, LabeledRows, evaluate
 from credo.tabular.targets import ClassTarget, RegressionTarget, known_rows
-from credo.tabular.wording import counted
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +68,7 @@ class Evidence:
         return associations(self.model.columns_, self.frame, self.forecast.uncertainty.numpy())
 
 
-def gather(model: Any, X: Any, y: Any, seed: int) -> Evidence:
+def gather(model: Any, X: Any, y: Any, seed: int, evaluation: Evaluation | None = None) -> Evidence:
     """Predict held-out rows.
 
     Args:
@@ -78,6 +76,7 @@ def gather(model: Any, X: Any, y: Any, seed: int) -> Evidence:
         X: the rows, as ``model.predict_dist`` takes them.
         y: their targets ``[N]``; rows without one are left out.
         seed: of everything that is drawn at random.
+        evaluation: the predictions for these rows, if they were made before; ``None``: they are made.
     """
     if not isinstance(model, TableEstimator):
         raise InputError(
@@ -91,35 +90,27 @@ def gather(model: Any, X: Any, y: Any, seed: int) -> Evidence:
         raise InputError(f"X and y must have as many rows, got {len(X):,} and {len(known):,}")
     if not known.any():
         raise InputError(f"y must hold the targets of the held-out rows, got none in {counted(len(known), 'row')}")
-    p, remarks = _predict(model, X[known])
-    outside = OutsideRange()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # they are among the remarks
-        outside.add(model.outside_range(X[known]))
-    remarks = (*remarks, *outside.sentences())
+    targets = y.iloc[:, 0] if isinstance(y, pd.DataFrame) else pd.Series(y)
+    if evaluation is None:
+        evaluation = evaluate(model, LabeledRows(X[known], targets[known]), LEVEL, seed)
+    _check_finite(evaluation.predictive)
+    remarks = (*evaluation.notes, *evaluation.outside.sentences())
     if not known.all():
         gaps = counted(int((~known).sum()), "held-out row")
         remarks = (f"Left out of this report, because the target is missing: {gaps}.", *remarks)
-    targets = y.iloc[:, 0] if isinstance(y, pd.DataFrame) else pd.Series(y)
-    truth = true_values(model.target_, targets[known])
-    return Evidence(model, _named(model, X[known]), Forecast(p, truth, seed), remarks)
+    forecast = Forecast(evaluation.predictive, evaluation.y, seed)
+    if (evaluation.level, evaluation.seed) == (LEVEL, seed):
+        vars(forecast)["scores"] = evaluation.scores  # the cached property: the bootstrap runs once
+    return Evidence(model, _named(model, X[known]), forecast, remarks)
 
 
-def _predict(model: TableEstimator, X: pd.DataFrame | NDArray[Any]) -> tuple[Predictive, tuple[str, ...]]:
-    """The prediction, and what was noted about the rows on the way."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        p = model.predict_dist(X)
-    for warning in caught:
-        if warning.category is not UserWarning:
-            warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
+def _check_finite(p: Predictive) -> None:
     finite = p.draws.isfinite().all(0).reshape(len(p), -1).all(1)
     if not bool(finite.all()):
         raise InputError(
             f"the model predicts NaN or infinity for {int((~finite).sum()):,} of {counted(len(p), 'row')}: its "
             "training has failed; fit it again with a smaller lr"
         )
-    return p, tuple(str(warning.message) for warning in caught if warning.category is UserWarning)
 
 
 def _named(model: TableEstimator, X: pd.DataFrame | NDArray[Any]) -> pd.DataFrame:

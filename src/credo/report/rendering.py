@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from credo._files import whole_file
+from credo._text import counted
 from credo._version import __version__
 from credo.report import headline, sections, verdict
 from credo.report.evidence import gather
@@ -13,10 +14,19 @@ from credo.report.page import Page, to_html
 from credo.report.sections.training import method_title, rows_trained_on
 from credo.report.wording import cut, rows, today
 from credo.seeding import check_seed
-from credo.tabular.wording import counted
+from credo.tabular.runs import Evaluation
 
 
-def render(model: Any, X: Any, y: Any, *, title: str | None = None, source: str | None = None, seed: int = 0) -> str:
+def render(
+    model: Any,
+    X: Any,
+    y: Any,
+    *,
+    title: str | None = None,
+    source: str | None = None,
+    seed: int = 0,
+    evaluation: Evaluation | None = None,
+) -> str:
     """A report on how a fitted estimator does on held-out rows, as one HTML file that needs nothing else.
 
     It opens with what was predicted and how well, in words, and with warnings where the rows speak against the model
@@ -30,8 +40,9 @@ def render(model: Any, X: Any, y: Any, *, title: str | None = None, source: str 
         title: the heading; by default what is predicted.
         source: where the data come from, such as a file name, for the line below the heading.
         seed: of the resampling and the other draws of the report itself.
+        evaluation: the predictions for these rows, if they were made before; ``None``: they are made.
     """
-    found = gather(model, X, y, check_seed(seed))
+    found = gather(model, X, y, check_seed(seed), evaluation)
     trained = rows_trained_on(model)
     byline = [
         cut(source or "", 80),

@@ -9,12 +9,12 @@ import numpy as np
 import torch
 from scipy import stats
 
+from credo._text import counted, listed
 from credo.metrics.classification import LabeledPredictions, calibration_gap
 from credo.report.evidence import Evidence
 from credo.report.forecast import Forecast
 from credo.report.page import Finding, Verdict
 from credo.report.wording import interval, name, number, percent, rows
-from credo.tabular.wording import counted, listed
 
 MOST = 0.6
 """A part of the uncertainty that is larger than this is most of it."""

@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Sequence
 
-from credo.tabular.wording import counted
+from credo._text import counted
 
 _LONGEST_NAME = 40
 _LONGEST_CELL = 24

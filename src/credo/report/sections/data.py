@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from credo._text import counted
 from credo.plots.style import EPISTEMIC
 from credo.report import figures
 from credo.report.evidence import Evidence
 from credo.report.page import Cell, Column, Gallery, Notes, Part, Picture, Section, Table, Text
 from credo.report.wording import cut, for_figure, interval, joined, name, number, percent, rows
-from credo.tabular.summary import ColumnSummary
+from credo.tabular.column_types import ColumnSummary
 from credo.tabular.targets import RegressionTarget
-from credo.tabular.wording import counted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

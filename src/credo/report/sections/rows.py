@@ -12,7 +12,7 @@ from credo.report.evidence import Evidence
 from credo.report.forecast import LEVEL
 from credo.report.page import Cell, Column, Section, Table, Text
 from credo.report.wording import cut, decimals_of, fixed, number, percent
-from credo.tabular.cells import is_missing
+from credo.tabular.parsing import is_missing
 
 _ROWS = 8
 _COLUMNS = 5

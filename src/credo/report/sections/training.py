@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from credo import plots
+from credo._text import counted
 from credo._version import __version__
 from credo.methods import DeepEnsemble
 from credo.methods.base import Method
@@ -15,9 +16,8 @@ from credo.report import figures
 from credo.report.evidence import Evidence
 from credo.report.page import Facts, Gallery, Part, Picture, Section
 from credo.report.wording import cut, number
-from credo.tabular import recipes
+from credo.tabular import methods
 from credo.tabular.base import TableEstimator
-from credo.tabular.wording import counted
 
 
 def section(evidence: Evidence) -> Section:
@@ -31,8 +31,8 @@ def section(evidence: Evidence) -> Section:
 
 def method_title(model: TableEstimator) -> str:
     """What the method is called."""
-    known = model.method in recipes.names()
-    return recipes.get(model.method).title if known else type(model.model_).__name__
+    known = model.method in methods.names()
+    return methods.get(model.method).title if known else type(model.model_).__name__
 
 
 def rows_trained_on(model: TableEstimator) -> int | None:
@@ -57,7 +57,9 @@ def _settings(model: TableEstimator) -> list[tuple[str, str]]:
         "Likelihood": _text(getattr(first, "likelihood", None)),
         "Rows trained on": f"{rows:,}" if rows else "",
         "Epochs": f"{epochs:,}" if epochs else "",
-        "Batch": counted(recipes.Plan.make(rows, batch_size=model.batch_size).batch_size, "row") if rows else "",
+        "Batch": counted(methods.TrainingPlan.make(rows, batch_size=model.batch_size).batch_size, "row")
+        if rows
+        else "",
         "Learning rate": f"{number(model.lr, trim=True)} at the start, decaying to 0",
         "Time": f"{number(seconds, 2)} s of training" if seconds else "",
         "Draws for a prediction": f"{model.samples:,}",
