@@ -17,7 +17,7 @@ import credo
 from credo import metrics
 from credo.likelihoods import Categorical, Gaussian
 from credo.predictive import Predictive
-from credo.report.holdout import Evaluation, HoldoutResult
+from credo.report.holdout import HoldoutResult, ScoredPredictions
 from credo.tabular.base import TableEstimator
 from credo.tabular.comparison import Comparison, MethodResult
 
@@ -72,7 +72,7 @@ def held_out(target: str, rows: int = 100) -> tuple[pd.DataFrame, pd.Series]:
 
 def numbers(
     rows: int, *, spread: float = 1.0, signal: float = 3.0, epistemic: float = 0.5, seed: int = 0
-) -> Evaluation:
+) -> ScoredPredictions:
     """Targets y = m ± e + a ε, and predictions with ``spread`` times the standard deviations e and a.
 
     m ~ N(0, signal²) and ε ~ N(0, 1); two draws, m + e and m − e; e² is ``epistemic`` and a² the rest of 1.
@@ -86,22 +86,24 @@ def numbers(
     sign = 2.0 * (offset > 0) - 1.0
     y = signal * mean + epistemic**0.5 * sign + (1.0 - epistemic) ** 0.5 * noise
     one_number_per_row = p.components.map(lambda t: t.squeeze(-1))
-    return Evaluation(replace(p, components=one_number_per_row), y, seed)
+    return ScoredPredictions(replace(p, components=one_number_per_row), y, seed)
 
 
-def classes(rows: int, *, temperature: float = 1.0, scale: float = 2.0, count: int = 3, seed: int = 0) -> Evaluation:
+def classes(
+    rows: int, *, temperature: float = 1.0, scale: float = 2.0, count: int = 3, seed: int = 0
+) -> ScoredPredictions:
     """Labels from known probabilities, and predictions that sharpen them (temperature < 1) or blur them (> 1)."""
     g = torch.Generator().manual_seed(seed)
     logits = scale * torch.randn(rows, count, generator=g, dtype=torch.float64)
     y = torch.multinomial(logits.softmax(-1), 1, generator=g).squeeze(1)
-    return Evaluation(Categorical().predictive((logits / temperature)[None]), y, seed)
+    return ScoredPredictions(Categorical().predictive((logits / temperature)[None]), y, seed)
 
 
-def holdout_result(evaluation: Evaluation) -> HoldoutResult:
-    """An evaluation with a fitted model of the same kind."""
-    rows = pd.DataFrame(np.zeros((len(evaluation), 2)), columns=["a", "b"])
-    names = [f"class {k}" for k in range(evaluation.mean.shape[1])] if evaluation.is_classification else None
-    return HoldoutResult(_model_of(tuple(names) if names else None), rows, evaluation, ())
+def holdout_result(scored: ScoredPredictions) -> HoldoutResult:
+    """The predictions with a fitted model of the same kind."""
+    rows = pd.DataFrame(np.zeros((len(scored), 2)), columns=["a", "b"])
+    names = [f"class {k}" for k in range(scored.mean.shape[1])] if scored.is_classification else None
+    return HoldoutResult(_model_of(tuple(names) if names else None), rows, scored, ())
 
 
 @functools.cache

@@ -9,44 +9,42 @@ import torch
 from scipy import stats
 
 from credo.report import diagnostics
-from credo.report.holdout import LEVELS, Evaluation
+from credo.report.holdout import LEVELS, ScoredPredictions
 from credo.report.page import Diagnostics
 
 from . import cases
 
 
-def diagnose(evaluation: Evaluation) -> Diagnostics:
-    return diagnostics.diagnose(cases.holdout_result(evaluation))
+def diagnose(scored: ScoredPredictions) -> Diagnostics:
+    return diagnostics.diagnose(cases.holdout_result(scored))
 
 
-def warnings_of(evaluation: Evaluation) -> str:
-    return " ".join(finding.text for finding in diagnose(evaluation).findings if finding.tone == "warning")
+def warnings_of(scored: ScoredPredictions) -> str:
+    return " ".join(finding.text for finding in diagnose(scored).findings if finding.tone == "warning")
 
 
-def hints_of(evaluation: Evaluation) -> str:
-    return " ".join(finding.text for finding in diagnose(evaluation).findings if finding.tone == "hint")
+def hints_of(scored: ScoredPredictions) -> str:
+    return " ".join(finding.text for finding in diagnose(scored).findings if finding.tone == "hint")
 
 
-@pytest.mark.parametrize("evaluation", [cases.numbers(400), cases.classes(400)], ids=["numbers", "classes"])
-def test_calibrated_predictions_give_no_warnings(evaluation: Evaluation) -> None:
-    found = diagnose(evaluation)
+@pytest.mark.parametrize("scored", [cases.numbers(400), cases.classes(400)], ids=["numbers", "classes"])
+def test_calibrated_predictions_give_no_warnings(scored: ScoredPredictions) -> None:
+    found = diagnose(scored)
     assert found.tone == "good"
     assert found.title == "No problems found"
     assert found.findings[0].tone == "good"
-    assert not warnings_of(evaluation)
+    assert not warnings_of(scored)
 
 
 def test_narrow_intervals_are_overconfident() -> None:
-    evaluation = cases.numbers(400, spread=0.5)
-    text = warnings_of(evaluation)
+    scored = cases.numbers(400, spread=0.5)
+    text = warnings_of(scored)
     # Φ(±0.98) covers 67 % at a level of 95 %.
-    level, observed = next(
-        (level, share) for level, share in evaluation.coverage.items() if f"{level:.0%}"[:-1] in text
-    )
+    level, observed = next((level, share) for level, share in scored.coverage.items() if f"{level:.0%}"[:-1] in text)
     assert f"{100 * level:.0f} % intervals cover {100 * observed:.0f} % of 400 held-out rows: overconfident" in text
     assert "underconfident" not in text
     assert "Recalibration" in text
-    assert diagnose(evaluation).tone == "warning"
+    assert diagnose(scored).tone == "warning"
 
 
 def test_wide_intervals_are_underconfident() -> None:
@@ -57,13 +55,13 @@ def test_wide_intervals_are_underconfident() -> None:
 
 def test_few_rows_give_no_calibration_warning() -> None:
     """Five of ten rows outside 80 % intervals are significant; two to four are not."""
-    evaluation = next(
+    scored = next(
         f
         for seed in range(100)
         if (f := cases.numbers(10, seed=seed)).coverage[0.8] == 0.6  # p = 0.12
     )
-    assert "confident" not in warnings_of(evaluation)
-    assert "only 10 held-out rows" in warnings_of(evaluation)
+    assert "confident" not in warnings_of(scored)
+    assert "only 10 held-out rows" in warnings_of(scored)
 
 
 def test_false_positive_rate_of_intervals() -> None:
@@ -83,18 +81,16 @@ def test_few_rows_give_a_warning(rows: int, warned: bool) -> None:
 
 
 def test_warning_if_no_better_than_the_mean() -> None:
-    evaluation = cases.numbers(200)
-    backwards = Evaluation(evaluation.prediction, -evaluation.y, 0)
+    scored = cases.numbers(200)
+    backwards = ScoredPredictions(scored.prediction, -scored.y, 0)
     assert "no better than always predicting the mean" in warnings_of(backwards)
-    assert "R²" not in warnings_of(evaluation)
+    assert "R²" not in warnings_of(scored)
 
 
 def test_warning_if_not_significantly_better_than_the_mean() -> None:
     """With one part in 200 of the variance explained, 60 rows cannot tell."""
-    evaluation = next(
-        f for seed in range(50) if (f := cases.numbers(60, signal=0.07, seed=seed)).score("r2").value > 0.0
-    )
-    assert "not significantly better than always predicting the mean" in warnings_of(evaluation)
+    scored = next(f for seed in range(50) if (f := cases.numbers(60, signal=0.07, seed=seed)).score("r2").value > 0.0)
+    assert "not significantly better than always predicting the mean" in warnings_of(scored)
 
 
 def test_three_rows_are_too_few_for_r2() -> None:
@@ -104,16 +100,16 @@ def test_three_rows_are_too_few_for_r2() -> None:
 
 
 def test_equal_targets_give_a_warning() -> None:
-    evaluation = cases.numbers(60, signal=0.0)
-    equal = Evaluation(evaluation.prediction, torch.zeros(60, dtype=torch.float64), 0)
+    scored = cases.numbers(60, signal=0.0)
+    equal = ScoredPredictions(scored.prediction, torch.zeros(60, dtype=torch.float64), 0)
     assert "All held-out targets are equal" in warnings_of(equal)
 
 
 @pytest.mark.parametrize(("shift", "word"), [(0.5, "low"), (-0.5, "high"), (0.0, None)])
 def test_bias_gives_a_warning_with_its_direction(shift: float, word: str | None) -> None:
     """Targets half a standard deviation off, ten standard errors of the mean of 400 rows."""
-    evaluation = cases.numbers(400)
-    text = warnings_of(Evaluation(evaluation.prediction, evaluation.y + shift, 0))
+    scored = cases.numbers(400)
+    text = warnings_of(ScoredPredictions(scored.prediction, scored.y + shift, 0))
     assert ("Predictions are too" in text) is (word is not None)
     assert word is None or f"too {word} by" in text
 
@@ -134,7 +130,7 @@ def test_probabilities_too_high_and_too_low() -> None:
     sharp, blurred = cases.classes(300, temperature=0.3), cases.classes(300, temperature=4.0, scale=4.0, seed=1)
     parts = [f.prediction.components.log_p for f in (sharp, blurred)]
     p = replace(sharp.prediction, components=replace(sharp.prediction.components, log_p=torch.cat(parts, 1)))
-    text = warnings_of(Evaluation(p, torch.cat([sharp.y, blurred.y]), 0))
+    text = warnings_of(ScoredPredictions(p, torch.cat([sharp.y, blurred.y]), 0))
     assert "too high for some rows and too low for others" in text
 
 
@@ -144,7 +140,7 @@ def test_warning_if_no_better_than_the_most_frequent_class() -> None:
     p = cases.classes(100).prediction
     p = replace(p, components=replace(p.components, log_p=logits.log_softmax(-1)[None]))
     y = torch.tensor([1] * 60 + [0] * 20 + [2] * 20)
-    text = warnings_of(Evaluation(p, y, 0))
+    text = warnings_of(ScoredPredictions(p, y, 0))
     assert "correct for 20 % of rows: no better than always predicting “class 1”, which is correct for 60 %" in text
     assert "most frequent" not in text
     assert "better than" not in warnings_of(cases.classes(400))
@@ -158,13 +154,13 @@ def test_warning_if_not_significantly_better_than_the_most_frequent_class() -> N
     logits[60:62, 0] = -0.5
     p = cases.classes(100, count=2).prediction
     p = replace(p, components=replace(p.components, log_p=logits.log_softmax(-1)[None]))
-    assert "correct for 62 % of rows: not significantly better" in warnings_of(Evaluation(p, y, 0))
+    assert "correct for 62 % of rows: not significantly better" in warnings_of(ScoredPredictions(p, y, 0))
 
 
 def test_classes_without_rows_are_listed() -> None:
-    evaluation = cases.classes(200, count=4)
-    present = evaluation.y < 2
-    part = Evaluation(evaluation.prediction[present], evaluation.y[present], 0)
+    scored = cases.classes(200, count=4)
+    present = scored.y < 2
+    part = ScoredPredictions(scored.prediction[present], scored.y[present], 0)
     assert "2 of 4 classes have no held-out rows: “class 2”, “class 3”." in warnings_of(part)
 
 
@@ -177,8 +173,8 @@ def test_source_of_uncertainty_is_a_hint() -> None:
 
 
 def test_model_without_skill_has_no_hint_on_the_source() -> None:
-    evaluation = cases.numbers(200)
-    assert "epistemic" not in hints_of(Evaluation(evaluation.prediction, -evaluation.y, 0))
+    scored = cases.numbers(200)
+    assert "epistemic" not in hints_of(ScoredPredictions(scored.prediction, -scored.y, 0))
 
 
 def test_unused_data_are_a_hint() -> None:
@@ -190,8 +186,8 @@ def test_unused_data_are_a_hint() -> None:
 
 
 def test_no_recalibration_hint_for_a_calibrated_model() -> None:
-    evaluation = cases.numbers(400, spread=0.5)
-    calibrated = replace(cases.holdout_result(evaluation), model=cases.regressor(calibrate="variance"))
+    scored = cases.numbers(400, spread=0.5)
+    calibrated = replace(cases.holdout_result(scored), model=cases.regressor(calibrate="variance"))
     assert "Recalibration" not in " ".join(finding.text for finding in diagnostics.diagnose(calibrated).findings)
 
 

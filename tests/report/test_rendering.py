@@ -184,7 +184,7 @@ def test_miscalibrated_model_gives_a_warning() -> None:
 def test_targets_in_any_form(form: Any) -> None:
     X, y = cases.held_out("amount", 1)
     found = evaluate_holdout(cases.regressor(), X, form(y.to_numpy()), 0)
-    assert found.evaluation.y.tolist() == pytest.approx(y.tolist())
+    assert found.scored.y.tolist() == pytest.approx(y.tolist())
 
 
 @pytest.mark.parametrize(("target", "rows"), [("amount", 1), ("amount", 2), ("kind", 1)])

@@ -21,7 +21,7 @@ from credo.report.formatting import (
     quote,
     today,
 )
-from credo.report.holdout import Evaluation
+from credo.report.holdout import ScoredPredictions
 from credo.report.page import (
     WIDTH,
     Cell,
@@ -68,8 +68,9 @@ def render_comparison(comparison: Comparison, *, title: str | None = None) -> st
     """
     if not comparison.results:
         raise InputError("comparison must contain the results of at least one method, got none")
-    evaluations = {
-        result.title: Evaluation(result.predictive, comparison.y, 0, result.scores) for result in comparison.results
+    scored_by_method = {
+        result.title: ScoredPredictions(result.predictive, comparison.y, 0, result.scores)
+        for result in comparison.results
     }
     return to_html(
         Page(
@@ -81,13 +82,13 @@ def render_comparison(comparison: Comparison, *, title: str | None = None) -> st
                 today(),
             ],
             summary=comparison.verdict,
-            diagnostics=diagnose_methods(evaluations),
+            diagnostics=diagnose_methods(scored_by_method),
             tiles=_tiles(comparison),
             sections=[
                 _metrics_section(comparison),
                 _differences_section(comparison),
-                calibration_section_of_methods(evaluations),
-                uncertainty_section_of_methods(evaluations),
+                calibration_section_of_methods(scored_by_method),
+                uncertainty_section_of_methods(scored_by_method),
                 glossary_section(),
             ],
             footer=FOOTER,

@@ -70,8 +70,8 @@ def rows_section(result: HoldoutResult) -> Section:
         "Rows have the numbers (from 0) or names that they have in the table. The tables also show the "
         f"{columns} of each row."
     )
-    nll = -result.evaluation.prediction.log_prob(result.evaluation.y)
-    least_certain = _row_table(result, result.evaluation.uncertainty, "The least certain predictions")
+    nll = -result.scored.prediction.log_prob(result.scored.y)
+    least_certain = _row_table(result, result.scored.uncertainty, "The least certain predictions")
     least_probable = _row_table(result, nll, "The least probable observations given their prediction")
     return Section("rows", "Rows to check", [lead, least_certain, least_probable])
 
@@ -114,10 +114,10 @@ def _row_table(result: HoldoutResult, order: Tensor, caption: str) -> Table:
 
 
 def _number_cells(result: HoldoutResult, i: int) -> list[Cell]:
-    evaluation = result.evaluation
-    y, mean, lower, upper = (float(t[i]) for t in (evaluation.y, evaluation.mean, *evaluation.interval))
-    deviation = float((evaluation.y[i] - evaluation.mean[i]) / evaluation.uncertainty[i])
-    decimals = decimals_for(float(evaluation.uncertainty.median()))
+    scored = result.scored
+    y, mean, lower, upper = (float(t[i]) for t in (scored.y, scored.mean, *scored.interval))
+    deviation = float((scored.y[i] - scored.mean[i]) / scored.uncertainty[i])
+    decimals = decimals_for(float(scored.uncertainty.median()))
     missed = "" if lower <= y <= upper else "missed"
     return [
         Cell(format_fixed(y, decimals)),
@@ -128,14 +128,14 @@ def _number_cells(result: HoldoutResult, i: int) -> list[Cell]:
 
 
 def _class_cells(result: HoldoutResult, i: int) -> list[Cell]:
-    predictions = result.evaluation.class_predictions
+    predictions = result.scored.class_predictions
     label, predicted = int(predictions.label[i]), int(predictions.predicted[i])
     return [
         Cell(truncate(result.classes[label])),
         Cell(truncate(result.classes[predicted]), "" if label == predicted else "wrong"),
         Cell(format_percent(float(predictions.probability[i, predicted]))),
         Cell(format_percent(float(predictions.probability[i, label]))),
-        Cell(f"{float(result.evaluation.uncertainty[i]):.2f}"),
+        Cell(f"{float(result.scored.uncertainty[i]):.2f}"),
     ]
 
 
@@ -151,8 +151,9 @@ def _format_value(value: object) -> str:
         return "missing"
     if isinstance(value, datetime.datetime) and value.time() == datetime.time.min:
         return value.date().isoformat()
-    is_float = isinstance(value, float | np.floating)
-    return format_number(float(value), 4, trim=True) if is_float else truncate(value)
+    if isinstance(value, float | np.floating):
+        return format_number(float(value), 4, trim=True)
+    return truncate(value)
 
 
 def _describe_target(result: HoldoutResult) -> str:
@@ -166,7 +167,7 @@ def _describe_target(result: HoldoutResult) -> str:
 
 
 def _target_histogram(result: HoldoutResult) -> Picture:
-    y = result.evaluation.y.numpy()
+    y = result.scored.y.numpy()
     lowest, median, highest = np.quantile(y, [0.0, 0.5, 1.0])
     label = escape_for_figure(result.target or "target", 40)
 
@@ -183,7 +184,7 @@ def _target_histogram(result: HoldoutResult) -> Picture:
 
 
 def _class_counts(result: HoldoutResult) -> Picture:
-    counts = np.bincount(result.evaluation.y, minlength=len(result.classes))
+    counts = np.bincount(result.scored.y, minlength=len(result.classes))
     shown = np.argsort(-counts, kind="stable")[:_MAX_CLASSES]
     labels = [escape_for_figure(result.classes[k], 20) for k in shown]
     numbers = join_words([f"{quote(result.classes[k])} {counts[k]:,}" for k in shown])

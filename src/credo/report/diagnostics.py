@@ -12,7 +12,7 @@ from scipy import stats
 from credo.metrics._answers import Answers
 from credo.metrics.classification import calibration_gap
 from credo.report.formatting import format_number, format_percent, format_range, format_rows, quote
-from credo.report.holdout import Evaluation, HoldoutResult
+from credo.report.holdout import HoldoutResult, ScoredPredictions
 from credo.report.page import Diagnostics, Finding
 from credo.tabular.wording import counted, listed
 
@@ -35,24 +35,24 @@ def diagnose(result: HoldoutResult) -> Diagnostics:
     warnings = [
         Finding("warning", text) for text in (*_check_rows(result), *skill_warnings, *_check_uncertainty(result))
     ]
-    source = _describe_source(result.evaluation) if not skill_warnings else ()
+    source = _describe_source(result.scored) if not skill_warnings else ()
     hints = [Finding("hint", text) for text in (*source, *_describe_data(result))]
     if warnings:
         return Diagnostics("Use these predictions with caution", [*warnings, *hints])
     baseline = "the most frequent class" if result.classes else "the mean"
     text = (
-        f"On {format_rows(len(result.evaluation))}, the predicted uncertainty is consistent with the errors, and the "
+        f"On {format_rows(len(result.scored))}, the predicted uncertainty is consistent with the errors, and the "
         f"predictions are better than always predicting {baseline}."
     )
     return Diagnostics("No problems found", [Finding("good", text), *hints])
 
 
-def diagnose_methods(evaluations: Mapping[str, Evaluation]) -> Diagnostics:
+def diagnose_methods(scored_by_method: Mapping[str, ScoredPredictions]) -> Diagnostics:
     """Return warnings for each method, by name, whose uncertainty is too small or too large."""
     warnings = [
         Finding("warning", f"{method}: {text}")
-        for method, evaluation in evaluations.items()
-        for text in _check_calibration(evaluation)
+        for method, scored in scored_by_method.items()
+        for text in _check_calibration(scored)
     ]
     if warnings:
         return Diagnostics("Some methods are not calibrated", warnings)
@@ -61,30 +61,30 @@ def diagnose_methods(evaluations: Mapping[str, Evaluation]) -> Diagnostics:
 
 
 def _check_rows(result: HoldoutResult) -> Iterator[str]:
-    evaluation = result.evaluation
-    if len(evaluation) < FEW_ROWS:
-        yield f"There are only {format_rows(len(evaluation))}: all numbers in this report are rough estimates."
+    scored = result.scored
+    if len(scored) < FEW_ROWS:
+        yield f"There are only {format_rows(len(scored))}: all numbers in this report are rough estimates."
     if result.classes:
-        yield from _check_absent_classes(evaluation, result.classes)
+        yield from _check_absent_classes(scored, result.classes)
 
 
 def _check_skill(result: HoldoutResult) -> Iterator[str]:
     """Compare the model with a constant prediction."""
     if result.classes:
-        return _check_majority(result.evaluation, result.classes)
-    return _check_explained_variance(result.evaluation)
+        return _check_majority(result.scored, result.classes)
+    return _check_explained_variance(result.scored)
 
 
 def _check_uncertainty(result: HoldoutResult) -> Iterator[str]:
     if not result.classes:
-        yield from _check_bias(result.evaluation)
+        yield from _check_bias(result.scored)
     remedy = "" if result.model.calibrator_ is not None else " Recalibration on additional rows would correct this."
-    for text in _check_calibration(result.evaluation):
+    for text in _check_calibration(result.scored):
         yield text + remedy
 
 
-def _check_explained_variance(evaluation: Evaluation) -> Iterator[str]:
-    score = evaluation.score("r2")
+def _check_explained_variance(scored: ScoredPredictions) -> Iterator[str]:
+    score = scored.score("r2")
     if np.isnan(score.value):
         yield "All held-out targets are equal, so R² is undefined."
     elif score.value <= 0.0:
@@ -101,25 +101,25 @@ def _check_explained_variance(evaluation: Evaluation) -> Iterator[str]:
         )
 
 
-def _check_bias(evaluation: Evaluation) -> Iterator[str]:
+def _check_bias(scored: ScoredPredictions) -> Iterator[str]:
     """A t test of the mean error."""
-    errors = (evaluation.mean - evaluation.y).numpy()
+    errors = (scored.mean - scored.y).numpy()
     bias = float(errors.mean())
     if len(errors) > 2 and errors.std() > 0 and stats.ttest_1samp(errors, 0.0).pvalue < SIGNIFICANCE:
         direction = "high" if bias > 0 else "low"
         yield f"Predictions are too {direction} by {format_number(abs(bias))} on average, more than chance explains."
 
 
-def _check_calibration(evaluation: Evaluation) -> Iterator[str]:
+def _check_calibration(scored: ScoredPredictions) -> Iterator[str]:
     """Test whether the predicted uncertainty is too small or too large."""
-    return _check_reliability(evaluation) if evaluation.is_classification else _check_coverage(evaluation)
+    return _check_reliability(scored) if scored.is_classification else _check_coverage(scored)
 
 
-def _check_coverage(evaluation: Evaluation) -> Iterator[str]:
+def _check_coverage(scored: ScoredPredictions) -> Iterator[str]:
     """A binomial test at every level; of those that fail on one side, the one with the smallest p-value is reported."""
-    count = len(evaluation)
+    count = len(scored)
     failed = []
-    for level, observed in evaluation.coverage.items():
+    for level, observed in scored.coverage.items():
         p_value = stats.binomtest(round(observed * count), count, level).pvalue
         if p_value < SIGNIFICANCE:
             failed.append((p_value, level, observed))
@@ -133,9 +133,9 @@ def _check_coverage(evaluation: Evaluation) -> Iterator[str]:
             )
 
 
-def _check_majority(evaluation: Evaluation, classes: list[str]) -> Iterator[str]:
+def _check_majority(scored: ScoredPredictions, classes: list[str]) -> Iterator[str]:
     """McNemar's exact test against always predicting the most frequent class."""
-    predictions = evaluation.class_predictions
+    predictions = scored.class_predictions
     majority = int(predictions.label.bincount().argmax())
     baseline_correct, correct = (predictions.label == majority).double(), predictions.correct
     share, accuracy = float(baseline_correct.mean()), float(correct.mean())
@@ -148,8 +148,8 @@ def _check_majority(evaluation: Evaluation, classes: list[str]) -> Iterator[str]
         yield f"{opening}: not significantly {baseline}."
 
 
-def _check_absent_classes(evaluation: Evaluation, classes: list[str]) -> Iterator[str]:
-    absent = [quote(label) for k, label in enumerate(classes) if not bool((evaluation.y == k).any())]
+def _check_absent_classes(scored: ScoredPredictions, classes: list[str]) -> Iterator[str]:
+    absent = [quote(label) for k, label in enumerate(classes) if not bool((scored.y == k).any())]
     if absent:
         verb, pronoun = ("has", "it") if len(absent) == 1 else ("have", "them")
         yield (
@@ -158,10 +158,10 @@ def _check_absent_classes(evaluation: Evaluation, classes: list[str]) -> Iterato
         )
 
 
-def _check_reliability(evaluation: Evaluation) -> Iterator[str]:
+def _check_reliability(scored: ScoredPredictions) -> Iterator[str]:
     """Compare the calibration error with that of labels drawn from the predicted probabilities."""
-    predictions = evaluation.class_predictions
-    observed, limit = evaluation.score("ece").value, _calibration_error_limit(predictions, evaluation.seed)
+    predictions = scored.class_predictions
+    observed, limit = scored.score("ece").value, _calibration_error_limit(predictions, scored.seed)
     if observed <= limit:
         return
     confidence, accuracy = float(predictions.confidence.mean()), float(predictions.correct.mean())
@@ -173,7 +173,7 @@ def _check_reliability(evaluation: Evaluation) -> Iterator[str]:
         fault = "overconfident" if gap > 0 else "underconfident"
         yield (
             f"The mean confidence is {format_percent(confidence)} and the accuracy {format_percent(accuracy)} on "
-            f"{format_rows(len(evaluation))}: {fault} ({ece})."
+            f"{format_rows(len(scored))}: {fault} ({ece})."
         )
 
 
@@ -188,12 +188,12 @@ def _calibration_error_limit(predictions: Answers, seed: int) -> float:
     return float(np.quantile(gaps, 1.0 - SIGNIFICANCE))
 
 
-def _describe_source(evaluation: Evaluation) -> Iterator[str]:
+def _describe_source(scored: ScoredPredictions) -> Iterator[str]:
     """Say whether more rows would help."""
-    share = evaluation.epistemic_share
+    share = scored.epistemic_share
     if np.isnan(share):
         return
-    if not evaluation.has_epistemic_part:
+    if not scored.has_epistemic_part:
         yield (
             "This method has no epistemic part: inside the training range, its uncertainty does not show which rows "
             "are unlike the training rows."

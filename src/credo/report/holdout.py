@@ -40,7 +40,7 @@ _MIN_EPISTEMIC_SHARE = 1e-6  # below it, the difference between draws is roundin
 
 
 @dataclass(frozen=True, eq=False)
-class Evaluation:
+class ScoredPredictions:
     """Predictions of N rows and their targets, with metrics that are computed once.
 
     Attributes:
@@ -123,13 +123,13 @@ class HoldoutResult:
     Attributes:
         model: the estimator.
         frame: the N rows with a known target.
-        evaluation: their predictions and targets.
+        scored: their predictions and targets.
         notes: sentences about these rows, such as categories that training did not have.
     """
 
     model: TableEstimator
     frame: pd.DataFrame
-    evaluation: Evaluation
+    scored: ScoredPredictions
     notes: tuple[str, ...]
 
     @property
@@ -158,7 +158,7 @@ class HoldoutResult:
     @cached_property
     def associations(self) -> list[Association]:
         """The columns that are associated with the uncertainty, the strongest first."""
-        return find_associations(self.model.columns_, self.frame, self.evaluation.uncertainty.numpy())
+        return find_associations(self.model.columns_, self.frame, self.scored.uncertainty.numpy())
 
 
 def evaluate_holdout(
@@ -205,8 +205,8 @@ def evaluate_holdout(
         prediction = None if prediction is None else prediction[torch.from_numpy(known)]
     prediction, predict_notes = _predict(model, X, prediction)
     targets = y.iloc[:, 0] if isinstance(y, pd.DataFrame) else pd.Series(y)
-    evaluation = Evaluation(prediction, true_values(model.target_, targets[known]), seed, scores)
-    return HoldoutResult(model, _with_column_names(model, X), evaluation, (*notes, *predict_notes))
+    scored = ScoredPredictions(prediction, true_values(model.target_, targets[known]), seed, scores)
+    return HoldoutResult(model, _with_column_names(model, X), scored, (*notes, *predict_notes))
 
 
 def _predict(

@@ -18,7 +18,7 @@ from credo.report.formatting import (
     format_score_interval,
     quote,
 )
-from credo.report.holdout import LEVEL, Evaluation, HoldoutResult
+from credo.report.holdout import LEVEL, HoldoutResult, ScoredPredictions
 from credo.report.page import (
     HEIGHT,
     WIDTH,
@@ -46,20 +46,20 @@ def summary(result: HoldoutResult) -> str:
 
 def tiles(result: HoldoutResult) -> list[Tile]:
     """Return the most important scores."""
-    evaluation, level = result.evaluation, format_percent(LEVEL)
-    if not evaluation.is_classification:
+    scored, level = result.scored, format_percent(LEVEL)
+    if not scored.is_classification:
         return [
-            score_tile(evaluation.score("rmse"), "Typical error (RMSE)"),
-            score_tile(evaluation.score("r2"), "Explained variance (R²)"),
-            score_tile(evaluation.score("coverage"), f"Coverage of {level} intervals"),
-            score_tile(evaluation.score("width"), f"Mean width of {level} intervals"),
+            score_tile(scored.score("rmse"), "Typical error (RMSE)"),
+            score_tile(scored.score("r2"), "Explained variance (R²)"),
+            score_tile(scored.score("coverage"), f"Coverage of {level} intervals"),
+            score_tile(scored.score("width"), f"Mean width of {level} intervals"),
         ]
-    confidence = format_percent(float(evaluation.class_predictions.confidence.mean()))
+    confidence = format_percent(float(scored.class_predictions.confidence.mean()))
     return [
-        score_tile(evaluation.score("accuracy"), "Accuracy"),
+        score_tile(scored.score("accuracy"), "Accuracy"),
         Tile("Mean confidence", confidence, "should equal the accuracy"),
-        score_tile(evaluation.score("ece"), "Calibration error (ECE)"),
-        score_tile(evaluation.score("nll"), "Negative log likelihood"),
+        score_tile(scored.score("ece"), "Calibration error (ECE)"),
+        score_tile(scored.score("nll"), "Negative log likelihood"),
     ]
 
 
@@ -70,9 +70,9 @@ def score_tile(score: Score, label: str) -> Tile:
 
 def metrics_section(result: HoldoutResult) -> Section:
     """Return the table of all scores."""
-    evaluation = result.evaluation
+    scored = result.scored
     lead = Text(
-        f"From {format_rows(len(evaluation))} that were not used for training. The 95 % intervals estimate the score "
+        f"From {format_rows(len(scored))} that were not used for training. The 95 % intervals estimate the score "
         "on infinitely many rows of the same distribution: binomial intervals for fractions, a score interval for the "
         "AUROC, and bootstrap intervals for the other metrics. With few rows they are approximate."
     )
@@ -93,7 +93,7 @@ def metrics_section(result: HoldoutResult) -> Section:
                 Cell(format_better(score)),
                 Cell(capitalize(score.meaning)),
             ]
-            for score in evaluation.scores
+            for score in scored.scores
         ],
     )
     return Section("metrics", "Metrics", [lead, table])
@@ -105,42 +105,42 @@ def observed_section(result: HoldoutResult) -> Section:
     if result.classes:
         parts = [Gallery([_confusion_matrix(result)]), _class_table(result)]
     else:
-        parts = [Gallery([_scatter_plot(result.evaluation)])]
+        parts = [Gallery([_scatter_plot(result.scored)])]
     return Section("observed", "Predicted vs. observed", parts)
 
 
 def _number_summary(result: HoldoutResult) -> str:
-    evaluation = result.evaluation
-    rmse = evaluation.score("rmse").value
-    baseline = float((evaluation.y - result.training_mean).square().mean().sqrt())
-    coverage = format_percent(evaluation.score("coverage").value)
+    scored = result.scored
+    rmse = scored.score("rmse").value
+    baseline = float((scored.y - result.training_mean).square().mean().sqrt())
+    coverage = format_percent(scored.score("coverage").value)
     return (
         f"The typical error is {format_number(rmse, 2)} (RMSE {format_number(rmse)}; always predicting the mean gives "
         f"{format_number(baseline)}). {format_percent(LEVEL)} intervals cover {coverage} of "
-        f"{format_rows(len(evaluation))}."
+        f"{format_rows(len(scored))}."
     )
 
 
 def _class_summary(result: HoldoutResult) -> str:
-    evaluation, predictions = result.evaluation, result.evaluation.class_predictions
+    scored, predictions = result.scored, result.scored.class_predictions
     counts = predictions.label.bincount()
     majority = int(counts.argmax())
-    accuracy, baseline = float(predictions.correct.mean()), float(counts[majority]) / len(evaluation)
+    accuracy, baseline = float(predictions.correct.mean()), float(counts[majority]) / len(scored)
     return (
-        f"The predicted class is correct for {format_percent(accuracy)} of {format_rows(len(evaluation))} (always "
+        f"The predicted class is correct for {format_percent(accuracy)} of {format_rows(len(scored))} (always "
         f"predicting {quote(result.classes[majority])} is correct for {format_percent(baseline)}). The mean "
         f"confidence is {format_percent(float(predictions.confidence.mean()))}."
     )
 
 
-def _scatter_plot(evaluation: Evaluation) -> Picture:
-    y, mean = evaluation.y.numpy(), evaluation.mean.numpy()
-    lower, upper = evaluation.interval
-    missed = int(((evaluation.y < lower) | (evaluation.y > upper)).sum())
+def _scatter_plot(scored: ScoredPredictions) -> Picture:
+    y, mean = scored.y.numpy(), scored.mean.numpy()
+    lower, upper = scored.interval
+    missed = int(((scored.y < lower) | (scored.y > upper)).sum())
     varied = np.ptp(y) > 0 and np.ptp(mean) > 0
     correlation = f" Their correlation is {np.corrcoef(mean, y)[0, 1]:.2f}." if varied else ""
     return draw_figure(
-        lambda ax: plots.predicted_vs_observed(evaluation.prediction, evaluation.y, ax, level=LEVEL),
+        lambda ax: plots.predicted_vs_observed(scored.prediction, scored.y, ax, level=LEVEL),
         alt=f"Predicted against observed values with {format_percent(LEVEL)} intervals.{correlation} The intervals "
         f"miss {missed:,} of {format_rows(len(y))}.",
         caption="Correct predictions lie on the diagonal. Intervals that miss the observed value are red.",
@@ -150,13 +150,13 @@ def _scatter_plot(evaluation: Evaluation) -> Picture:
 
 
 def _confusion_matrix(result: HoldoutResult) -> Picture:
-    evaluation, names = result.evaluation, [escape_for_figure(label, 20) for label in result.classes]
-    wrong = int(evaluation.loss.sum())
+    scored, names = result.scored, [escape_for_figure(label, 20) for label in result.classes]
+    wrong = int(scored.loss.sum())
     side = min(max(_CELL * len(names), _MIN_SIDE), _MAX_SIDE)
     return draw_figure(
-        lambda ax: plots.confusion(evaluation.prediction, evaluation.y, ax, names=names),
-        alt=f"Confusion matrix of {len(names)} classes: {len(evaluation) - wrong:,} of "
-        f"{format_rows(len(evaluation))} are on the diagonal, {wrong:,} off the diagonal.{_most_confused(result)}",
+        lambda ax: plots.confusion(scored.prediction, scored.y, ax, names=names),
+        alt=f"Confusion matrix of {len(names)} classes: {len(scored) - wrong:,} of "
+        f"{format_rows(len(scored))} are on the diagonal, {wrong:,} off the diagonal.{_most_confused(result)}",
         caption="The number of rows per true class (rows) and predicted class (columns). Shades show fractions of the "
         "true class.",
         width=1.15 * side,
@@ -165,7 +165,7 @@ def _confusion_matrix(result: HoldoutResult) -> Picture:
 
 
 def _most_confused(result: HoldoutResult) -> str:
-    predictions = result.evaluation.class_predictions
+    predictions = result.scored.class_predictions
     wrong = predictions.label != predictions.predicted
     if not bool(wrong.any()):
         return ""
@@ -177,7 +177,7 @@ def _most_confused(result: HoldoutResult) -> str:
 
 
 def _class_table(result: HoldoutResult) -> Table:
-    predictions, classes = result.evaluation.class_predictions, result.classes
+    predictions, classes = result.scored.class_predictions, result.classes
     precision, recall, _, support = precision_recall_fscore_support(
         predictions.label, predictions.predicted, labels=range(len(classes)), zero_division=np.nan
     )

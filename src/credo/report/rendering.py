@@ -98,7 +98,7 @@ def render(
         truncate(source or "", 80),
         _method_title(model),
         f"trained on {counted(n_trained, 'row')}" if n_trained else "",
-        format_rows(len(result.evaluation)),
+        format_rows(len(result.scored)),
         today(),
     ]
     return to_html(
