@@ -65,10 +65,9 @@ _CLASS_COLUMNS = (
 
 def rows_section(result: HoldoutResult) -> Section:
     """Return tables of the least certain and the least probable rows."""
-    columns = "columns associated with the uncertainty" if result.associations else "first columns"
+    columns = "the columns associated with the uncertainty" if result.associations else "the first columns"
     lead = Text(
-        "Rows have the numbers (from 0) or names that they have in the table. The tables also show the "
-        f"{columns} of each row."
+        f"Rows have the numbers (from 0) or names that they have in the table. Beside each prediction are {columns}."
     )
     nll = -result.scored.prediction.log_prob(result.scored.y)
     least_certain = _row_table(result, result.scored.uncertainty, "The least certain predictions")

@@ -34,6 +34,7 @@ from credo.report.page import (
     Text,
     draw_figure,
 )
+from credo.tabular.wording import counted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -160,7 +161,7 @@ def _class_calibration(scored: ScoredPredictions) -> list[Part]:
 def _reliability_diagram(scored: ScoredPredictions, method: str = "") -> Picture:
     bins = metrics.reliability(scored.prediction, scored.y)
     values = [
-        f"confidence {format_percent(confidence)}, accuracy {format_percent(accuracy)} ({count:,.0f} rows)"
+        f"confidence {format_percent(confidence)}, accuracy {format_percent(accuracy)} ({counted(int(count), 'row')})"
         for confidence, accuracy, count in torch.stack([bins.confidence, bins.accuracy, bins.count], 1).tolist()
         if count
     ]
@@ -179,7 +180,7 @@ def _entropy_histogram(scored: ScoredPredictions) -> Picture:
         label: values for label, values in (("correct", entropy[~wrong]), ("wrong", entropy[wrong])) if len(values)
     }
     groups = {f"{label} ({len(values):,})": values for label, values in parts.items()}
-    means = [f"{float(v.mean()):.2f} nats for {len(v):,} {label} predictions" for label, v in parts.items()]
+    means = [f"{float(v.mean()):.2f} nats for {counted(len(v), f'{label} prediction')}" for label, v in parts.items()]
     max_entropy = math.log(scored.mean.shape[1])
 
     def plot(ax: Axes) -> None:
@@ -228,11 +229,11 @@ def _describe_review(scored: ScoredPredictions) -> str:
 
 def _uncertainty_parts(scored: ScoredPredictions, split: str) -> Picture:
     low, high = float(scored.uncertainty.min()), float(scored.uncertainty.max())
-    quantity = "entropy in nats" if scored.is_classification else "standard deviation"
+    quantity = "entropy (nats)" if scored.is_classification else "standard deviation"
     return draw_figure(
         lambda ax: plots.uncertainty_parts(scored.prediction, ax),
         alt=f"The two parts of the uncertainty of {format_rows(len(scored))}, most certain first. {split} The "
-        f"{quantity} of a row ranges from {format_range(low, high)}.",
+        f"{quantity} per row ranges from {format_range(low, high)}.",
         caption="All rows, most certain first, and the two parts of their uncertainty. More training rows would "
         "reduce the epistemic part.",
     )
