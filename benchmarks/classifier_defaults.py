@@ -34,8 +34,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import credo
-from credo.predictive.categorical import CategoricalComponents
-from credo.predictive.classes import ClassPredictive
+from credo.predictive import ClassPredictive
+from credo.predictive.classes import CategoricalComponents
 
 OUT = Path(__file__).parent / "results" / "classifier_defaults.json"
 SETTINGS: dict[str, dict[str, Any]] = {

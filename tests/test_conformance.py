@@ -157,7 +157,7 @@ class KLOverTheBatch(credo.BayesByBackprop):
 class SumOverRows(credo.BayesByBackprop):
     """A log likelihood that is a sum over the batch."""
 
-    def weighted_nll(self, log_likelihood: Tensor, sample_weight: Tensor | None) -> Tensor:
+    def _weighted_nll(self, log_likelihood: Tensor, sample_weight: Tensor | None) -> Tensor:
         return -log_likelihood.sum()
 
 

@@ -1,4 +1,4 @@
-"""The one EM loop: what it returns, when it stops, and what it refuses."""
+"""The EM loop: what it returns, when it stops, and what it raises."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from credo.errors import BoundError, CredoError, DivergenceError, InputError
 
 
 def through(bounds):
-    """Steps whose parameters count themselves, with the given bounds one after the other."""
+    """Steps whose parameters are the iteration number, with the given bounds."""
     values = list(bounds)
     return {
         "start": lambda _: 0,
@@ -23,7 +23,7 @@ def through(bounds):
 
 
 def halving(start: float = 1.0):
-    """A bound that climbs from −start to 0, halving the rest in every step."""
+    """A bound that rises from −start to 0, halving the difference in every step."""
     return {
         "start": lambda number: start * (number + 1),
         "e_step": lambda rest: Expectation(rest, -rest),
@@ -31,7 +31,7 @@ def halving(start: float = 1.0):
     }
 
 
-def test_bounds_belong_to_the_parameters():
+def test_bounds_match_the_parameters():
     fit = fit_em(**halving(), tolerance=0.1, max_iter=50)
     assert fit.bounds == (-1.0, -0.5, -0.25, -0.125, -0.0625)
     assert fit.parameters == 0.0625
@@ -42,31 +42,31 @@ def test_bounds_belong_to_the_parameters():
     assert fit.start == 0
 
 
-def test_it_stops_at_max_iter_and_says_so():
+def test_max_iter_stops_unconverged():
     fit = fit_em(**halving(), tolerance=0.0, max_iter=3)
     assert fit.n_iter == 3
     assert not fit.converged
 
 
-def test_a_gain_of_exactly_the_tolerance_is_not_worth_another_step():
+def test_gain_equal_to_the_tolerance_stops():
     assert fit_em(**halving(), tolerance=0.25).n_iter == 2
     assert fit_em(**halving(), tolerance=np.nextafter(0.25, 0)).n_iter == 3
 
 
-def test_the_tolerance_is_per_row():
+def test_tolerance_is_per_row():
     assert fit_em(**halving(), tolerance=0.1, rows=1).n_iter == 4
     assert fit_em(**halving(), tolerance=0.01, rows=10).n_iter == 4
     assert fit_em(**halving(), tolerance=0.1, rows=10).n_iter == 1
 
 
-def test_tolerance_zero_goes_on_while_anything_is_gained():
+def test_zero_tolerance_continues_while_the_bound_rises():
     fit = fit_em(**through([-3.0, -2.0, -1.0, -1.0]), tolerance=0.0)
     assert fit.converged
     assert fit.bounds == (-3.0, -2.0, -1.0, -1.0)
 
 
-def test_restarts_keep_the_best():
-    """Each start climbs by the same factor, so that the order of the ends is that of the starts."""
+def test_best_restart_is_returned():
+    """Each start improves by the same factor, so that the order of the final bounds is that of the starts."""
     heights = [5.0, 1.0, 3.0]
     fit = fit_em(
         lambda number: heights[number],
@@ -80,42 +80,42 @@ def test_restarts_keep_the_best():
     assert fit.bounds[0] == -1.0
 
 
-def test_equal_ends_keep_the_first_start():
+def test_first_of_equal_restarts_is_returned():
     fit = fit_em(lambda number: number, lambda _: Expectation(None, -1.0), lambda _: 0, restarts=4)
     assert fit.start == 0
 
 
-def test_restarts_do_not_see_each_others_bounds():
-    """A second start that begins far below the end of the first is no fall."""
+def test_bounds_of_restarts_are_not_compared():
+    """A second start that begins far below the end of the first does not raise."""
     fit = fit_em(**halving(), restarts=2, tolerance=0.01)
     assert fit.start == 0
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_a_start_that_diverges_does_not_end_the_others(value, caplog):
+def test_diverging_start_is_skipped(value, caplog):
     heights = [3.0, value, 1.0]
     steps = {"e_step": lambda rest: Expectation(rest, -rest), "m_step": lambda rest: rest / 2}
     with caplog.at_level("INFO", logger="credo"):
         fit = fit_em(lambda number: heights[number], **steps, restarts=3, tolerance=0.0, max_iter=4)
     assert fit.start == 2
-    assert "start 2 of 3 was left out: the bound is" in caplog.text
+    assert "start 2 of 3 was skipped: the bound is" in caplog.text
     with pytest.raises(DivergenceError, match="after 0 steps"):
         fit_em(lambda _: value, **steps, restarts=3)
 
 
-def test_watch_sees_every_e_step_of_every_start():
+def test_callback_is_called_after_every_e_step_of_every_start():
     seen = []
     fit_em(
         **halving(),
         restarts=2,
         max_iter=2,
         tolerance=0.0,
-        watch=lambda iteration, parameters, expectation: seen.append((iteration, parameters, expectation.bound)),
+        callback=lambda iteration, parameters, expectation: seen.append((iteration, parameters, expectation.bound)),
     )
     assert seen == [(0, 1.0, -1.0), (1, 0.5, -0.5), (2, 0.25, -0.25), (0, 2.0, -2.0), (1, 1.0, -1.0), (2, 0.5, -0.5)]
 
 
-def test_steps_alternate_and_waste_nothing():
+def test_steps_alternate():
     calls = []
 
     def e_step(x):
@@ -130,7 +130,7 @@ def test_steps_alternate_and_waste_nothing():
     assert "".join(calls) == "EMEMEME"
 
 
-def test_a_bound_that_falls_is_an_error():
+def test_falling_bound_raises():
     with pytest.raises(BoundError, match=r"fell from -1 to -1.5 in step 2: .* one objective"):
         fit_em(**through([-2.0, -1.0, -1.5, -1.2]), tolerance=0.0)
     assert issubclass(BoundError, CredoError)
@@ -138,7 +138,7 @@ def test_a_bound_that_falls_is_an_error():
 
 
 @pytest.mark.parametrize(("bound", "rows"), [(-1.0, 1), (-1e12, 1), (1e-3, 1), (-1e-3, 10**6)])
-def test_rounding_is_no_fall_and_more_than_rounding_is(bound, rows):
+def test_only_falls_larger_than_rounding_raise(bound, rows):
     allowed = ROUNDING * max(abs(bound), rows)
     fit = fit_em(**through([bound, bound - 0.9 * allowed]), tolerance=0.0, rows=rows)
     assert fit.converged
@@ -148,7 +148,7 @@ def test_rounding_is_no_fall_and_more_than_rounding_is(bound, rows):
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("when", [0, 1, 2])
-def test_a_bound_that_is_no_number_is_an_error(value, when):
+def test_non_finite_bound_raises(value, when):
     bounds = [-3.0, -2.0, -1.0]
     bounds[when] = value
     with pytest.raises(DivergenceError, match=f"after {when} steps"):
@@ -165,7 +165,7 @@ def test_a_bound_that_is_no_number_is_an_error(value, when):
         ({"tolerance": math.nan}, r"tolerance \(tol of an estimator\) must be a number of at least 0, got nan"),
     ],
 )
-def test_bad_options_are_named_before_anything_is_computed(options, message):
+def test_bad_arguments_raise_before_any_step(options, message):
     def never(_):
         raise AssertionError
 
@@ -173,8 +173,8 @@ def test_bad_options_are_named_before_anything_is_computed(options, message):
         fit_em(never, never, never, **options)
 
 
-def test_it_is_em_for_a_mixture_of_two_coins():
-    """Two coins, each tossed ten times in a row: EM reaches a point where the likelihood is flat."""
+def test_mixture_of_two_coins():
+    """Two coins, each tossed ten times: EM converges to a point where the gradient of the likelihood is 0."""
     heads = np.array([5, 9, 8, 4, 7])
 
     def log_joint(theta):
@@ -199,6 +199,6 @@ def test_it_is_em_for_a_mixture_of_two_coins():
     np.testing.assert_allclose(slopes, 0.0, atol=1e-3)
 
 
-def test_an_e_step_that_returns_something_else_is_told_what_to_return():
+def test_e_step_without_expectation_raises():
     with pytest.raises(InputError, match=r"e_step must return Expectation\(statistics, bound\), got tuple"):
         fit_em(lambda k: 0.0, lambda p: (p, 0.0), lambda s: s)

@@ -93,7 +93,10 @@ BAD_DATA: dict[str, tuple[Any, str]] = {
     "empty data set": (Items(), "the data set is empty; give at least one datum"),
     "different lengths": ((X, Y[:-1]), r"X has 12 rows but y has shape \[11, 1\]"),
     "flat targets": ((X, Y[:, 0]), r"y has shape \[5\], the network's output calls for \[5, 1\]: reshape y"),
-    "flat targets in a loader": (DataLoader(TensorDataset(X, Y[:, 0])), r"first minibatch does not fit: y has shape"),
+    "flat targets in a loader": (
+        DataLoader(TensorDataset(X, Y[:, 0])),
+        r"does not match the model: y has shape",
+    ),
     "wide targets": ((X, torch.randn(N, 2)), r"y has shape \[5, 2\]"),
     "wrong features": ((torch.randn(N, 3), Y), r"the network cannot be called on a minibatch of shape \[5, 3\]"),
     "float64 tensor": ((X.double(), Y), r"convert it with x.to\(torch.float32\)"),
@@ -144,7 +147,7 @@ def test_a_wrong_label_in_a_later_minibatch_of_a_loader_is_named_by_its_step():
     loader = DataLoader(TensorDataset(X, labels), batch_size=4)
     model = credo.MAP(net(3), credo.Categorical())
     before = [p.clone() for p in model.parameters()]
-    with pytest.raises(InputError, match="minibatch at step 3 does not fit: y holds the label 7"):
+    with pytest.raises(InputError, match="minibatch at step 3 does not match the model: y holds the label 7"):
         model.fit(loader, epochs=1, seed=0)
     assert all(torch.equal(p, q) for p, q in zip(model.parameters(), before, strict=True))
 
@@ -187,22 +190,25 @@ BAD_OPTIONS: dict[str, tuple[dict[str, Any], str]] = {
     "epochs real": ({"epochs": 2.5}, "epochs must be an integer of at least 0, got 2.5"),
     "epochs bool": ({"epochs": True}, "epochs must be an integer"),
     "batch_size": ({"batch_size": 0}, "batch_size must be an integer of at least 1, got 0"),
-    "lr": ({"lr": 0.0}, "lr must be positive and finite, got 0.0"),
-    "lr nan": ({"lr": float("nan")}, "lr must be positive and finite, got nan"),
-    "lr text": ({"lr": "fast"}, "lr must be positive and finite, got 'fast'"),
+    "lr": ({"lr": 0.0}, "lr must be a positive number, got 0.0"),
+    "lr nan": ({"lr": float("nan")}, "lr must be a positive number, got nan"),
+    "lr text": ({"lr": "fast"}, "lr must be a positive number, got 'fast'"),
     "optimizer": ({"optimizer": "adam"}, "optimizer must be a callable such as torch.optim.SGD, got 'adam'"),
-    "optimizer of nothing": ({"optimizer": lambda groups, lr: None}, "must give a torch.optim.Optimizer, got NoneType"),
+    "optimizer of nothing": (
+        {"optimizer": lambda groups, lr: None},
+        "return a torch.optim.Optimizer, got NoneType",
+    ),
     "schedule": ({"schedule": "cosin"}, "unknown schedule 'cosin': did you mean 'cosine'"),
     "schedule of nothing": (
         {"schedule": lambda progress: None},
-        "schedule must give a number of at least 0, but gave None",
+        "schedule must return a number of at least 0, got None",
     ),
     "schedule below 0": (
         {"schedule": lambda progress: -1.0},
-        "schedule must give a number of at least 0, but gave -1.0",
+        "schedule must return a number of at least 0, got -1.0",
     ),
-    "weight_decay": ({"weight_decay": -1.0}, "weight_decay must be 0 or more and finite, got -1.0"),
-    "gradient_clip": ({"gradient_clip": 0}, "gradient_clip must be positive and finite, or None, got 0"),
+    "weight_decay": ({"weight_decay": -1.0}, "weight_decay must be a number of at least 0, got -1.0"),
+    "gradient_clip": ({"gradient_clip": 0}, "gradient_clip must be a positive number, got 0"),
     "monitor": ({"monitor": "loss"}, "unknown monitor 'loss'"),
     "patience alone": ({"patience": 3}, r"patience needs held-out data to watch: pass validation=\.\.\."),
     "patience": ({"patience": 0, "validation": (X, Y)}, "patience must be an integer of at least 1, got 0"),
@@ -240,7 +246,7 @@ def test_a_stream_needs_its_number_of_data():
 def test_a_stream_has_no_number_of_batches_to_spread_the_kl_over():
     data = DataLoader(Stream(*zip(X, Y, strict=True)), batch_size=4)
     model = credo.BayesByBackprop(net(), credo.Gaussian(0.3), kl_weighting="blundell")
-    with pytest.raises(InputError, match="needs to know the number of batches"):
+    with pytest.raises(InputError, match="needs the number of batches"):
         model.fit(data, epochs=1, seed=0, n_data=N)
 
 
@@ -267,7 +273,7 @@ def test_checkpoint_that_cannot_be_written_keeps_what_was_learned(tmp_path, monk
 def test_predict_names_a_wrong_number_of_samples(make):
     model = make(net(), credo.Gaussian(0.3))
     for samples in (-1, 1.5, True, "many"):
-        with pytest.raises(InputError, match="samples must be at least 0, got"):
+        with pytest.raises(InputError, match="samples must be an integer of at least 0, got"):
             model.predict(X, samples=samples)
 
 

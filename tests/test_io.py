@@ -439,29 +439,29 @@ HOSTILE_CARDS: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "no history": (_set("training", to=None), "does not hold the history"),
     "history of numbers": (_set("training", "history", to=[1, 2]), "does not hold the history"),
     "unexpected key": (_set("config", "exec", to="import os"), "unexpected keyword argument 'exec'"),
-    "key of the constructor": (_set("config", "net", to=3), "does not fit"),
+    "key of the constructor": (_set("config", "net", to=3), "cannot be built"),
     "forward in the card": (_set("config", "forward", to="os.system"), "does not describe"),
-    "samples as text": (_set("config", "samples", to="x"), "samples must be at least 1, got 'x'"),
-    "negative samples": (_set("config", "samples", to=-3), "samples must be at least 1, got -3"),
-    "patterns as number": (_set("config", "bayesian", to=3), "does not fit"),
-    "patterns of numbers": (_set("config", "bayesian", to=[3]), "does not fit"),
+    "samples as text": (_set("config", "samples", to="x"), "samples must be an integer of at least 1, got 'x'"),
+    "negative samples": (_set("config", "samples", to=-3), "samples must be an integer of at least 1, got -3"),
+    "patterns as number": (_set("config", "bayesian", to=3), "cannot be built"),
+    "patterns of numbers": (_set("config", "bayesian", to=[3]), "cannot be built"),
     "pattern of nothing": (_set("config", "bayesian", to="head"), "unknown parameter or module pattern 'head'"),
-    "negative temperature": (_set("config", "temperature", to=-1.0), "temperature must be positive"),
-    "temperature as text": (_set("config", "temperature", to="hot"), "does not fit"),
+    "negative temperature": (_set("config", "temperature", to=-1.0), "temperature must be a positive number"),
+    "temperature as text": (_set("config", "temperature", to="hot"), "cannot be built"),
     "endless warm-up": (_set("config", "kl_warmup", to=1e400), "Infinity is no JSON"),
     "unknown estimator": (_set("config", "estimator", to="flip"), "did you mean 'flipout'"),
-    "estimator of a wrong type": (_set("config", "estimator", to={}), "does not fit"),
+    "estimator of a wrong type": (_set("config", "estimator", to={}), "cannot be built"),
     "unknown likelihood": (_set("config", "likelihood", "name", to="Gaus"), "unknown likelihood 'Gaus'"),
     "likelihood as number": (_set("config", "likelihood", to=3), "likelihood must be a credo likelihood"),
     "negative noise": (_set("config", "likelihood", "noise", to=-1.0), "noise must be a positive number"),
-    "enormous noise": (_set("config", "likelihood", "outputs", to=10**12), "speaks of a size of 1e\\+12"),
-    "unknown prior": (_set("config", "prior", to={"name": "os.system"}), "not one credo can build"),
-    "endless prior": (_set("config", "prior", to={"name": "x" * 10**6}), "does not fit: the prior described as"),
+    "enormous noise": (_set("config", "likelihood", "outputs", to=10**12), "holds a size of 1e\\+12"),
+    "unknown prior": (_set("config", "prior", to={"name": "os.system"}), "unknown prior 'os.system'"),
+    "endless prior": (_set("config", "prior", to={"name": "x" * 10**6}), "cannot be built: unknown prior"),
     "prior as text": (_set("config", "prior", to="Normal"), "prior must be a torch Distribution"),
     "negative prior scale": (_set("config", "prior", "scale", to=-1.0), "scale must be positive"),
-    "missing prior": (_set("config", "prior", to=None), "its prior is not one that JSON can hold"),
-    "another method": (_set("method", to="MCDropout"), "does not fit"),
-    "an ensemble": (_set("method", to="DeepEnsemble"), "says None members, but model.safetensors holds 0"),
+    "missing prior": (_set("config", "prior", to=None), "its prior could not be described in JSON"),
+    "another method": (_set("method", to="MCDropout"), "cannot be built"),
+    "an ensemble": (_set("method", to="DeepEnsemble"), "has None members, but model.safetensors holds 0"),
 }
 
 
@@ -476,15 +476,15 @@ def _rebuilt(to: Any) -> Callable[[dict[str, Any]], None]:
 
 
 HOSTILE_ENSEMBLES: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
-    "a billion members": (_set("config", "members", to=10**9), "says 1000000000 members, but .* holds 2"),
-    "no members": (_set("config", "members", to=0), "says 0 members"),
-    "negative members": (_set("config", "members", to=-2), "says -2 members"),
-    "members as text": (_set("config", "members", to="2"), "says '2' members"),
-    "unknown base": (_set("config", "base", to="MAPP"), "unknown base method in the card 'MAPP'"),
-    "itself as base": (_set("config", "base", to="DeepEnsemble"), "unknown base method"),
-    "member as number": (_set("config", "member", to=3), "does not fit"),
+    "a billion members": (_set("config", "members", to=10**9), "has 1000000000 members, but .* holds 2"),
+    "no members": (_set("config", "members", to=0), "has 0 members"),
+    "negative members": (_set("config", "members", to=-2), "has -2 members"),
+    "members as text": (_set("config", "members", to="2"), "has '2' members"),
+    "unknown base": (_set("config", "base", to="MAPP"), "unknown method in the card 'MAPP'"),
+    "itself as base": (_set("config", "base", to="DeepEnsemble"), "DeepEnsemble cannot be the base of an ensemble"),
+    "member as number": (_set("config", "member", to=3), "cannot be built"),
     "unexpected key": (_set("config", "evil", to=3), "settings DeepEnsemble does not have: evil"),
-    "enormous noise": (_set("config", "member", "likelihood", "outputs", to=10**12), "speaks of a size"),
+    "enormous noise": (_set("config", "member", "likelihood", "outputs", to=10**12), "holds a size"),
     "no recipe": (lambda card: card["network"].pop("architecture"), r"pass one to .*: credo.load\(path, net=...\)"),
     "no network": (_set("network", to=None), r"credo.load\(path, net=...\)"),
     "recipe as text": (_rebuilt("mlp"), r"credo.load\(path, net=...\)"),
@@ -492,8 +492,8 @@ HOSTILE_ENSEMBLES: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "unknown recipe": (_rebuilt({"name": "mpl", "config": {}}), "did you mean 'mlp'"),
     "recipe of a wrong type": (_rebuilt({"name": [], "config": 3}), "cannot be built"),
     "unexpected size": (_rebuilt({"name": "mlp", "config": {"in_features": 2, "depth": 3}}), "cannot be built"),
-    "enormous layer": (_rebuilt({"name": "mlp", "config": {"in_features": 10**9}}), "speaks of a size of 1e\\+09"),
-    "enormous depth": (_rebuilt({"name": "resnet", "config": {"blocks": 10**9}}), "speaks of a size"),
+    "enormous layer": (_rebuilt({"name": "mlp", "config": {"in_features": 10**9}}), "holds a size of 1e\\+09"),
+    "enormous depth": (_rebuilt({"name": "resnet", "config": {"blocks": 10**9}}), "holds a size"),
     "enormous product": (
         _rebuilt({"name": "mlp", "config": {"in_features": 4000, "hidden": [4000] * 1000}}),
         "model.safetensors is too small for it",
@@ -503,7 +503,7 @@ HOSTILE_ENSEMBLES: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
         "holds more than 4,096 settings",
     ),
     "negative layer": (_rebuilt({"name": "mlp", "config": {"in_features": -1}}), "in_features must be"),
-    "another layer": (_rebuilt({"name": "mlp", "config": {"in_features": 2, "hidden": [2]}}), "does not fit"),
+    "another layer": (_rebuilt({"name": "mlp", "config": {"in_features": 2, "hidden": [2]}}), "does not match"),
 }
 
 
@@ -583,7 +583,7 @@ def test_a_card_must_say_which_tensors_are_its_own(run):
 def test_tensors_without_end_are_refused(run, monkeypatch):
     header = 2**24 + 1
     (run / "model.safetensors").write_bytes(header.to_bytes(8, "little") + b" " * header)
-    refuses(run, "at greater length than credo")
+    refuses(run, "header larger than any that credo writes")
     save_file({f"t{i}": torch.empty(0) for i in range(5)}, run / "model.safetensors")
     monkeypatch.setattr(io, "_MOST_TENSORS", 4)
     refuses(run, "holds 5 tensors, but a run holds 4 at most")
@@ -615,10 +615,10 @@ def test_a_deep_card_is_refused(run, depth):
 @pytest.mark.parametrize(
     ("net", "match"),
     [
-        (lambda seed: nn.Sequential(nn.Linear(2, 6), nn.Tanh(), nn.Linear(6, 1)), "does not fit the network"),
-        (lambda seed: nn.Linear(2, 1), "does not fit the network"),
+        (lambda seed: nn.Sequential(nn.Linear(2, 6), nn.Tanh(), nn.Linear(6, 1)), "does not match the network"),
+        (lambda seed: nn.Linear(2, 1), "does not match the network"),
         (lambda seed: mlp(seed).double(), "there, torch.float64"),
-        (lambda seed: nn.ReLU(), "does not fit"),
+        (lambda seed: nn.ReLU(), "cannot be built"),
         (lambda seed: "mlp", "net must be a torch.nn.Module, got str"),
     ],
     ids=["other layers", "smaller", "float64", "no parameters", "text"],

@@ -18,14 +18,7 @@ DESIGN = ROOT / "docs" / "design.md"
 MAX_LINES = 400
 NOT_MIRRORED = {"traps"}  # grouped by the numbers of docs/traps.md
 
-KNOWN = {
-    ("functional", "probing"),
-    ("io", "methods"),
-    ("io", "tabular"),
-    ("model", "io"),
-    ("tabular", "report"),
-    ("training", "methods"),
-}
+KNOWN = {("tabular", "report")}
 """Imports (importer, imported) to be removed: without them there is no cycle. Only ever shorten this set."""
 
 Graph = dict[str, set[str]]

@@ -107,9 +107,9 @@ def _notes(caplog: pytest.LogCaptureFixture, **options: object) -> str:
 
 def test_a_fit_says_where_the_posterior_has_not_arrived(caplog: pytest.LogCaptureFixture) -> None:
     unmoved = _notes(caplog, epochs=20, optimizer=torch.optim.Adam, lr=1e-4)
-    assert "hardly moved from where it started: σ is 0.01 in the median, initial_scale 0.01" in unmoved
+    assert "hardly moved from its start: the median σ is 0.01, initial_scale 0.01" in unmoved
     assert "epochs=2000" in unmoved  # of one minibatch
-    assert "the ELBO was still rising when training ended" in _notes(caplog, epochs=100)
+    assert "the ELBO was still rising at the end of training" in _notes(caplog, epochs=100)
     assert _notes(caplog, epochs=4000) == ""
 
 

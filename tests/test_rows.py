@@ -1,4 +1,4 @@
-"""Rows of every kind of table come out as the same blocks."""
+"""Every kind of table gives the same blocks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TABLE = np.random.default_rng(0).normal(size=(1000, 3))
 
 
 class Anything(BaseEstimator):
-    """An estimator that learns nothing but its columns."""
+    """An estimator that learns only its columns."""
 
 
 def rows(X: Any, y: Any = None, **options: Any) -> Rows:
@@ -63,7 +63,7 @@ KINDS: dict[str, Callable[[Any], Any]] = {
 @pytest.mark.filterwarnings("error")  # torch warns of arrays that it may not write to
 def test_tables_of_every_kind(kind, block, tmp_path, monkeypatch):
     monkeypatch.setattr(_rows, "CPU_BLOCK", block)
-    monkeypatch.setattr(_rows, "_FEWEST_ROWS", 2)
+    monkeypatch.setattr(_rows, "_MIN_ROWS", 2)
     table = KINDS[kind](tmp_path)
     source = rows(table)
     expected = np.asarray(table, np.float64)
@@ -77,12 +77,12 @@ def test_tables_of_every_kind(kind, block, tmp_path, monkeypatch):
     np.testing.assert_allclose(total, expected.sum(0), atol=1e-9)
 
 
-def test_blocks_share_memory_where_they_can():
+def test_blocks_share_memory_if_possible():
     (block,) = next(rows(TABLE).blocks())
     assert block.data_ptr() == TABLE.ctypes.data
 
 
-def test_blocks_are_as_large_as_asked_for(monkeypatch):
+def test_block_size(monkeypatch):
     monkeypatch.setattr(_rows, "CPU_BLOCK", 1200)
     source = rows(TABLE)
     assert [len(x) for (x,) in source.blocks()] == [400, 400, 200]
@@ -91,9 +91,9 @@ def test_blocks_are_as_large_as_asked_for(monkeypatch):
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-def test_threads_change_nothing(threads, monkeypatch):
+def test_results_do_not_depend_on_the_number_of_threads(threads, monkeypatch):
     monkeypatch.setattr(_rows, "CPU_BLOCK", 30)
-    monkeypatch.setattr(_rows, "_FEWEST_ROWS", 2)
+    monkeypatch.setattr(_rows, "_MIN_ROWS", 2)
     before, used = torch.get_num_threads(), set()
 
     def statistics(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -116,7 +116,7 @@ def test_threads_change_nothing(threads, monkeypatch):
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_a_failing_function_is_heard_and_threads_come_back(threads, monkeypatch):
+def test_exception_propagates_and_thread_count_is_restored(threads, monkeypatch):
     monkeypatch.setattr(_rows, "CPU_BLOCK", 300)
 
     def fail(x: torch.Tensor) -> torch.Tensor:
@@ -160,7 +160,7 @@ def test_chunks_of_every_kind(kind):
     np.testing.assert_array_equal(source.map(lambda x: x + 1), TABLE + 1)
 
 
-def test_an_iterator_is_read_once():
+def test_iterator_can_be_read_only_once():
     source = rows(iter(chunks()()))
     assert not source.repeatable
     np.testing.assert_array_equal(joined(source), TABLE)
@@ -169,14 +169,14 @@ def test_an_iterator_is_read_once():
         joined(source)
 
 
-def test_counting_an_iterator_uses_it_up():
+def test_counting_consumes_an_iterator():
     source = rows(part for part in chunks()())
     assert source.count == 1000
     with pytest.raises(InputError, match="only once"):
         source.sample(3, seed=0)
 
 
-def test_a_reader_may_use_one_buffer_for_all_chunks(monkeypatch):
+def test_chunks_in_a_reused_buffer(monkeypatch):
     monkeypatch.setattr(_rows, "CPU_BLOCK", 900)
 
     def read():
@@ -194,7 +194,7 @@ def test_a_reader_may_use_one_buffer_for_all_chunks(monkeypatch):
 
 
 @pytest.mark.parametrize("n", [1, 10, 999, 1000, 5000])
-def test_a_sample_does_not_depend_on_the_kind_of_table(n):
+def test_sample_does_not_depend_on_the_kind_of_table(n):
     of_array, of_chunks = (rows(X).sample(n, seed=4).numpy() for X in (TABLE, chunks()))
     np.testing.assert_array_equal(of_array, of_chunks)
     assert of_array.shape == (min(n, 1000), 3)
@@ -204,7 +204,7 @@ def test_a_sample_does_not_depend_on_the_kind_of_table(n):
     assert order == sorted(order)
 
 
-def test_samples_reach_every_row_equally():
+def test_samples_are_uniform():
     counts = np.zeros(20)
     small = np.arange(20.0)[:, None]
     for seed in range(2000):
@@ -213,11 +213,11 @@ def test_samples_reach_every_row_equally():
     assert np.abs(counts - 500).max() < 4 * np.sqrt(2000 * 3 / 16)
 
 
-def test_columns_beside_a_table_may_be_written_to(monkeypatch):
+def test_added_columns_are_writable(monkeypatch):
     monkeypatch.setattr(_rows, "CPU_BLOCK", 900)
     column = torch.zeros(1000, dtype=torch.long)
     source = rows(TABLE)
-    for x, part in source.beside(column).blocks():
+    for x, part in source.with_columns(column).blocks():
         assert part.dtype == torch.long
         part.copy_((x[:, 0] > 0).long())
     np.testing.assert_array_equal(column, TABLE[:, 0] > 0)
@@ -228,7 +228,7 @@ def as_floats(y: Any) -> np.ndarray:
     return np.asarray(y, np.float64)
 
 
-def test_targets_lie_beside_their_rows():
+def test_targets_match_their_rows():
     y = TABLE[:, 0] * 2
     pairs = [(part, 2 * part[:, 0]) for part in chunks()()]
     for source in (rows(TABLE, y, targets=as_floats), rows(lambda: pairs, targets=as_floats)):
@@ -243,17 +243,17 @@ def test_targets_lie_beside_their_rows():
     [
         (chunks(), None, r"a chunk must be a pair \(X, y\), got 1 part"),
         (lambda: [(TABLE, TABLE, TABLE)], None, r"a chunk must be a pair \(X, y\), got 3 part"),
-        (chunks(), TABLE[:, 0], "y must be None where X comes in chunks"),
+        (chunks(), TABLE[:, 0], "y must be None if X comes in chunks"),
         (TABLE, TABLE[:5, 0], "inconsistent numbers of samples"),
         (lambda: [(TABLE, TABLE[:5, 0])], None, "inconsistent numbers of samples"),
     ],
 )
-def test_targets_that_do_not_fit(X, y, message):
+def test_targets_that_do_not_match_raise(X, y, message):
     with pytest.raises(ValueError, match=message):
         joined(rows(X, y, targets=as_floats))
 
 
-def test_empty_chunks_bring_nothing():
+def test_empty_chunks_are_skipped():
     nothing = np.empty((0, 3))
     np.testing.assert_array_equal(joined(rows(lambda: [nothing, TABLE, nothing])), TABLE)
     pairs = [(nothing, nothing[:, 0]), (TABLE, TABLE[:, 0])]
@@ -261,8 +261,8 @@ def test_empty_chunks_bring_nothing():
 
 
 @pytest.mark.parametrize("source", [list, lambda: [np.empty((0, 3))], lambda: iter(())])
-def test_nothing_but_empty_chunks_is_an_error(source):
-    with pytest.raises(InputError, match="the chunks hold no rows"):
+def test_only_empty_chunks_raise(source):
+    with pytest.raises(InputError, match="the chunks contain no rows"):
         joined(rows(source))
 
 
@@ -274,7 +274,7 @@ def test_chunks_must_agree_on_their_columns():
         joined(rows(lambda: frames))
 
 
-def test_columns_are_learned_once_and_asked_for_later():
+def test_columns_must_match_those_of_the_fit():
     estimator = Anything()
     joined(rows_of(estimator, chunks(), reset=True, device=CPU))
     assert estimator.n_features_in_ == 3
@@ -285,7 +285,7 @@ def test_columns_are_learned_once_and_asked_for_later():
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_numbers_must_be_finite_unless_gaps_are_allowed(bad):
+def test_non_finite_values_raise_unless_missing_values_are_allowed(bad):
     holed = TABLE.copy()
     holed[3, 1] = bad
     for X in (holed, lambda: [TABLE, holed]):
@@ -308,40 +308,40 @@ def test_numbers_must_be_finite_unless_gaps_are_allowed(bad):
         (lambda: [TABLE[:, 0]], "Expected 2D array"),
     ],
 )
-def test_what_is_no_table_is_refused(X, message):
+def test_bad_tables_raise(X, message):
     with pytest.raises(ValueError, match=message):
         joined(rows(X))
 
 
 @pytest.mark.parametrize("chunked", [False, True])
-def test_numbers_whose_squares_overflow_are_named(chunked):
+def test_values_whose_squares_overflow_raise(chunked):
     table = TABLE.copy()
     table[7, 1] = -3e160
     table[8, 2] = np.nan
     source = (lambda: iter([table[:5], table[5:]])) if chunked else table
-    with pytest.raises(InputError, match=r"X holds values up to 3e\+160, too large to be squared: rescale it"):
+    with pytest.raises(InputError, match=r"X contains values up to 3e\+160, too large to be squared: rescale it"):
         joined(rows(source, allow_nan=True))
-    with pytest.raises(InputError, match="X holds values up to"):
+    with pytest.raises(InputError, match="X contains values up to"):
         rows_of(Anything(), table[7:8], reset=False, device=CPU)
-    with pytest.raises(InputError, match=r"y holds values up to 1e\+200"):
+    with pytest.raises(InputError, match=r"y contains values up to 1e\+200"):
         rows(TABLE, np.full(len(TABLE), -1e200), targets=np.asarray)
 
 
-def test_columns_whose_squares_vanish_are_named_where_they_are_learned_from():
+def test_training_columns_whose_squares_underflow_raise():
     table = TABLE * [1.0, 1e-170, 0.0]
-    with pytest.raises(InputError, match=r"column 1 of X holds no value beyond \d.*e-170, too small to be squared"):
+    with pytest.raises(InputError, match=r"column 1 of X contains no value above \d.*e-170, too small to be squared"):
         rows(table)
     rows_of(Anything(), table, reset=False, device=CPU)
     table[3, 1] = 1.0  # beside larger ones, small numbers are as good as 0
     rows(table)
 
 
-def test_too_few_rows_are_refused():
+def test_too_few_rows_raise():
     with pytest.raises(ValueError, match="minimum of 2 is required"):
-        rows(TABLE[:1], least=2)
+        rows(TABLE[:1], minimum=2)
 
 
-def test_what_is_chunked():
+def test_is_chunked():
     assert is_chunked(chunks())
     assert is_chunked(iter([]))
     assert is_chunked(DataLoader(torch.zeros(3)))
@@ -349,9 +349,9 @@ def test_what_is_chunked():
         assert not is_chunked(table)
 
 
-def test_a_function_must_return_the_same_rows_every_time():
+def test_function_must_return_the_same_rows_every_time():
     spent = iter([np.ones((3, 2)), np.ones((2, 2))])
     rows = rows_of(BaseEstimator(), lambda: spent, reset=True, device=torch.device("cpu"))
     assert rows.count == 5
-    with pytest.raises(InputError, match="held 5 rows at first and 0 when read again"):
+    with pytest.raises(InputError, match="contained 5 rows at first and 0 when read again"):
         list(rows.blocks())

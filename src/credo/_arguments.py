@@ -84,3 +84,10 @@ def check_finite_array(value: object, name: str) -> NDArray[np.float64]:
     if not np.isfinite(array).all():
         raise InputError(f"{name} must contain finite numbers, got {value!r}")
     return array
+
+
+def check_minimum(value: object, name: str, minimum: float) -> float:
+    """Return ``value`` as a float if it is a finite number of at least ``minimum``."""
+    if not _is_real(value) or not minimum <= value < math.inf:
+        raise InputError(f"{name} must be a number of at least {minimum:g}, got {value!r}")
+    return float(value)

@@ -1,8 +1,8 @@
-"""Euclidean distances by one matrix product, without the digits that it loses for near neighbors.
+"""Euclidean distances by one matrix product, without its loss of precision for near neighbors.
 
-‖x − z‖² = ‖x‖² + ‖z‖² − 2 xᵀz is many times faster than a sum of squared differences, but its error is that of the
-squares of the lengths: twins come out apart, and rows far from the origin lose all digits. Here the few pairs for which
-that matters are computed from differences.
+‖x − z‖² = ‖x‖² + ‖z‖² − 2 xᵀz is many times faster than a sum of squared differences, but its error is relative to the
+squared lengths: equal rows get a distance above 0, and rows far from the origin lose all digits. Here the few pairs for
+which that matters are computed from differences.
 
 Reference:
     N. J. Higham. Accuracy and Stability of Numerical Algorithms. 2nd edition, 2002, section 3.1.
@@ -13,13 +13,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-_ENOUGH = 1e6
-"""How many times its rounding error a squared distance must be to be taken from the product: six digits or more."""
-_NUMBERS_AT_ONCE = 2**22
+_MIN_RELATIVE_DISTANCE = 1e6
+"""A squared distance is taken from the product if it is this many times its rounding error: at least six digits."""
+_BLOCK_NUMBERS = 2**22
 
 
 class SquaredDistances:
-    """‖x_i − z_j‖² to the rows of ``z [n, D]``, each to six digits or more, and 0 for twins."""
+    """‖x_i − z_j‖² to the rows of ``z [n, D]``, each with at least six digits, and 0 for equal rows."""
 
     def __init__(self, z: Tensor) -> None:
         self._z = z
@@ -32,34 +32,34 @@ class SquaredDistances:
         centered = x - self._center
         bounds = centered.square().sum(1, keepdim=True) + self._squares
         squared = torch.addmm(bounds, centered, self._centered.mT, alpha=-2.0)
-        pairs = (squared < bounds.mul_(_ENOUGH * _rounding(x))).nonzero()
-        for part in pairs.split(max(_NUMBERS_AT_ONCE // x.shape[1], 1)):
+        pairs = (squared < bounds.mul_(_MIN_RELATIVE_DISTANCE * _rounding(x))).nonzero()
+        for part in pairs.split(max(_BLOCK_NUMBERS // x.shape[1], 1)):
             i, j = part.unbind(1)
             squared[i, j] = (x[i] - self._z[j]).square_().sum(1)
         return squared
 
 
 def nearest_rows(x: Tensor, z: Tensor) -> Tensor:
-    """For every row of ``x [b, D]`` the number of the row of ``z [K, D]`` that is nearest to it, ``[b]``.
+    """The index of the row of ``z [K, D]`` that is nearest to each row of ``x [b, D]``, ``[b]``.
 
-    The distance of the chosen row is the smallest to six digits or more. Both should be measured from a point among
-    them: far from it many rows are in doubt, and take longer.
+    The distance of the chosen row is the smallest to at least six digits. Both should be relative to a point among
+    them: far from it many rows are uncertain, and take longer.
     """
     squares = z.square().sum(1, keepdim=True)
     # ‖z‖² − 2 xᵀz, [K, b]: as good as the distance for finding the nearest
     scores = torch.addmm(squares, z, x.mT, alpha=-2.0)
-    least = scores.min(0)
+    smallest = scores.min(0)
     lengths = torch.linalg.vector_norm(x, dim=1)
     error = (lengths.square() + squares.max()).mul_(_rounding(x))
-    doubtful = least.values + lengths.square_() < _ENOUGH * error
-    if not bool(doubtful.any()):
-        return least.indices
-    rivals = (scores <= least.values + 2.0 * error).sum(0)
-    rows = (doubtful & (rivals > 1)).nonzero().view(-1)
+    uncertain = smallest.values + lengths.square_() < _MIN_RELATIVE_DISTANCE * error
+    if not bool(uncertain.any()):
+        return smallest.indices
+    rivals = (scores <= smallest.values + 2.0 * error).sum(0)
+    rows = (uncertain & (rivals > 1)).nonzero().view(-1)
     exact = torch.cdist(x[rows], z, compute_mode="donot_use_mm_for_euclid_dist").argmin(1)
-    return least.indices.index_copy(0, rows, exact)
+    return smallest.indices.index_copy(0, rows, exact)
 
 
 def _rounding(x: Tensor) -> float:
-    """What the error of a squared distance by a product is at most, as a share of the squared lengths."""
+    """The maximum error of a squared distance by a product, relative to the squared lengths."""
     return (x.shape[1] + 4) * torch.finfo(x.dtype).eps

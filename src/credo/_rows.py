@@ -1,6 +1,6 @@
 """Rows of a table in blocks, as torch tensors on a device, read as often as a model needs and never all at once.
 
-A table is an array or a data frame, which may lie in memory or be mapped from a file, or it comes in chunks:
+A table is an array or a data frame, in memory or memory-mapped, or it comes in chunks:
 
 - a function without arguments that returns an iterable of chunks (read once for each pass over the data),
 - a torch ``DataLoader``,
@@ -33,34 +33,34 @@ from credo.errors import InputError
 Result = TypeVar("Result")
 
 CPU_BLOCK = 2**16
-"""Numbers of a block on the CPU: small enough to stay in its cache through a chain of operations."""
+"""The size of a block on the CPU, in numbers: small enough to stay in the cache during several operations."""
 DEVICE_BLOCK = 2**24
-"""Numbers of a block on an accelerator: enough to keep it busy."""
-LARGEST = 1e152
-"""Numbers below it can be squared and added up ten thousand times."""
-_FEWEST_ROWS = 256
+"""The size of a block on an accelerator, in numbers: large enough to use it fully."""
+MAX_VALUE = 1e152
+"""Smaller numbers can be squared and ten thousand squares summed without overflow."""
+_MIN_ROWS = 256
 _BLOCKS_PER_THREAD = 8
 _SHARE_OF_DEVICE_MEMORY = 0.25
 
 
 def is_chunked(X: object) -> bool:
-    """Whether ``X`` gives its rows chunk by chunk."""
+    """Whether ``X`` is a source of chunks and not a table."""
     return isinstance(X, DataLoader) or hasattr(X, "__next__") or (callable(X) and not hasattr(X, "__array__"))
 
 
 def rows_per_block(numbers_per_row: int, device: torch.device) -> int:
-    """How many rows make a block of a good size where the caller holds so many numbers for each."""
+    """The number of rows of a block if the caller holds ``numbers_per_row`` numbers for each."""
     numbers = CPU_BLOCK if device.type == "cpu" else DEVICE_BLOCK
-    return max(numbers // max(numbers_per_row, 1), _FEWEST_ROWS)
+    return max(numbers // max(numbers_per_row, 1), _MIN_ROWS)
 
 
 class Rows:
-    """The rows of a table, with whatever lies beside them (targets), in blocks.
+    """The rows of a table, with further columns such as targets, in blocks.
 
     Args:
-        source: arrays with equally many rows, or chunks of them.
-        device: where the blocks go.
-        check: turns a chunk into arrays, or refuses it; arrays have been checked before.
+        source: a tuple of arrays with the same number of rows, or chunks of them.
+        device: of the blocks.
+        check: checks a chunk and returns its arrays; arrays of a table are already checked.
     """
 
     def __init__(
@@ -76,14 +76,14 @@ class Rows:
         self._count: int | None = None
         self._spent = False
         if isinstance(source, tuple):
-            self._table = tuple(_resident(part, device) for part in source)
+            self._table = tuple(_to_device_if_it_fits(part, device) for part in source)
             self._count = len(source[0])
         else:
             self._chunks = source
 
     @property
     def device(self) -> torch.device:
-        """Where the blocks are."""
+        """The device of the blocks."""
         return self._device
 
     @property
@@ -93,12 +93,12 @@ class Rows:
 
     @property
     def is_table(self) -> bool:
-        """Whether every pass meets the same rows in the same order: those of a table; chunks may come shuffled."""
+        """Whether every pass reads the same rows in the same order: true for tables; chunks may be shuffled."""
         return self._table is not None
 
     @property
     def count(self) -> int:
-        """N; chunks are read through once to count them, unless that has happened."""
+        """N; chunks are read once to count them, if they have not been read before."""
         if self._count is None:
             for _ in self.blocks():
                 pass
@@ -109,54 +109,54 @@ class Rows:
         """One pass over the rows: tuples of float64 tensors on the device, X ``[b, D]`` first.
 
         Args:
-            numbers_per_row: how many numbers the caller holds for each row, by which the size of a block is chosen;
-                by default those of X.
+            numbers_per_row: how many numbers the caller holds for each row, which determines the size of a block; by
+                default those of X.
         """
         if self._table is not None:
-            yield from self._cut(self._table, numbers_per_row)
+            yield from self._split(self._table, numbers_per_row)
             return
         count = 0
-        # chunks are copied, since whoever reads them may use one buffer for all
-        for chunk in self._pass():
+        # chunks are copied, since the reader may reuse one buffer for all
+        for chunk in self._iterate_chunks():
             parts = self._check(chunk)
             count += len(parts[0])
-            yield from self._cut(tuple(np.array(part, np.float64) for part in parts), numbers_per_row)
+            yield from self._split(tuple(np.array(part, np.float64) for part in parts), numbers_per_row)
         self._check_count(count)
         self._count = count
 
     def _check_count(self, count: int) -> None:
-        """Raise ``InputError`` for chunks without rows, and a pass that meets more or fewer of them than the first."""
+        """Raise InputError if the chunks have no rows, or not the same number as in the first pass."""
         if not count and not self._count:
-            raise InputError("the chunks hold no rows: there is nothing to learn from")
+            raise InputError("the chunks contain no rows")
         if self._count is not None and count != self._count:
             raise InputError(
-                f"the chunks held {self._count} rows at first and {count} when read again: every call of the function "
-                "must return a new iterator over the same rows"
+                f"the chunks contained {self._count} rows at first and {count} when read again: every call of the "
+                "function must return a new iterator over the same rows"
             )
 
     def map(self, function: Callable[[Tensor], Tensor], numbers_per_row: int | None = None) -> NDArray[Any]:
-        """``function`` of every block of X, joined into one array."""
-        return torch.cat(list(self._each(lambda x, *_: function(x).cpu(), numbers_per_row))).numpy()
+        """``function`` of every block of X, concatenated into one array."""
+        return torch.cat(list(self._map_blocks(lambda x, *_: function(x).cpu(), numbers_per_row))).numpy()
 
     def total(
         self, function: Callable[..., tuple[Tensor, ...]], numbers_per_row: int | None = None
     ) -> tuple[Tensor, ...]:
-        """The sums over all blocks of what ``function`` makes of the parts of one: sufficient statistics."""
-        blocks = self._each(function, numbers_per_row)
+        """The sums over all blocks of the tensors that ``function`` returns for one: sufficient statistics."""
+        blocks = self._map_blocks(function, numbers_per_row)
         sums = next(blocks)
         for parts in blocks:
             sums = tuple(a + b for a, b in zip(sums, parts, strict=True))
         return sums
 
-    def beside(self, *columns: Tensor) -> Rows:
-        """The rows of a table with further parts ``columns [N, …]``, whose blocks are views that may be written to."""
+    def with_columns(self, *columns: Tensor) -> Rows:
+        """The rows of a table with further ``columns [N, …]``, whose blocks are writable views."""
         assert self._table is not None
         rows = copy(self)
         rows._table = (*self._table, *columns)
         return rows
 
     def sample(self, n: int, seed: int) -> Tensor:
-        """``n`` rows of X without replacement, all of them in order where there are no more, ``[≤ n, D]``."""
+        """``n`` rows of X without replacement, or all rows if there are fewer, in order, ``[≤ n, D]``."""
         count, random = self.count, np.random.default_rng(seed)
         chosen = np.arange(count) if n >= count else np.sort(random.choice(count, n, replace=False))
         if self._table is not None:
@@ -168,12 +168,12 @@ class Rows:
             start += len(block[0])
         return torch.cat(picked)
 
-    def _each(self, function: Callable[..., Result], numbers_per_row: int | None) -> Iterator[Result]:
+    def _map_blocks(self, function: Callable[..., Result], numbers_per_row: int | None) -> Iterator[Result]:
         """``function`` of the parts of every block, in the order of the blocks.
 
-        On the CPU each of torch's threads works on a block of its own. They need not meet after every operation, which
-        takes longer than the operation on a block of this size, and much longer where other programs want the cores. A
-        single block has all threads to itself only where it is larger than others.
+        On the CPU each thread processes its own block. Synchronizing torch's threads after every operation would take
+        longer than the operation on a block of this size, and much longer if other programs use the cores. A single
+        block uses all threads only if it is larger than usual.
         """
         threads = torch.get_num_threads() if self._device.type == "cpu" else 1
         blocks = self.blocks(numbers_per_row)
@@ -188,7 +188,7 @@ class Rows:
                 yield from _workers(threads).map(lambda block: function(*block), group)
                 group = list(islice(blocks, threads * _BLOCKS_PER_THREAD))
 
-    def _pass(self) -> Iterable[Any]:
+    def _iterate_chunks(self) -> Iterable[Any]:
         assert self._chunks is not None
         if self._spent and not self.repeatable:
             raise InputError(
@@ -198,13 +198,13 @@ class Rows:
         self._spent = True
         return self._chunks() if callable(self._chunks) else self._chunks
 
-    def _cut(self, parts: tuple[Any, ...], numbers_per_row: int | None) -> Iterator[tuple[Tensor, ...]]:
+    def _split(self, parts: tuple[Any, ...], numbers_per_row: int | None) -> Iterator[tuple[Tensor, ...]]:
         size = rows_per_block(numbers_per_row or _width(parts[0]), self._device)
         for start in range(0, len(parts[0]), size):
             yield tuple(self._tensor(part[start : start + size]) for part in parts)
 
     def _tensor(self, block: NDArray[Any] | Tensor) -> Tensor:
-        """``block`` in float64 on the device; memory is shared where torch can share it."""
+        """``block`` in float64 on the device; memory is shared if possible."""
         if isinstance(block, Tensor):
             return block
         shares = block.dtype == np.float64 and block.flags.writeable and min(block.strides, default=0) >= 0
@@ -222,27 +222,27 @@ def rows_of(
     minimum: int = 1,
     targets: Callable[[Any], NDArray[Any]] | None = None,
 ) -> Rows:
-    """``X`` (and ``y``) as the rows of a scikit-learn estimator, checked as scikit-learn checks them.
+    """``X`` (and ``y``) as the rows of a scikit-learn estimator, validated by scikit-learn.
 
     Args:
-        estimator: learns ``n_features_in_`` and the names of the columns where ``reset``.
+        estimator: gets ``n_features_in_`` and the names of the columns if ``reset``.
         X: an array, a data frame or chunks, see above.
-        y: targets beside an array; chunks bring their own.
-        reset: whether the estimator is being fitted; otherwise the columns must be those it knows.
-        device: where the blocks go.
+        y: targets of an array; chunks contain their own.
+        reset: whether the estimator is being fitted; otherwise the columns must match those of the fit.
+        device: of the blocks.
         allow_nan: whether values may be missing.
         minimum: the minimum number of rows.
-        targets: checks and encodes targets; ``None`` for a model without any.
+        targets: checks and encodes targets; ``None`` for a model without targets.
     """
     finite: bool | str = "allow-nan" if allow_nan else True
 
-    def checked(X: Any, y: Any, reset: bool, minimum: int, learning: bool = False) -> tuple[NDArray[Any], ...]:
+    def validate(X: Any, y: Any, reset: bool, minimum: int, learning: bool = False) -> tuple[NDArray[Any], ...]:
         options = {"dtype": "numeric", "ensure_all_finite": finite, "ensure_min_samples": minimum, "reset": reset}
         if targets is None:
             table = validate_data(estimator, X, **options)
             _check_sizes("X", table, learning)
             return (table,)
-        # scikit-learn's own words for a missing y, which its checks look for
+        # scikit-learn's own error for a missing y, which its estimator checks expect
         table, y = validate_data(estimator, X, y, y_numeric=False, multi_output=True, **options)
         encoded = targets(y)
         check_consistent_length(table, encoded)
@@ -251,55 +251,55 @@ def rows_of(
         return table, encoded
 
     if not is_chunked(X):
-        return Rows(checked(X, y, reset, minimum, learning=reset), device, lambda chunk: chunk)
+        return Rows(validate(X, y, reset, minimum, learning=reset), device, lambda chunk: chunk)
     if y is not None:
-        raise InputError("y must be None where X comes in chunks: let each chunk be a pair (X, y)")
-    fresh = reset
+        raise InputError("y must be None if X comes in chunks: each chunk must be a pair (X, y)")
+    is_first = reset
 
-    def of_chunk(chunk: Any) -> tuple[NDArray[Any], ...]:
-        nonlocal fresh
+    def check_chunk(chunk: Any) -> tuple[NDArray[Any], ...]:
+        nonlocal is_first
         parts = tuple(_array(part) for part in chunk) if isinstance(chunk, tuple | list) else (_array(chunk),)
         if targets is not None and len(parts) != 2:
             raise InputError(f"a chunk must be a pair (X, y), got {len(parts)} part(s)")
         if not len(parts[0]):
             return (np.empty((0, 1)),)
-        first, fresh = fresh, False
-        return checked(parts[0], parts[1] if targets is not None else None, first, 1)
+        first, is_first = is_first, False
+        return validate(parts[0], parts[1] if targets is not None else None, first, 1)
 
-    return Rows(X, device, of_chunk)
+    return Rows(X, device, check_chunk)
 
 
 def _check_sizes(name: str, values: NDArray[Any], learning: bool) -> None:
-    """Raise InputError if squares exceed float64, or, in rows to learn from, if those of a whole column vanish in it.
+    """Raise InputError if squares overflow in float64, or, for training rows, if those of a whole column underflow.
 
-    NaN is passed over; what is infinite has been checked before, or will be.
+    NaN and infinite values are ignored: they are checked elsewhere.
     """
     if values.dtype.kind != "f" or not values.size:
         return
     sizes = np.atleast_1d(np.fmax(np.fmax.reduce(values), -np.fmin.reduce(values))).astype(np.float64)
-    large = sizes[(sizes >= LARGEST) & np.isfinite(sizes)]
+    large = sizes[(sizes >= MAX_VALUE) & np.isfinite(sizes)]
     if len(large):
         raise InputError(
-            f"{name} holds values up to {large.max():.3g}, too large to be squared: rescale it, or look for a wrong one"
+            f"{name} contains values up to {large.max():.3g}, too large to be squared: rescale it, or check its values"
         )
-    small = np.flatnonzero((sizes > 0.0) & (sizes <= 1.0 / LARGEST))
+    small = np.flatnonzero((sizes > 0.0) & (sizes <= 1.0 / MAX_VALUE))
     if learning and len(small):
         column = f"column {small[0]} of {name}" if values.ndim == 2 else name
-        raise InputError(f"{column} holds no value beyond {sizes[small[0]]:.3g}, too small to be squared: rescale it")
+        raise InputError(f"{column} contains no value above {sizes[small[0]]:.3g}, too small to be squared: rescale it")
 
 
 @cache
 def _workers(threads: int) -> ThreadPoolExecutor:
-    """Threads that are kept, and with them the memory that their blocks need."""
+    """A pool of threads that is kept, with the memory for their blocks."""
     return ThreadPoolExecutor(threads)
 
 
-if hasattr(os, "register_at_fork"):  # a child has none of its parent's threads
+if hasattr(os, "register_at_fork"):  # threads do not survive a fork
     os.register_at_fork(after_in_child=_workers.cache_clear)
 
 
-def _resident(table: NDArray[Any], device: torch.device) -> NDArray[Any] | Tensor:
-    """``table`` on an accelerator in whole, where it easily fits; else as it is, to be moved block by block."""
+def _to_device_if_it_fits(table: NDArray[Any], device: torch.device) -> NDArray[Any] | Tensor:
+    """``table`` on the accelerator if it easily fits there; otherwise unchanged, to be moved block by block."""
     if device.type != "cuda":
         return table
     free, _ = torch.cuda.mem_get_info(device)

@@ -176,15 +176,19 @@ def log_dirichlet_multinomial(concentration: Tensor, counts: Tensor) -> Tensor:
 def sobol_normal(n_points: int, dimension: int, seed: int = 0, margin: float = 1e-9) -> Tensor:
     """Standard normal quasi-random points: a scrambled Sobol sequence through the inverse of Φ.
 
+    Beyond the dimension that Sobol sequences support, the points are pseudo-random.
+
     Args:
         n_points: number of points; a power of 2 keeps the sequence balanced.
-        dimension: D, at most ``torch.quasirandom.SobolEngine.MAXDIM``.
+        dimension: D.
         seed: seed of the scrambling.
         margin: distance from 0 and 1 that the uniform points are clamped to.
 
     Returns:
         Points ``[n_points, D]`` in float64 on the CPU.
     """
+    if dimension > SobolEngine.MAXDIM:
+        return torch.randn(n_points, dimension, generator=torch.Generator().manual_seed(seed)).double()
     uniform = SobolEngine(dimension, scramble=True, seed=seed).draw(n_points, dtype=torch.float64)
     points: Tensor = torch.special.ndtri(uniform.clamp(margin, 1.0 - margin))
     return points

@@ -1,15 +1,15 @@
-"""The one loop of expectation–maximization, for maximum likelihood and for variational models.
+"""The expectation–maximization (EM) loop, for maximum likelihood and for variational models.
 
-A model brings two functions. The E-step takes parameters θ, finds what they say of the hidden variables and returns the
-expected sufficient statistics together with the bound at θ; the M-step takes the statistics to better parameters:
+A model provides two functions. The E-step takes parameters θ and returns the expected sufficient statistics together
+with the bound at θ. The M-step takes the statistics and returns better parameters:
 
     E:  q(z) = p(z | x, θ),    bound(θ) = E_q[log p(x, z | θ)] + H[q] + log p(θ)
     M:  θ ← argmax_θ E_q[log p(x, z | θ)] + log p(θ)
 
-For maximum likelihood the bound is the log likelihood itself; anything that regularizes, such as a floor under a
-covariance, belongs in it as a log prior. In a variational model θ stands for the hyperparameters of q(θ) and the bound
-for the evidence lower bound. Either way no step can lower it, and a bound that falls means that the two steps do not
-belong to one objective: that is an error here, not a curiosity.
+For maximum likelihood the bound is the log likelihood. Regularization, such as a covariance floor, enters it as a log
+prior. In a variational model θ are the hyperparameters of q(θ), and the bound is the evidence lower bound. In both
+cases no step can lower the bound: if it falls, the two steps do not belong to one objective, and a ``BoundError`` is
+raised.
 
 References:
     A. P. Dempster, N. M. Laird, D. B. Rubin. Maximum likelihood from incomplete data via the EM algorithm. JRSS B 1977.
@@ -22,26 +22,33 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from numbers import Integral
 from typing import Generic, TypeVar
 
+from credo._arguments import check_integer, check_non_negative
 from credo._notices import notify
 from credo.errors import BoundError, DivergenceError, InputError
+
+__all__ = ["EMFit", "Expectation", "fit_em"]
 
 Parameters = TypeVar("Parameters")
 Statistics = TypeVar("Statistics")
 
 ROUNDING = 1e-9
-"""By how much of its own size a bound may fall through rounding alone, in float64."""
+"""The largest fall of a bound, relative to its size, that is attributed to float64 rounding."""
 
 
 @dataclass(frozen=True)
 class Expectation(Generic[Statistics]):
-    """What an E-step finds.
+    """The result of an E-step.
 
     Attributes:
         statistics: what the M-step needs, summed over the data.
-        bound: the bound at the parameters that the E-step was given, in nats over all data.
+        bound: the bound at the parameters that were passed to the E-step, in nats over all data.
+
+    Example:
+        >>> from credo.em import Expectation
+        >>> Expectation(statistics=(3.0, 2.0), bound=-1.5).bound
+        -1.5
     """
 
     statistics: Statistics
@@ -50,14 +57,20 @@ class Expectation(Generic[Statistics]):
 
 @dataclass(frozen=True)
 class EMFit(Generic[Parameters, Statistics]):
-    """Where EM has come to.
+    """The result of :func:`fit_em`.
 
     Attributes:
-        parameters: the last ones, of the best start.
-        expectation: of the E-step at these parameters.
+        parameters: the final parameters of the best start.
+        expectation: the result of the E-step at these parameters.
         bounds: the bound at the start and after every M-step, of the best start.
-        converged: whether the last step gained less than the tolerance.
-        start: the number of the best start.
+        converged: whether the last step gained no more than the tolerance.
+        start: the index of the best start.
+
+    Example:
+        >>> from credo.em import EMFit, Expectation
+        >>> fit = EMFit(0.5, Expectation(None, -1.0), bounds=(-2.0, -1.0), converged=True, start=0)
+        >>> fit.bound, fit.n_iter
+        (-1.0, 1)
     """
 
     parameters: Parameters
@@ -86,40 +99,48 @@ def fit_em(
     tolerance: float = 1e-3,
     max_iter: int = 100,
     restarts: int = 1,
-    watch: Callable[[int, Parameters, Expectation[Statistics]], None] | None = None,
+    callback: Callable[[int, Parameters, Expectation[Statistics]], None] | None = None,
 ) -> EMFit[Parameters, Statistics]:
-    """Alternate E- and M-steps from one or several starts until the bound stands still.
+    """Alternate E- and M-steps, from one or several starts, until the bound stops rising.
 
     Args:
-        start: the parameters of the start of that number, counted from 0.
-        e_step: the expected statistics and the bound at some parameters.
-        m_step: the parameters that the statistics call for.
-        rows: how many data the bound sums over: what counts as a gain, and as rounding, is judged by it.
-        tolerance: the least gain of the bound per row that is worth another step.
-        max_iter: the most M-steps from one start.
-        restarts: how many starts; the one that ends with the highest bound is returned, and those that diverge are left
-            out.
-        watch: called as ``watch(iteration, parameters, expectation)`` after every E-step; the start is iteration 0.
+        start: returns the initial parameters of start number k, counted from 0.
+        e_step: returns the expected statistics and the bound at the given parameters.
+        m_step: returns the parameters that maximize the objective for the given statistics.
+        rows: the number of rows that the bound sums over; the tolerance and the allowance for rounding scale with it.
+        tolerance: stop when a step raises the bound by no more than this, in nats per row.
+        max_iter: the maximum number of M-steps from one start.
+        restarts: the number of starts. The one with the highest final bound is returned; starts that diverge are
+            skipped.
+        callback: called as ``callback(iteration, parameters, expectation)`` after every E-step; iteration 0 is the
+            start.
+
+    Returns:
+        The parameters, statistics and bounds of the best start.
 
     Raises:
-        BoundError: the bound fell by more than rounding.
-        DivergenceError: the bound is not a number, from any start.
+        InputError: if an argument is out of range, or ``e_step`` does not return an ``Expectation``.
+        BoundError: if the bound falls by more than rounding.
+        DivergenceError: if the bound becomes NaN or infinite from every start.
+
+    Example:
+        >>> from credo.em import Expectation, fit_em
+        >>> fit = fit_em(lambda k: 1.0, lambda x: Expectation(x, -(x**2)), lambda x: x / 2, tolerance=1e-6)
+        >>> fit.converged
+        True
     """
-    counts: dict[str, object] = {"rows": rows, "max_iter": max_iter, "restarts": restarts}
-    for name, value in counts.items():
-        if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
-            raise InputError(f"{name} must be an integer of at least 1, got {value!r}")
-    least_gain: object = tolerance
-    if not isinstance(least_gain, float | Integral) or not float(least_gain) >= 0.0:
-        raise InputError(f"tolerance (tol of an estimator) must be a number of at least 0, got {tolerance!r}")
+    check_integer(rows, "rows", minimum=1)
+    check_integer(max_iter, "max_iter", minimum=1)
+    check_integer(restarts, "restarts", minimum=1)
+    check_non_negative(tolerance, "tolerance (tol of an estimator)")
     best: EMFit[Parameters, Statistics] | None = None
     failure: DivergenceError | None = None
     for k in range(restarts):
         try:
-            fit = _climb(k, start(k), e_step, m_step, rows, tolerance, max_iter, watch)
+            fit = _fit_once(k, start(k), e_step, m_step, rows, tolerance, max_iter, callback)
         except DivergenceError as error:
             if restarts > 1:
-                notify(f"start {k + 1} of {restarts} was left out: {error}")
+                notify(f"start {k + 1} of {restarts} was skipped: {error}")
             failure = error
             continue
         if best is None or fit.bound > best.bound:
@@ -130,7 +151,7 @@ def fit_em(
     return best
 
 
-def _climb(
+def _fit_once(
     number: int,
     parameters: Parameters,
     e_step: Callable[[Parameters], Expectation[Statistics]],
@@ -138,40 +159,40 @@ def _climb(
     rows: int,
     tolerance: float,
     max_iter: int,
-    watch: Callable[[int, Parameters, Expectation[Statistics]], None] | None,
+    callback: Callable[[int, Parameters, Expectation[Statistics]], None] | None,
 ) -> EMFit[Parameters, Statistics]:
     """EM from one start."""
     bounds: list[float] = []
 
-    def step(parameters: Parameters) -> Expectation[Statistics]:
+    def checked_e_step(parameters: Parameters) -> Expectation[Statistics]:
         expectation = e_step(parameters)
         found: object = expectation
         if not isinstance(found, Expectation):
             raise InputError(f"e_step must return Expectation(statistics, bound), got {type(found).__name__}")
-        bounds.append(_checked(float(expectation.bound), bounds, rows))
-        if watch is not None:
-            watch(len(bounds) - 1, parameters, expectation)
+        bounds.append(_check_bound(float(expectation.bound), bounds, rows))
+        if callback is not None:
+            callback(len(bounds) - 1, parameters, expectation)
         return expectation
 
-    expectation = step(parameters)
+    expectation = checked_e_step(parameters)
     for _ in range(max_iter):
         parameters = m_step(expectation.statistics)
-        expectation = step(parameters)
+        expectation = checked_e_step(parameters)
         if bounds[-1] - bounds[-2] <= tolerance * rows:
             return EMFit(parameters, expectation, tuple(bounds), True, number)
     return EMFit(parameters, expectation, tuple(bounds), False, number)
 
 
-def _checked(bound: float, before: list[float], rows: int) -> float:
-    """``bound``, which must be a number and not lie below the last one."""
+def _check_bound(bound: float, before: list[float], rows: int) -> float:
+    """Return ``bound`` if it is finite and not below the last one of ``before``."""
     if not math.isfinite(bound):
         raise DivergenceError(
-            f"the bound is {bound} after {len(before)} steps: look for values of very different size in the data, "
-            "or raise the regularization"
+            f"the bound is {bound} after {len(before)} steps: check the data for values of very different size, "
+            "or increase the regularization"
         )
     if before and bound < before[-1] - ROUNDING * max(abs(bound), abs(before[-1]), rows):
         raise BoundError(
             f"the bound fell from {before[-1]:.10g} to {bound:.10g} in step {len(before)}: the E-step, the M-step and "
-            "the bound must belong to one objective, in which a regularization counts as a log prior"
+            "the bound must belong to one objective, in which regularization enters as a log prior"
         )
     return bound

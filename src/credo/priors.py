@@ -1,8 +1,8 @@
-r"""What we believe of the weights before the data.
+r"""Priors over the weights of a network.
 
 A prior is any univariate ``torch.distributions.Distribution`` over the real line; its parameters broadcast
 against the weight it is put on. A mapping from name patterns to priors gives different layers different
-priors. Where ``torch.distributions.kl`` knows KL(Normal ‖ prior) in closed form, it is used.
+priors. KL(Normal ‖ prior) is computed in closed form if ``torch.distributions.kl`` has one.
 """
 
 from __future__ import annotations
@@ -21,18 +21,28 @@ from torch.distributions import Laplace as _TorchLaplace
 from torch.distributions import Normal as _TorchNormal
 from torch.distributions.kl import kl_divergence, register_kl
 
+from credo._arguments import check_fraction, check_positive
+from credo._registry import Registry
 from credo.errors import InputError, LoadError, UnsupportedError
 from credo.selection import match_one
 
 Prior: TypeAlias = Distribution | Mapping[str, Distribution]
 
 
+_PRIORS: Registry[Distribution] = Registry("prior")
+_BY_NAME = "by_name"
+
+
+@_PRIORS.register
 class Normal(_TorchNormal):
     r"""A Gaussian prior, N(w; mean, scale²).
 
     Args:
         mean: the prior mean, a number or a tensor of the weight's shape.
         scale: the prior standard deviation (not a variance).
+
+    Example:
+        >>> credo.BayesByBackprop(net, credo.Categorical(), prior=credo.Normal(0.0, 0.1))
     """
 
     def __init__(self, mean: float | Tensor = 0.0, scale: float | Tensor = 1.0) -> None:
@@ -40,16 +50,38 @@ class Normal(_TorchNormal):
         self.is_centered = not isinstance(mean, Tensor) and mean == 0
         super().__init__(_double(mean), _double(scale), validate_args=False)
 
+    def get_config(self) -> dict[str, float] | None:
+        """The constructor's arguments.
+
+        Returns:
+            Numbers by name, or ``None`` if they are tensors.
+        """
+        return _location_scale(self)
+
     def __repr__(self) -> str:
         return f"Normal(mean={_short(self.loc)}, scale={_short(self.scale)})"
 
 
+@_PRIORS.register
 class LaplacePrior(_TorchLaplace):
-    r"""A Laplace prior, exp(−|w − mean|/scale)/(2·scale), which favors sparse weights; its std is √2·scale."""
+    r"""A Laplace prior, exp(−|w − mean|/scale)/(2·scale), which favors sparse weights; its std is √2·scale.
+
+    Args:
+        mean: the prior mean.
+        scale: the scale, 1/√2 of the standard deviation.
+    """
 
     def __init__(self, mean: float | Tensor = 0.0, scale: float | Tensor = 1.0) -> None:
         _check_positive("scale", scale)
         super().__init__(_double(mean), _double(scale), validate_args=False)
+
+    def get_config(self) -> dict[str, float] | None:
+        """The constructor's arguments.
+
+        Returns:
+            Numbers by name, or ``None`` if they are tensors.
+        """
+        return _location_scale(self)
 
     def __repr__(self) -> str:
         return f"LaplacePrior(mean={_short(self.loc)}, scale={_short(self.scale)})"
@@ -70,6 +102,7 @@ def _kl_normal_laplace(q: _TorchNormal, p: LaplacePrior) -> Tensor:
     return torch.log(2.0 * p.scale) + distance / p.scale - entropy
 
 
+@_PRIORS.register
 class ScaleMixture(Distribution):
     r"""Two zero-mean Gaussians, π·N(w; 0, σ₁²) + (1 − π)·N(w; 0, σ₂²), with σ₁ > σ₂ (Blundell et al. 2015, eq. 7).
 
@@ -89,15 +122,19 @@ class ScaleMixture(Distribution):
     support = constraints.real
 
     def __init__(self, pi: float = 0.5, sigma1: float = 1.0, sigma2: float = math.exp(-6.0)) -> None:
-        if not 0.0 < pi < 1.0:
-            raise InputError(f"pi must lie strictly between 0 and 1, got {pi}; at 0 or 1 use Normal")
-        _check_positive("sigma1", sigma1)
-        _check_positive("sigma2", sigma2)
-        self.pi, self.sigma1, self.sigma2 = float(pi), float(sigma1), float(sigma2)
+        self.pi = check_fraction(pi, "pi")
+        self.sigma1, self.sigma2 = check_positive(sigma1, "sigma1"), check_positive(sigma2, "sigma2")
         super().__init__(validate_args=False)
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """Elementwise log density, of the shape of ``value``."""
+        """The log density, elementwise.
+
+        Args:
+            value: weights.
+
+        Returns:
+            A tensor of the shape of ``value``, in nats.
+        """
         square = value.square()
         wide = math.log(self.pi / self.sigma1) - 0.5 * math.log(2.0 * math.pi)
         odds = math.log((1.0 - self.pi) * self.sigma1 / (self.pi * self.sigma2))
@@ -105,7 +142,14 @@ class ScaleMixture(Distribution):
         return F.softplus(log_odds, threshold=37.0).sub(square, alpha=0.5 / self.sigma1**2).add(wide)
 
     def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
-        """Draws of shape ``sample_shape``."""
+        """Draw from the prior.
+
+        Args:
+            sample_shape: the shape of the result.
+
+        Returns:
+            A tensor of that shape.
+        """
         wide = torch.rand(tuple(sample_shape)) < self.pi
         return torch.randn(tuple(sample_shape)) * torch.where(wide, self.sigma1, self.sigma2)
 
@@ -119,24 +163,33 @@ class ScaleMixture(Distribution):
         """π·σ₁² + (1 − π)·σ₂²."""
         return torch.tensor(self.pi * self.sigma1**2 + (1.0 - self.pi) * self.sigma2**2)
 
+    def get_config(self) -> dict[str, float]:
+        """The constructor's arguments.
+
+        Returns:
+            Numbers by name.
+        """
+        return {"pi": self.pi, "sigma1": self.sigma1, "sigma2": self.sigma2}
+
     def __repr__(self) -> str:
         return f"ScaleMixture(pi={self.pi:g}, sigma1={self.sigma1:g}, sigma2={self.sigma2:g})"
 
 
+@_PRIORS.register
 class AdaptiveNormal(Distribution):
-    r"""A zero-mean Gaussian prior whose scale every parameter tensor finds for itself (empirical Bayes).
+    r"""A zero-mean Gaussian prior whose scale is learned for every parameter tensor (empirical Bayes).
 
     Each tensor of K weights has one variance s², with an inverse-gamma hyperprior of its own:
 
         w_k | s² ~ N(0, s²),    s² ~ InvGamma(a, b),    ŝ² = (2b + Σ_k (μ_k² + σ_k²)) / (K + 2a + 2),
 
     where ŝ² is the minimizer of KL(q ‖ p(w | s²)) − log p(s²) for the posterior q = N(μ, σ²) as it stands. At that
-    minimum the derivative by s² is 0, so the KL at ŝ², held constant, has the gradient of the joint bound. It spares
-    the choice of a scale that fits every layer of every network: a layer that is not needed shrinks as a whole.
+    minimum the derivative by s² is 0, so the KL at ŝ², held constant, has the gradient of the joint bound. No scale has
+    to be chosen for each layer: a layer that is not needed shrinks as a whole.
 
     Args:
         shape: a of the hyperprior.
-        rate: b of the hyperprior; ŝ² ≥ 2b/(K + 2a + 2) keeps a layer from being switched off for good.
+        rate: b of the hyperprior; ŝ² ≥ 2b/(K + 2a + 2) keeps a layer from being switched off permanently.
 
     Reference: A. Wu, S. Nowozin, E. Meeds, R. E. Turner, J. M. Hernández-Lobato, A. L. Gaunt, "Deterministic
     variational inference for robust Bayesian neural networks", ICLR 2019, section 4.
@@ -146,16 +199,20 @@ class AdaptiveNormal(Distribution):
     support = constraints.real
 
     def __init__(self, shape: float = 1.0, rate: float = 1.0) -> None:
-        _check_positive("shape", shape)
-        _check_positive("rate", rate)
-        self.shape, self.rate = float(shape), float(rate)
+        self.shape, self.rate = check_positive(shape, "shape"), check_positive(rate, "rate")
         super().__init__(validate_args=False)
 
     @torch.no_grad()
     def best_scale(self, mean: Tensor, scale: Tensor, sizes: Sequence[int] | None = None) -> Tensor:
-        """ŝ of one parameter tensor with posterior N(mean, scale²), ``[]``.
+        """ŝ of one parameter tensor with posterior N(mean, scale²), or of several that were concatenated.
 
-        Several tensors may come as one long vector with their ``sizes``; ŝ is then given for every weight, ``[N]``.
+        Args:
+            mean: μ of the weights.
+            scale: σ of the weights.
+            sizes: the number of weights of each tensor, if there are several.
+
+        Returns:
+            ŝ, ``[]``, or for every weight of several tensors, ``[N]``.
         """
         square = torch.addcmul(mean.square(), scale, scale)
         sums = square.sum() if sizes is None else torch.stack([part.sum() for part in square.split(list(sizes))])
@@ -165,9 +222,24 @@ class AdaptiveNormal(Distribution):
             return best
         return torch.cat([value.expand(size) for value, size in zip(best.unbind(), sizes, strict=True)])
 
-    def log_prob(self, value: Tensor) -> Tensor:
-        """Refused: the density depends on the scale, and the scale on the posterior."""
+    def log_prob(self, value: Tensor) -> typing.Never:
+        """Not available: the density depends on the scale, and the scale on the posterior.
+
+        Args:
+            value: weights.
+
+        Raises:
+            UnsupportedError: always.
+        """
         raise UnsupportedError("AdaptiveNormal has no density of its own, only a KL: use kl='auto' with it, or Normal")
+
+    def get_config(self) -> dict[str, float]:
+        """The constructor's arguments.
+
+        Returns:
+            Numbers by name.
+        """
+        return {"shape": self.shape, "rate": self.rate}
 
     def __repr__(self) -> str:
         return f"AdaptiveNormal(shape={self.shape:g}, rate={self.rate:g})"
@@ -180,12 +252,15 @@ def _kl_normal_adaptive(q: _TorchNormal, p: AdaptiveNormal) -> Tensor:
 
 
 def resolve(prior: Prior, shapes: Mapping[str, torch.Size]) -> dict[str, Distribution]:
-    """One checked prior for every parameter.
+    """One prior for every parameter, after a check that it matches.
 
     Args:
         prior: a distribution for all, or a mapping from name patterns to distributions; the first pattern
-            that fits a name wins.
-        shapes: the parameters, by name.
+            that matches a name is used.
+        shapes: the shapes of the parameters, by name.
+
+    Returns:
+        Name to prior.
     """
     if isinstance(prior, Distribution):
         return {name: _checked(prior, name, shape) for name, shape in shapes.items()}
@@ -218,31 +293,38 @@ def all_moved(priors: Mapping[str, Distribution], device: torch.device, dtype: t
 
 
 def to_config(prior: Prior) -> dict[str, object] | None:
-    """What JSON can hold of a prior, or ``None`` where it must be passed to ``credo.load`` again."""
+    """What JSON can hold of a prior.
+
+    Args:
+        prior: a distribution, or a mapping from name patterns to distributions.
+
+    Returns:
+        The configuration, or ``None`` if the prior must be passed to ``credo.load`` again.
+    """
     if isinstance(prior, Mapping):
         parts = {pattern: to_config(p) for pattern, p in prior.items()}
-        return None if None in parts.values() else {"name": "by_name", "priors": parts}
-    if isinstance(prior, ScaleMixture):
-        return {"name": "ScaleMixture", "pi": prior.pi, "sigma1": prior.sigma1, "sigma2": prior.sigma2}
-    if isinstance(prior, AdaptiveNormal):
-        return {"name": "AdaptiveNormal", "shape": prior.shape, "rate": prior.rate}
-    if isinstance(prior, Normal | LaplacePrior) and prior.loc.dim() == 0 and prior.scale.dim() == 0:
-        return {"name": type(prior).__name__, "mean": prior.loc.item(), "scale": prior.scale.item()}
-    return None
+        return None if None in parts.values() else {"name": _BY_NAME, "priors": parts}
+    return _PRIORS.describe(prior)
 
 
 def from_config(config: object) -> Prior:
-    """The inverse of :func:`to_config`."""
-    if not isinstance(config, dict) or "name" not in config:
-        raise LoadError(f"a prior must be described by a JSON object with a name, got {config!r}")
-    arguments = {key: value for key, value in config.items() if key != "name"}
-    try:
-        if config["name"] == "by_name":
-            return {str(k): typing.cast(Distribution, from_config(v)) for k, v in arguments["priors"].items()}
-        known = {p.__name__: p for p in (Normal, LaplacePrior, ScaleMixture, AdaptiveNormal)}
-        return typing.cast(Distribution, known[config["name"]](**arguments))
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise LoadError(f"the prior described as {config!r} is not one credo can build: {error}") from error
+    """The prior of a configuration, the inverse of :func:`to_config`.
+
+    Args:
+        config: what :func:`to_config` returned.
+
+    Returns:
+        The prior.
+
+    Raises:
+        LoadError: it is not the configuration of a prior.
+    """
+    if not isinstance(config, dict) or config.get("name") != _BY_NAME:
+        return _PRIORS.build(config)
+    parts = config.get("priors")
+    if not isinstance(parts, dict):
+        raise LoadError(f"the configuration of priors by name must hold 'priors', got {config!r:.200}")
+    return {str(pattern): _PRIORS.build(part) for pattern, part in parts.items()}
 
 
 def _checked(prior: object, name: str, shape: torch.Size) -> Distribution:
@@ -265,7 +347,7 @@ def _checked(prior: object, name: str, shape: torch.Size) -> Distribution:
     if not fits:
         raise InputError(
             f"the prior of {name!r} has shape {list(prior.batch_shape)}, "
-            f"which does not fit the parameter's {list(shape)}"
+            f"which does not match the parameter's {list(shape)}"
         )
     return prior
 
@@ -280,6 +362,12 @@ def _is_real_line(prior: Distribution) -> bool:
 def _check_positive(name: str, value: float | Tensor) -> None:
     if not bool(torch.as_tensor(value).gt(0).all()) or not bool(torch.as_tensor(value).isfinite().all()):
         raise InputError(f"{name} must be positive and finite, got {value}")
+
+
+def _location_scale(prior: Normal | LaplacePrior) -> dict[str, float] | None:
+    if prior.loc.dim() or prior.scale.dim():
+        return None
+    return {"mean": prior.loc.item(), "scale": prior.scale.item()}
 
 
 def _double(value: float | Tensor) -> Tensor:

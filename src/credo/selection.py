@@ -14,7 +14,6 @@ from torch.nn.parameter import is_lazy
 from torch.nn.utils import parametrize
 
 from credo.errors import InputError, UnsupportedError, unknown_name
-from credo.model import Model
 
 T = TypeVar("T")
 
@@ -27,13 +26,9 @@ def is_compiled(net: object) -> bool:
 
 
 def check_network(net: object) -> nn.Module:
-    """Return ``net`` if it can carry a posterior, else say why not and what to do."""
+    """Return ``net`` if it can have a posterior; otherwise the error says why not and what to do."""
     if not isinstance(net, nn.Module):
         raise InputError(f"net must be a torch.nn.Module, got {type(net).__name__}")
-    if isinstance(net, Model):
-        raise InputError(
-            f"net is a {type(net).__name__} already; pass the plain network, and give an ensemble its method as base="
-        )
     if isinstance(net, torch.jit.ScriptModule):
         raise UnsupportedError(
             "net is a torch.jit module, whose parameters cannot be replaced by draws: pass the Python network that it "

@@ -26,7 +26,7 @@ def rank(n: int, level: float) -> int:
 
 
 @pytest.mark.parametrize("level", [0.5, 0.55, 0.81, 0.9, 0.95])
-def test_of_n_plus_1_rows_each_in_turn_new_exactly_k_are_covered(level: float) -> None:
+def test_exactly_k_of_n_plus_1_rows_are_covered(level: float) -> None:
     """Exchangeability, enumerated: no model, no luck and no tolerance in it."""
     n = 39
     p, y = skewed(5.0, rows=n + 1)
@@ -39,7 +39,7 @@ def test_of_n_plus_1_rows_each_in_turn_new_exactly_k_are_covered(level: float) -
 
 
 @pytest.mark.parametrize(("n", "level"), [(19, 0.95), (30, 0.8), (60, 0.9)])
-def test_coverage_of_a_bad_model_in_simulation(n: int, level: float) -> None:
+def test_bad_models_are_covered_in_simulation(n: int, level: float) -> None:
     repeats, new = 150, 40
     p, y = skewed(10.0, rows=repeats * (n + new))  # ten times too sure, and the noise of another shape
     covers = []
@@ -53,7 +53,7 @@ def test_coverage_of_a_bad_model_in_simulation(n: int, level: float) -> None:
     assert level <= exact <= level + 1 / (n + 1)
 
 
-def test_the_interval_is_a_rank_of_the_scores_and_the_rest_is_the_models() -> None:
+def test_interval_is_an_order_statistic_and_the_rest_unchanged() -> None:
     p, y = wrong(2.0, rows=50)
     q = SplitConformal().fit(p, y)(p)
     scores = ((y - p.mean).abs() / p.std).flatten().sort().values
@@ -68,17 +68,17 @@ def test_the_interval_is_a_rank_of_the_scores_and_the_rest_is_the_models() -> No
     assert torch.equal(q.sample(3, seed=0), p.sample(3, seed=0))
 
 
-def test_a_level_that_needs_more_rows_is_refused_in_a_sentence() -> None:
+def test_levels_that_need_more_rows_raise() -> None:
     p, y = wrong(2.0, rows=40)
     q = SplitConformal().fit(p, y)(p)
     with pytest.raises(
-        InputError, match=r"level 0.99 needs 99 held-out rows or more.* fitted to 40: ask for at most 0.976"
+        InputError, match=r"level 0.99 needs at least 99 held-out rows.* fitted to 40: use a level of at most 0.976"
     ):
         q.interval(0.99)
-    with pytest.raises(InputError, match="level must lie between 0 and 1"):
+    with pytest.raises(InputError, match="level must be a number between 0 and 1"):
         q.interval(95)
     assert bool(SplitConformal().fit(p[:19], y[:19])(p).interval(0.95).upper.isfinite().all())
-    with pytest.raises(InputError, match="needs 19 held-out rows or more"):
+    with pytest.raises(InputError, match="needs at least 19 held-out rows"):
         SplitConformal().fit(p[:18], y[:18])
 
 
@@ -93,7 +93,7 @@ def test_counts_are_covered_and_not_negative() -> None:
     assert coverage(q, y[new], 0.9) > 0.9 - 5 * math.sqrt(0.09 / 200 * 2)
 
 
-def test_what_has_no_standard_deviation_is_refused() -> None:
+def test_infinite_standard_deviation_raises() -> None:
     p: Predictive = StudentT(2.0, 0.5).predictive(torch.zeros(3, 30))
     with pytest.raises(InputError, match="use QuantileRecalibration"):
         SplitConformal().fit(p, torch.zeros(30))
@@ -111,9 +111,7 @@ def tied_prediction(name: str, rows: int, dtype: torch.dtype) -> Predictive:
 @pytest.mark.parametrize("dtype", [torch.float32, F64], ids=str)
 @pytest.mark.parametrize("name", ["Poisson", "Gaussian"])
 @pytest.mark.parametrize("level", [0.5, 0.8, 0.95])
-def test_of_n_plus_1_tied_rows_those_are_covered_whose_scores_say_so(
-    name: str, level: float, dtype: torch.dtype
-) -> None:
+def test_tied_rows_are_covered_by_their_scores(name: str, level: float, dtype: torch.dtype) -> None:
     """Exchangeability with ties, enumerated, against scores in exact arithmetic."""
     n, p = 39, tied_prediction(name, 40, dtype)
     y = torch.poisson(torch.full((n + 1,), 1.224), generator=torch.Generator().manual_seed(0)).to(dtype)
@@ -147,7 +145,7 @@ def test_coverage_of_counts_in_simulation(name: str, rate: float, n: int, level:
     assert float(np.mean(covers)) >= level - 5 * error
 
 
-def test_integer_targets_and_a_loaded_calibrator_keep_the_ties() -> None:
+def test_integer_targets_and_loaded_calibrators_keep_ties() -> None:
     """Held-out rows predicted together, new ones alone, by a network whose output depends on the batch in rounding."""
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(7, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 1), nn.Flatten(0))
@@ -168,7 +166,7 @@ def test_integer_targets_and_a_loaded_calibrator_keep_the_ties() -> None:
                 assert bool(((lower <= target) & (target <= upper)).all()), (level, rows, target)
 
 
-def test_ends_are_rounded_outwards_by_a_few_units_in_the_last_place() -> None:
+def test_ends_are_rounded_outwards() -> None:
     for dtype in (torch.float32, F64):
         p, y = wrong(2.0, rows=50)
         p = Gaussian("heteroscedastic").predictive(

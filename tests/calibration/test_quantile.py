@@ -17,13 +17,11 @@ from torch import Tensor
 
 import credo.predictive.recalibrated as recalibrated
 from credo.calibration import QuantileRecalibration, VarianceScaling
-from credo.calibration.quantile import level_map
+from credo.calibration.quantile import _fit_level_map
 from credo.errors import InputError, UnsupportedError
 from credo.likelihoods import Gaussian, Likelihood, StudentT
-from credo.predictive import Predictive
-from credo.predictive.levels import LevelMap
-from credo.predictive.real import RealPredictive
-from credo.predictive.recalibrated import RecalibratedPredictive
+from credo.predictive import Predictive, RealPredictive, RecalibratedPredictive
+from credo.predictive.recalibrated import LevelMap
 
 from .cases import F64, KOLMOGOROV, coverage, skewed, truth, wrong
 
@@ -40,7 +38,7 @@ def with_levels(p: Predictive, levels: LevelMap = LEVELS) -> RecalibratedPredict
 CASES = [with_levels(truth(3)), with_levels(truth(2, draws=1)), with_levels(STUDENT)]
 
 
-def test_a_level_map_and_its_inverse() -> None:
+def test_level_map_and_its_inverse() -> None:
     u = torch.linspace(0, 1, 201, dtype=F64)
     torch.testing.assert_close(LEVELS.inverse(LEVELS(u)), u)
     torch.testing.assert_close(
@@ -55,18 +53,18 @@ def test_a_level_map_and_its_inverse() -> None:
 
 
 @pytest.mark.parametrize("levels", [[0.0], [0, 0.5], [0.1, 1], [0, 0.5, 0.5, 1], [0, math.nan, 1], None])
-def test_a_level_map_rises_from_0_to_1(levels: object) -> None:
-    with pytest.raises(InputError, match="rise strictly from 0 to 1"):
+def test_bad_levels_raise(levels: object) -> None:
+    with pytest.raises(InputError, match="strictly increasing levels from 0 to 1"):
         LevelMap(levels, [0, 1])  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="3 predicted and 2 observed"):
+    with pytest.raises(InputError, match="same length, got 3 and 2"):
         LevelMap([0, 0.5, 1], [0, 1])
 
 
 @pytest.mark.parametrize("tied", [False, True])
-def test_the_map_is_isotonic_regression_at_few_points(tied: bool) -> None:
+def test_level_map_is_isotonic_regression_at_its_knots(tied: bool) -> None:
     u = np.random.default_rng(0).beta(0.6, 0.8, 300)
     u = u.round(2).clip(0.01, 0.99) if tied else u
-    levels = level_map(u)
+    levels = _fit_level_map(u)
     assert len(levels.predicted) <= math.ceil(2 * 300 ** (1 / 3)) + 1
     order = np.argsort(u)
     isotonic = IsotonicRegression().fit(u[order], np.arange(1, 301) / 301)
@@ -78,8 +76,8 @@ def test_the_map_is_isotonic_regression_at_few_points(tied: bool) -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.sampled_from([0.0, 1e-300, 1e-9, 0.3, 0.5, 1 - 1e-16, 1.0]), min_size=50, max_size=80))
-def test_a_map_comes_out_of_any_levels(levels: list[float]) -> None:
-    level_map(np.array(levels))  # its constructor checks that it rises strictly from 0 to 1
+def test_any_levels_give_a_valid_map(levels: list[float]) -> None:
+    _fit_level_map(np.array(levels))  # its constructor checks that it rises strictly from 0 to 1
 
 
 def knots_of(p: RecalibratedPredictive) -> Tensor:
@@ -159,7 +157,7 @@ def test_moments_of_heavy_tails_are_exact(df: float, locations: list[float]) -> 
     assert float(p.variance) == pytest.approx(variance, rel=1e-9)
 
 
-def test_knots_far_out_in_the_tails_count_too() -> None:
+def test_knots_in_the_far_tails_are_used() -> None:
     levels = LevelMap([0, 1e-12, 1e-6, 0.5, 1 - 1e-11, 1], [0, 1e-4, 0.01, 0.6, 0.999, 1])
     p = with_levels(StudentT(2.5, 0.4).predictive(torch.zeros(1, 1, dtype=F64)), levels)
     mean, variance = exact_moments(p, 2.5, 0.4)
@@ -167,14 +165,14 @@ def test_knots_far_out_in_the_tails_count_too() -> None:
     assert float(p.variance) == pytest.approx(variance, rel=1e-6)
 
 
-def test_without_a_mean_the_locations_stay() -> None:
+def test_locations_are_kept_without_a_mean() -> None:
     p = with_levels(StudentT(0.9, 0.4).predictive(torch.tensor([[0.5, 1.0]], dtype=F64)))
     assert torch.equal(p.mean, p.base.mean)
     assert bool(p.variance.isinf().all())
 
 
 @pytest.mark.parametrize("likelihood", [Gaussian("heteroscedastic"), StudentT(3.0, "heteroscedastic")], ids=str)
-def test_moments_have_the_gradients_of_finite_differences(likelihood: Likelihood) -> None:
+def test_gradients_of_moments_match_finite_differences(likelihood: Likelihood) -> None:
     outputs = torch.randn(3, 2, 2, generator=torch.Generator().manual_seed(0), dtype=F64, requires_grad=True)
 
     def moments(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -198,7 +196,7 @@ def test_quantile_is_the_inverse_of_the_cdf(p: RecalibratedPredictive) -> None:
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 10_000), st.floats(0.01, 0.98), st.floats(0.001, 0.01))
 def test_intervals_are_nested(seed: int, level: float, more: float) -> None:
-    p = with_levels(truth(2, seed=seed), level_map(np.random.default_rng(seed).beta(0.5, 0.9, 60)))
+    p = with_levels(truth(2, seed=seed), _fit_level_map(np.random.default_rng(seed).beta(0.5, 0.9, 60)))
     inner, outer = p.interval(level), p.interval(level + more)
     assert bool((outer.lower <= inner.lower).all())
     assert bool((inner.lower < inner.upper).all())
@@ -206,7 +204,7 @@ def test_intervals_are_nested(seed: int, level: float, more: float) -> None:
 
 
 @pytest.mark.parametrize("p", CASES, ids=["mixture", "Gaussian", "Student-t"])
-def test_the_split_of_the_variance_keeps_its_proportions(p: RecalibratedPredictive) -> None:
+def test_variance_split_keeps_its_proportions(p: RecalibratedPredictive) -> None:
     torch.testing.assert_close(p.variance, p.aleatoric + p.epistemic)
     torch.testing.assert_close(p.epistemic / p.variance, p.base.epistemic / p.base.variance)
     torch.testing.assert_close(p.std.square(), p.variance)
@@ -217,7 +215,7 @@ def test_the_split_of_the_variance_keeps_its_proportions(p: RecalibratedPredicti
 
 
 @pytest.mark.parametrize("base", [truth(3), STUDENT], ids=["mixture", "Student-t"])
-def test_the_identity_changes_nothing(base: Predictive) -> None:
+def test_identity_map_changes_nothing(base: Predictive) -> None:
     p, y = with_levels(base, IDENTITY), base.sample(1, seed=0)[0]
     for name in ("mean", "variance", "aleatoric", "epistemic", "entropy"):
         torch.testing.assert_close(getattr(p, name), getattr(base, name))
@@ -243,7 +241,7 @@ def test_samples_follow_the_distribution_and_keep_their_ranks(p: RecalibratedPre
     assert p.sample(0).shape == (0, *p.mean.shape)
 
 
-def test_tails_keep_the_shape_of_the_models() -> None:
+def test_tails_keep_their_shape() -> None:
     p = CASES[0]
     far = p.base.mean + 30 * p.base.std
     log_slope = math.log((1 - 0.8) / (1 - 0.7))
@@ -256,15 +254,15 @@ def test_tails_keep_the_shape_of_the_models() -> None:
     assert bool(heavy.interval(0.99).upper.isfinite().all())
 
 
-def test_results_do_not_depend_on_the_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_do_not_depend_on_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = with_levels(truth(7))
     before = whole.mean, whole.variance, whole.entropy, whole.sample(5, seed=0)
-    monkeypatch.setattr(recalibrated, "CPU_WORK", 1)
+    monkeypatch.setattr(recalibrated, "chunk_size", lambda device, cost: 1)
     parts = with_levels(truth(7))
     torch.testing.assert_close((parts.mean, parts.variance, parts.entropy, parts.sample(5, seed=0)), before)
 
 
-def test_gradients_pass() -> None:
+def test_gradients_are_finite() -> None:
     outputs = torch.randn(3, 4, 1, generator=torch.Generator().manual_seed(0), requires_grad=True)
     p = with_levels(Gaussian(0.3).predictive(outputs))
     (p.log_prob(torch.zeros(4, 1)) + p.mean[:, 0] + p.cdf(torch.zeros(4, 1))[:, 0]).sum().backward()
@@ -272,7 +270,7 @@ def test_gradients_pass() -> None:
     assert bool(outputs.grad.isfinite().all())
 
 
-def test_a_calibrated_model_is_left_alone_within_sampling_error() -> None:
+def test_calibrated_models_change_within_sampling_error() -> None:
     n = 2000
     p, y = wrong(1.0, rows=n)
     q = QuantileRecalibration().fit(p, y)(p)
@@ -286,7 +284,7 @@ def test_a_calibrated_model_is_left_alone_within_sampling_error() -> None:
 
 
 @pytest.mark.parametrize("factor", [0.3, 3.0, 30.0])
-def test_levels_of_new_targets_are_uniform_after_recalibration(factor: float) -> None:
+def test_new_levels_are_uniform_after_recalibration(factor: float) -> None:
     n, m = 2000, 3000
     calibrator = QuantileRecalibration().fit(*skewed(factor, rows=n))
     p, y = skewed(factor, rows=m, seed=10)
@@ -299,7 +297,7 @@ def test_levels_of_new_targets_are_uniform_after_recalibration(factor: float) ->
         assert coverage(q, y, level) == pytest.approx(level, abs=5 * error)
 
 
-def test_the_shape_is_learned_where_scaling_learns_the_spread_alone() -> None:
+def test_shape_is_learned_unlike_by_scaling() -> None:
     held_out, (p, y) = skewed(3.0, rows=1000), skewed(3.0, rows=2000, seed=10)
     plain, scaled, shaped = (
         c(p).log_prob(y)
@@ -310,7 +308,7 @@ def test_the_shape_is_learned_where_scaling_learns_the_spread_alone() -> None:
         assert float(gain.mean()) > 5 * float(gain.std()) / math.sqrt(len(y))
 
 
-def test_single_precision_reaches_the_same_levels() -> None:
+def test_float32_gives_the_same_levels() -> None:
     p, y = skewed(30.0, rows=500)
     outputs = torch.cat([p.components.mean, p.components.log_variance], -1).float()  # type: ignore[attr-defined]
     single = Gaussian("heteroscedastic").predictive(outputs)
@@ -322,7 +320,7 @@ def test_single_precision_reaches_the_same_levels() -> None:
     assert q.mean.dtype == q.std.dtype == q.entropy.dtype == q.log_prob(y.float()).dtype == torch.float32
 
 
-def test_rows_with_one_dimension_or_two() -> None:
+def test_one_and_two_dimensional_targets_agree() -> None:
     p, y = wrong(2.0, rows=60)
     c = QuantileRecalibration().fit(p, y)
     row = StudentT(5.0, 0.4).predictive(torch.zeros(3, 4, dtype=F64))

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from credo.calibration import TemperatureScaling
-from credo.calibration._search import negative_log_likelihood
+from credo.calibration.scaling import negative_log_likelihood
 from credo.errors import InputError
 from credo.likelihoods import Bernoulli, Categorical
 from credo.predictive import Predictive
@@ -24,7 +24,7 @@ def fitted(p: Predictive, y: torch.Tensor) -> float:
 
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 3.0])
 @pytest.mark.parametrize("draws", [1, 5])
-def test_a_known_temperature_is_found(temperature: float, draws: int) -> None:
+def test_known_temperature_is_recovered(temperature: float, draws: int) -> None:
     p, y = labeled(temperature, rows=3000, draws=draws)
     found = fitted(p, y)
     information = curvature(lambda t: negative_log_likelihood(TemperatureScaling(t)(p), y), found)
@@ -33,7 +33,7 @@ def test_a_known_temperature_is_found(temperature: float, draws: int) -> None:
     assert abs(math.log(found / temperature)) < tolerance < 0.3
 
 
-def test_the_temperature_is_a_minimum_and_helps_on_new_rows() -> None:
+def test_temperature_is_a_minimum_and_improves_new_rows() -> None:
     p, y = labeled(3.0, rows=1000)
     calibrator = TemperatureScaling().fit(p, y)
     best = calibrator.temperature
@@ -57,7 +57,7 @@ def test_every_draw_is_tempered_and_the_split_stays_valid() -> None:
     assert type(hot) is type(p)
 
 
-def test_images_are_tempered_along_their_classes_and_a_target_counts_on_its_own() -> None:
+def test_images_are_tempered_along_the_class_dimension() -> None:
     g = torch.Generator().manual_seed(0)
     outputs = 4 * torch.randn(3, 12, 5, 2, 2, generator=g, dtype=F64)
     y = torch.randint(5, (12, 2, 2), generator=g)
@@ -67,16 +67,16 @@ def test_images_are_tempered_along_their_classes_and_a_target_counts_on_its_own(
     torch.testing.assert_close(TemperatureScaling(2.0)(images).mean.sum(1), torch.ones(12, 2, 2, dtype=F64))
 
 
-def test_ignored_targets_do_not_count() -> None:
+def test_ignored_targets_are_left_out() -> None:
     p, y = labeled(2.0, rows=60)
     ignoring = Categorical(ignore_index=-100).predictive(p.components.log_p)  # type: ignore[attr-defined]
     masked = torch.where(torch.arange(60) < 40, y, -100)
     assert fitted(ignoring, masked) == pytest.approx(fitted(p[:40], y[:40]), rel=1e-6)
-    with pytest.raises(InputError, match="needs 10 held-out rows or more to learn from, got 5"):
+    with pytest.raises(InputError, match="needs at least 10 held-out rows, got 5"):
         TemperatureScaling().fit(ignoring, torch.where(torch.arange(60) < 5, y, -100))
 
 
-def test_a_coin_is_two_classes() -> None:
+def test_bernoulli_equals_two_classes() -> None:
     g = torch.Generator().manual_seed(0)
     logits = 3 * torch.randn(4, 200, generator=g, dtype=F64)
     y = (torch.rand(200, generator=g) < 0.6).long()
@@ -86,7 +86,7 @@ def test_a_coin_is_two_classes() -> None:
     torch.testing.assert_close(TemperatureScaling(2.0)(coin).mean, TemperatureScaling(2.0)(two).mean[:, 1])
 
 
-def test_weights_of_the_draws_count() -> None:
+def test_draw_weights_are_used() -> None:
     p, y = labeled(2.0, rows=100, draws=1)
     q, _ = labeled(2.0, rows=100, draws=3, seed=3)
     assert fitted(Predictive.mixture([p, q]), y) == pytest.approx(
@@ -94,7 +94,7 @@ def test_weights_of_the_draws_count() -> None:
     )
 
 
-def test_the_temperature_stays_moderate_where_the_likelihood_has_no_optimum() -> None:
+def test_temperature_is_moderate_without_a_likelihood_optimum() -> None:
     p, _ = labeled(1.0, rows=100)
     right = fitted(p, p.mode)  # without the prior, 0
     assert 0.1 < right < 1
@@ -102,7 +102,7 @@ def test_the_temperature_stays_moderate_where_the_likelihood_has_no_optimum() ->
     assert 1 < fitted(p, worst) < 50
 
 
-def test_a_target_that_is_impossible_is_refused() -> None:
+def test_impossible_targets_raise() -> None:
     logits = torch.zeros(2, 20, 3)
     logits[:, 4, 1] = -math.inf
     p = Categorical().predictive(logits)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from credo.calibration import VarianceScaling
-from credo.calibration._search import negative_log_likelihood
+from credo.calibration.scaling import negative_log_likelihood
 from credo.errors import InputError
 from credo.likelihoods import Gaussian, Likelihood, StudentT
 from credo.predictive import Predictive
@@ -22,14 +22,14 @@ def fitted(p: Predictive, y: torch.Tensor) -> float:
     return factor
 
 
-def test_one_gaussian_has_a_closed_form() -> None:
+def test_factor_of_one_gaussian_matches_the_closed_form() -> None:
     p, y = wrong(3.0, rows=50, draws=1)
     exact = float(((y - p.mean).square() / p.variance).mean().sqrt())
     assert fitted(p, y) == pytest.approx(exact, rel=1e-5)
 
 
 @pytest.mark.parametrize("factor", [0.2, 1.0, 3.0, 100.0])
-def test_a_known_factor_is_found(factor: float) -> None:
+def test_known_factor_is_recovered(factor: float) -> None:
     p, y = wrong(factor, rows=2000)
     found = fitted(p, y)
     information = curvature(lambda s: negative_log_likelihood(VarianceScaling(s)(p), y), found)
@@ -51,7 +51,7 @@ def test_the_distribution_is_stretched_about_its_mean(likelihood: Likelihood) ->
     torch.testing.assert_close(q.entropy, p.entropy + math.log(2.5), rtol=0, atol=1e-6)
 
 
-def test_an_overconfident_model_is_mended_on_new_rows() -> None:
+def test_overconfident_model_is_corrected_on_new_rows() -> None:
     calibrator = VarianceScaling().fit(*wrong(3.0, rows=500))
     p, y = wrong(3.0, rows=4000, seed=10)
     q = calibrator(p)
@@ -68,9 +68,9 @@ def test_several_outputs_share_the_factor() -> None:
     assert fitted(p, y) == pytest.approx(2, rel=5 / math.sqrt(2 * 500))
 
 
-def test_a_factor_out_of_all_bounds_is_refused() -> None:
+def test_factor_out_of_bounds_raises() -> None:
     p = truth(20)
-    with pytest.raises(InputError, match=r"have to be less than 0\.0001 times what it is"):
+    with pytest.raises(InputError, match=r"have to be multiplied by less than 0\.0001"):
         VarianceScaling().fit(VarianceScaling(0.001)(truth(20, draws=1)), truth(20, draws=1).mean)
-    with pytest.raises(InputError, match=r"have to be more than 1e\+04 times what it is"):
+    with pytest.raises(InputError, match=r"have to be multiplied by more than 1e\+04"):
         VarianceScaling().fit(p, p.mean + 1e7)

@@ -9,12 +9,12 @@ from typer.testing import CliRunner
 
 from credo import cli, experiments
 from credo.errors import InputError
-from credo.experiments import Experiment, Result, Row, Setting, registry
+from credo.experiments import Experiment, Result, Row, RunConfig, registry
 
 
-def count(setting: Setting) -> Result:
-    setting.report("counting")
-    return Result((Row("seed | its name", (float(setting.seed),), 3.0, "Table 1", "counted"), Row("nothing", (0.0,))))
+def count(config: RunConfig) -> Result:
+    config.report("counting")
+    return Result((Row("seed | its name", (float(config.seed),), 3.0, "Table 1", "counted"), Row("nothing", (0.0,))))
 
 
 def toy(run=count):
@@ -36,7 +36,9 @@ def test_list_contains_all_experiments(call):
     for name in experiments.names():
         assert name in result.stdout
     listed = json.loads(call("list", "--json").stdout)["experiments"]
-    assert [entry["name"] for entry in listed] == experiments.names()
+    assert sorted(entry["name"] for entry in listed) == experiments.names()
+    parts = [entry["part"] for entry in listed]
+    assert parts == sorted(parts), "experiments of one part are listed together"
 
 
 def test_run_prints_the_table_and_the_files(call, tmp_path):
@@ -79,7 +81,7 @@ def test_usage_errors_have_exit_code_2(call, tmp_path, words, message):
 
 
 def test_failures_have_exit_code_1(call, tmp_path, monkeypatch, capsys):
-    def fail(setting):
+    def fail(config):
         raise InputError("t10k-images-idx3-ubyte.gz is missing: put it there")
 
     monkeypatch.setitem(registry._REGISTRY, "toy", toy(fail))

@@ -22,6 +22,6 @@ def planted_table(rows: int, columns: int, dimensions: int, noise: float = 0.3, 
     )
 
 
-def with_gaps(table: np.ndarray, share: float = 0.2, seed: int = 1) -> np.ndarray:
+def with_missing(table: np.ndarray, share: float = 0.2, seed: int = 1) -> np.ndarray:
     """``table`` with a share of its values missing at random."""
     return np.where(np.random.default_rng(seed).random(table.shape) < share, np.nan, table)

@@ -1,4 +1,4 @@
-"""Bayesian PCA: the bound is a true one, and the data choose the dimension."""
+"""Bayesian PCA: the bound is correct, and the dimension is found."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 from torch.distributions import Gamma, Normal
 
 from credo.decomposition import BayesianPCA, ProbabilisticPCA
-from credo.decomposition._variational import Belief, Priors, VariationalPCA
+from credo.decomposition._variational import PCAPosterior, PCAPriors, VariationalSteps
 from credo.em import fit_em
 from credo.errors import InputError
 from decomposition.tables import planted_table, spread_table
@@ -20,7 +20,7 @@ from decomposition.tables import planted_table, spread_table
 
 @pytest.mark.parametrize("dimensions", [0, 1, 2, 4, 7])
 @pytest.mark.parametrize("rows", [60, 300, 20_000])
-def test_finds_the_planted_dimension(rows, dimensions):
+def test_dimension_is_recovered(rows, dimensions):
     table = planted_table(rows, 10, dimensions)
     found = BayesianPCA().fit(table)
     assert found.n_components_ == len(found.components_) == dimensions
@@ -30,7 +30,7 @@ def test_finds_the_planted_dimension(rows, dimensions):
 
 
 @pytest.mark.parametrize("dimensions", [0, 3, 7])
-def test_finds_the_noise_of_many_rows(dimensions):
+def test_noise_is_recovered_from_many_rows(dimensions):
     rows = 20_000
     found = BayesianPCA().fit(planted_table(rows, 10, dimensions))
     # 5 standard errors of a variance from the values of the directions without a component
@@ -38,19 +38,19 @@ def test_finds_the_noise_of_many_rows(dimensions):
 
 
 @pytest.mark.parametrize("noise", [1e-2, 1e-3, 1e-4])
-def test_finds_little_noise(noise):
-    """A prior that is called weak must not decide what the data determine."""
+def test_small_noise_is_recovered(noise):
+    """The default priors are weak enough for the data to determine the noise."""
     found = BayesianPCA().fit(planted_table(300, 10, 3, noise=noise))
     assert found.n_components_ == 3
     # 5 standard errors of a variance; the prior weighs 1e-11 of the variance of the data, 1e-3 of the least noise
     assert found.noise_variance_ == pytest.approx(noise**2, rel=5.0 * math.sqrt(2.0 / (300 * 7)) + 1e-3)
 
 
-def test_finds_the_planted_dimension_of_fewer_rows_than_columns():
+def test_dimension_is_recovered_with_fewer_rows_than_columns():
     assert BayesianPCA().fit(planted_table(30, 60, 3, noise=0.1)).n_components_ == 3
 
 
-def test_bound_never_falls_and_lies_below_the_greatest_likelihood():
+def test_bound_never_falls_and_is_below_the_maximum_likelihood():
     """log p(X) averages the likelihood over the prior, so its maximum lies above it."""
     for rows, dimensions in ((50, 2), (500, 3), (5000, 5)):
         table = planted_table(rows, 8, dimensions)
@@ -63,17 +63,19 @@ def log_normal(x: torch.Tensor, mean: torch.Tensor, variance: torch.Tensor) -> t
     return Normal(mean, variance.sqrt()).log_prob(x)
 
 
-def log_ratios(table: torch.Tensor, axes: torch.Tensor, belief: Belief, priors: Priors, draws: int) -> torch.Tensor:
+def log_ratios(
+    table: torch.Tensor, axes: torch.Tensor, posterior: PCAPosterior, priors: PCAPriors, draws: int
+) -> torch.Tensor:
     """log p(X, Z, W, α, μ, τ) − log q(Z, W, α, μ, τ) of draws from q, ``[draws]``, written out from the model."""
-    components, center = belief.components, table.mean(0)
-    (rows, size), k = table.shape, len(components.length)
-    w_mean = axes[:k].mT * components.length
-    z_mean = (table - center) @ axes[:k].mT * components.gain
+    columns, center = posterior.columns, table.mean(0)
+    (rows, size), k = table.shape, len(columns.length)
+    w_mean = axes[:k].mT * columns.length
+    z_mean = (table - center) @ axes[:k].mT * columns.gain
     normal = torch.randn
-    w = w_mean + components.variance.sqrt() * normal(draws, size, k).double()
-    z = z_mean + components.latent_variance.sqrt() * normal(draws, rows, k).double()
-    mu = center + belief.mean_variance.sqrt() * normal(draws, size).double()
-    alpha, tau = components.alpha.sample((draws,)), belief.tau.sample((draws,))
+    w = w_mean + columns.variance.sqrt() * normal(draws, size, k).double()
+    z = z_mean + columns.latent_variance.sqrt() * normal(draws, rows, k).double()
+    mu = center + posterior.mean_variance.sqrt() * normal(draws, size).double()
+    alpha, tau = columns.alpha.sample((draws,)), posterior.tau.sample((draws,))
     x_mean = z @ w.mT + mu[:, None]
     log_p = (
         log_normal(table, x_mean, (1.0 / tau)[:, None, None]).sum((1, 2))
@@ -84,48 +86,48 @@ def log_ratios(table: torch.Tensor, axes: torch.Tensor, belief: Belief, priors: 
         + Gamma(*map(torch.tensor, (priors.noise_shape, priors.noise_rate))).log_prob(tau)
     )
     log_q = (
-        log_normal(z, z_mean, components.latent_variance).sum((1, 2))
-        + log_normal(w, w_mean, components.variance).sum((1, 2))
-        + log_normal(mu, center, belief.mean_variance).sum(1)
-        + components.alpha.log_prob(alpha).sum(1)
-        + belief.tau.log_prob(tau)
+        log_normal(z, z_mean, columns.latent_variance).sum((1, 2))
+        + log_normal(w, w_mean, columns.variance).sum((1, 2))
+        + log_normal(mu, center, posterior.mean_variance).sum(1)
+        + columns.alpha.log_prob(alpha).sum(1)
+        + posterior.tau.log_prob(tau)
     )
     return log_p - log_q
 
 
 @pytest.mark.parametrize("steps", [1, 3, 200])
-def test_bound_is_the_mean_of_log_p_less_log_q(steps):
-    """By Monte Carlo, on the way and at the end, with components that are on and off."""
+def test_bound_matches_monte_carlo_estimate(steps):
+    """By Monte Carlo, before and at convergence, with components that are zero and not."""
     table = torch.from_numpy(planted_table(25, 4, 1))
-    priors = Priors(2.0, 0.5, 1.5, 0.3, 0.1)
+    priors = PCAPriors(2.0, 0.5, 1.5, 0.3, 0.1)
     centered = table - table.mean(0)
     scatter, vectors = torch.linalg.eigh(centered.mT @ centered)
-    model = VariationalPCA(25, scatter.flip(0), 3, priors)
+    model = VariationalSteps(25, scatter.flip(0), 3, priors)
     fit = fit_em(lambda _: model.start(), model.e_step, model.m_step, max_iter=steps, tolerance=0.0)
-    belief = fit.expectation.statistics
+    posterior = fit.expectation.statistics
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        ratios = log_ratios(table, vectors.mT.flip(0), belief, priors, draws=20_000)
+        ratios = log_ratios(table, vectors.mT.flip(0), posterior, priors, draws=20_000)
     standard_error = float(ratios.std()) / math.sqrt(len(ratios))
     assert float(ratios.mean()) == pytest.approx(fit.bound, abs=4.0 * standard_error)
     assert standard_error < 0.1
 
 
-def test_a_component_is_off_where_that_has_the_higher_bound():
-    """The closed form for a component that is off is a fixed point of the updates, up to its latent variance."""
+def test_zero_component_is_chosen_if_its_bound_is_higher():
+    """The closed form for a zero component is a fixed point of the updates, up to its latent variance."""
     table = planted_table(200, 6, 2)
-    priors = Priors(1e-3, 1e-9, 1e-3, 1e-3, 1e-3)
+    priors = PCAPriors(1e-3, 1e-9, 1e-3, 1e-3, 1e-3)
     scatter = torch.from_numpy(np.linalg.eigvalsh(np.cov(table.T, ddof=0) * 200)[::-1].copy())
-    model = VariationalPCA(200, scatter, 5, priors)
+    model = VariationalSteps(200, scatter, 5, priors)
     tau = torch.tensor(10.0, dtype=torch.float64)
-    off = model._off(tau)
-    again = model._updated(off, tau)
-    torch.testing.assert_close(again.variance, off.variance)
-    torch.testing.assert_close(again.alpha.rate, off.alpha.rate)
+    zero = model._zero(tau)
+    again = model._updated(zero, tau)
+    torch.testing.assert_close(again.variance, zero.variance)
+    torch.testing.assert_close(again.alpha.rate, zero.alpha.rate)
     assert not again.length.any()
 
 
-def test_units_do_not_matter():
+def test_fit_is_invariant_to_units():
     table = planted_table(300, 6, 2)
     found, scaled = BayesianPCA().fit(table), BayesianPCA().fit(1e4 * table + 7.0)
     assert scaled.n_components_ == found.n_components_ == 2
@@ -135,7 +137,7 @@ def test_units_do_not_matter():
     assert scaled.lower_bound_ == pytest.approx(found.lower_bound_ - 300 * 6 * math.log(1e4), rel=1e-8)
 
 
-def test_with_many_rows_it_is_probabilistic_pca():
+def test_many_rows_match_probabilistic_pca():
     table = planted_table(20_000, 8, 3)
     found, likely = BayesianPCA().fit(table), ProbabilisticPCA(3).fit(table)
     assert subspace_angles(found.components_.T, likely.components_.T).max() < 1e-6
@@ -145,19 +147,19 @@ def test_with_many_rows_it_is_probabilistic_pca():
     np.testing.assert_allclose(found.get_covariance() @ found.get_precision(), np.eye(8), atol=1e-9)
 
 
-def test_belief_about_z_is_wider_than_at_the_best_weights():
+def test_posterior_of_z_includes_uncertainty_of_weights():
     table = planted_table(30, 8, 2)
     found = BayesianPCA().fit(table)
-    belief = found.posterior(table)
-    np.testing.assert_allclose(belief.mean, found.transform(table), atol=1e-12)
+    posterior = found.posterior(table)
+    np.testing.assert_allclose(posterior.mean, found.transform(table), atol=1e-12)
     # uncertain weights add D times their variance to WᵀW
     tau, loading = 1.0 / found.noise_variance_, found.components_
     expected = np.eye(2) + tau * (loading @ loading.T + 8 * np.diag(found.components_variance_))
-    np.testing.assert_allclose(belief.precision, expected, rtol=1e-10, atol=1e-8)
+    np.testing.assert_allclose(posterior.precision, expected, rtol=1e-10, atol=1e-8)
     np.testing.assert_allclose(found.inverse_transform([[0.0, 0.0]])[0], table.mean(0))
 
 
-def test_noise_alone_has_no_component():
+def test_pure_noise_has_no_component():
     found = BayesianPCA().fit(planted_table(500, 6, 0))
     table = planted_table(10, 6, 0, seed=1)
     assert found.components_.shape == (0, 6)
@@ -167,25 +169,25 @@ def test_noise_alone_has_no_component():
     assert found.sample(5, random_state=0).shape == (5, 6)
 
 
-def test_says_so_where_it_has_not_converged():
+def test_unconverged_fit_warns():
     with pytest.warns(ConvergenceWarning, match="not converged after 1 iterations"):
         BayesianPCA(max_iter=1).fit(spread_table())
 
 
 @pytest.mark.parametrize("bad", [0, -1, 6, 2.0, "all"])
-def test_refuses_a_number_of_components_that_is_none(bad):
+def test_bad_n_components_raises(bad):
     with pytest.raises(InputError, match="n_components must be an integer between 1 and 5"):
         BayesianPCA(bad).fit(spread_table(columns=6))
 
 
 @pytest.mark.parametrize("name", ["precision_shape", "precision_rate", "noise_shape", "noise_rate", "mean_precision"])
 @pytest.mark.parametrize("bad", [0.0, -1.0, math.inf, math.nan, "1"])
-def test_refuses_priors_that_are_no_distribution(name, bad):
+def test_bad_priors_raise(name, bad):
     with pytest.raises(InputError, match=f"{name} must be a positive number"):
         BayesianPCA(**{name: bad}).fit(spread_table())
 
 
-def test_refuses_one_column_and_no_variance():
+def test_one_column_and_no_variance_raise():
     with pytest.raises(InputError, match="at least 2 columns"):
         BayesianPCA().fit(spread_table(columns=1))
     with pytest.raises(InputError, match="no variance"):

@@ -1,4 +1,4 @@
-"""What all three share: scikit-learn's contract, tables in pieces, and input that cannot be used."""
+"""What the three kinds of PCA share: scikit-learn's checks, rows in chunks, and bad input."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def pieces():
 
 
 @pytest.mark.parametrize("model", MODELS, ids=repr)
-def test_pieces_give_what_the_whole_gives(model, tmp_path):
+def test_chunks_and_memory_maps_match_the_array(model, tmp_path):
     np.save(tmp_path / "table.npy", TABLE)
     whole = clone(model).fit(TABLE)
     sources = {
@@ -65,7 +65,7 @@ def test_pieces_give_what_the_whole_gives(model, tmp_path):
 
 
 @pytest.mark.parametrize("model", MODELS, ids=repr)
-def test_further_rows_add_up(model):
+def test_partial_fit_matches_fit(model):
     whole, step = clone(model).fit(TABLE), clone(model)
     for piece in pieces():
         step.partial_fit(piece)
@@ -77,7 +77,7 @@ def test_further_rows_add_up(model):
 
 
 @pytest.mark.parametrize("model", MODELS, ids=repr)
-def test_single_rows_can_be_added(model):
+def test_partial_fit_accepts_single_rows(model):
     table = spread_table(40)
     step = clone(model).fit(table[:30])
     for row in table[30:]:
@@ -86,7 +86,7 @@ def test_single_rows_can_be_added(model):
 
 
 @pytest.mark.parametrize("model", MODELS, ids=repr)
-def test_survives_pickling_and_keeps_numpy_alone(model):
+def test_pickle_round_trip_and_numpy_attributes(model):
     fitted = clone(model).fit(TABLE)
     again = pickle.loads(pickle.dumps(fitted))
     np.testing.assert_array_equal(again.transform(TABLE[:5]), fitted.transform(TABLE[:5]))
@@ -96,7 +96,7 @@ def test_survives_pickling_and_keeps_numpy_alone(model):
 
 
 @pytest.mark.parametrize("model", MODELS, ids=repr)
-def test_names_what_comes_out(model):
+def test_feature_names_out(model):
     frame = pd.DataFrame(TABLE[:200]).rename(columns="c{}".format)
     fitted = clone(model).set_output(transform="pandas").fit(frame)
     name = type(model).__name__.lower()
@@ -107,7 +107,7 @@ def test_names_what_comes_out(model):
 
 
 @pytest.mark.parametrize("model", MODELS, ids=repr)
-def test_a_failed_fit_leaves_the_model_as_it_was(model):
+def test_failed_fit_leaves_estimator_unchanged(model):
     fitted = clone(model).fit(TABLE)
     before = fitted.transform(TABLE[:5])
     with pytest.raises(InputError, match="no variance"):
@@ -120,7 +120,7 @@ def test_a_failed_fit_leaves_the_model_as_it_was(model):
 
 
 @pytest.mark.parametrize("model", MODELS, ids=repr)
-def test_refuses_what_cannot_be_used(model):
+def test_bad_input_raises(model):
     for method in ("transform", "inverse_transform", "score", "score_samples"):
         with pytest.raises(NotFittedError):
             getattr(model, method)(TABLE)
@@ -136,13 +136,13 @@ def test_refuses_what_cannot_be_used(model):
         clone(model).fit(TABLE[:1])
     with pytest.raises(ValueError, match="infinity"):
         clone(model).fit(np.where(TABLE > 3.0, np.inf, TABLE))
-    with pytest.raises(InputError, match="n must be an integer of 1 or more"):
+    with pytest.raises(InputError, match="n must be an integer of at least 1"):
         fitted.sample(0)
     with pytest.raises(InputError, match="device"):
         clone(model).set_params(device="abacus").fit(TABLE)
 
 
-def test_works_in_a_pipeline_and_a_search():
+def test_pipeline_and_grid_search():
     y = PCA(2).fit_transform(TABLE).sum(1)
     search = GridSearchCV(make_pipeline(PCA(), LinearRegression()), {"pca__n_components": [1, 2, 10]}, cv=3)
     assert search.fit(TABLE, y).best_score_ > 0.99
@@ -152,5 +152,5 @@ def test_works_in_a_pipeline_and_a_search():
     assert by_likelihood.best_params_ == {"n_components": 2}
 
 
-def test_the_package_comes_on_demand():
+def test_package_is_imported_lazily():
     assert credo.decomposition.PCA is PCA

@@ -1,4 +1,4 @@
-"""Probabilistic PCA of tables with gaps: every row is judged by what is there, and by nothing else."""
+"""Probabilistic PCA with missing values: every row contributes its observed values."""
 
 from __future__ import annotations
 
@@ -10,19 +10,20 @@ from scipy.stats import multivariate_normal
 from sklearn.exceptions import ConvergenceWarning
 
 from credo._rows import Rows
-from credo.decomposition import ProbabilisticPCA, _em
-from credo.decomposition.moments import Moments
+from credo.decomposition import ProbabilisticPCA
+from credo.decomposition._scatter import ScatterStatistics
+from credo.decomposition.probabilistic import e_step_from_rows, e_step_from_scatter, m_step, random_start
 from credo.errors import InputError
-from decomposition.tables import planted_table, spread_table, with_gaps
+from decomposition.tables import planted_table, spread_table, with_missing
 
 
-def rows_of(table: np.ndarray) -> Rows:
+def as_rows(table: np.ndarray) -> Rows:
     return Rows((table,), torch.device("cpu"), lambda chunk: chunk)
 
 
 @pytest.fixture(scope="module")
 def table() -> np.ndarray:
-    return with_gaps(planted_table(300, 6, 2))
+    return with_missing(planted_table(300, 6, 2))
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +31,7 @@ def fitted(table) -> ProbabilisticPCA:
     return ProbabilisticPCA(2, method="em", tol=1e-9, max_iter=5000, random_state=0).fit(table)
 
 
-def test_bound_is_the_density_of_what_is_there(fitted, table):
+def test_bound_is_the_log_density_of_observed_values(fitted, table):
     covariance = fitted.get_covariance()
     expected = []
     for x in table:
@@ -41,7 +42,7 @@ def test_bound_is_the_density_of_what_is_there(fitted, table):
     assert fitted.log_likelihood_ == pytest.approx(sum(expected), rel=1e-10)
 
 
-def test_likelihood_never_falls_and_ends_at_a_maximum(fitted, table):
+def test_likelihood_never_falls_and_converges_to_a_maximum(fitted, table):
     assert np.diff(fitted.lower_bounds_).min() >= -1e-9 * abs(fitted.lower_bound_)
     rng = np.random.default_rng(0)
     for _ in range(20):  # no step in any direction climbs further
@@ -52,28 +53,28 @@ def test_likelihood_never_falls_and_ends_at_a_maximum(fitted, table):
         assert other.score(table) < fitted.score(table)
 
 
-def test_e_step_over_rows_is_that_from_moments_where_nothing_is_missing():
+def test_e_steps_from_rows_and_scatter_agree_without_missing_values():
     table = spread_table(500, 5, offset=10.0)
-    moments = Moments.of(rows_of(table))
-    variances = moments.scatter.diagonal() / moments.count
-    parameters = _em.Parameters.random(3, variances, torch.Generator().manual_seed(0))
-    from_moments = _em.expect_from_moments(moments, parameters)
-    from_rows = _em.expect_from_rows(rows_of(table), moments.mean, parameters)
+    statistics = ScatterStatistics.from_rows(as_rows(table))
+    variances = statistics.scatter.diagonal() / statistics.count
+    parameters = random_start(3, variances, torch.Generator().manual_seed(0))
+    from_scatter = e_step_from_scatter(statistics, parameters)
+    from_rows = e_step_from_rows(as_rows(table), statistics.mean, parameters)
     # a row of nothing must not change the sums, and gives every other row a precision of its own
     empty = np.vstack([table, np.full(5, np.nan)])
-    from_gaps = _em.expect_from_rows(rows_of(empty), moments.mean, parameters)
-    for found in (from_rows, from_gaps):
-        assert found.bound == pytest.approx(from_moments.bound, rel=1e-12)
-        assert found.statistics.values == from_moments.statistics.values
+    from_missing = e_step_from_rows(as_rows(empty), statistics.mean, parameters)
+    for found in (from_rows, from_missing):
+        assert found.bound == pytest.approx(from_scatter.bound, rel=1e-12)
+        assert found.statistics.n_values == from_scatter.statistics.n_values
         for d in range(5):
-            torch.testing.assert_close(found.statistics.second[d], from_moments.statistics.second[0])
-        torch.testing.assert_close(found.statistics.cross, from_moments.statistics.cross)
-    ours, theirs = _em.m_step(from_gaps.statistics), _em.m_step(from_moments.statistics)
+            torch.testing.assert_close(found.statistics.second[d], from_scatter.statistics.second[0])
+        torch.testing.assert_close(found.statistics.cross, from_scatter.statistics.cross)
+    ours, theirs = m_step(from_missing.statistics), m_step(from_scatter.statistics)
     torch.testing.assert_close(ours.loading, theirs.loading)
     assert ours.noise == pytest.approx(theirs.noise, rel=1e-10)
 
 
-def test_empty_rows_change_nothing():
+def test_rows_without_values_have_no_effect():
     table = spread_table()
     padded = np.insert(table, [0, 100, 300], np.nan, axis=0)
     with pytest.warns(ConvergenceWarning):
@@ -89,16 +90,16 @@ def test_empty_rows_change_nothing():
     assert with_empty.score_samples(empty) == pytest.approx(0.0)
 
 
-def test_finds_the_planted_subspace_through_gaps():
+def test_subspace_is_recovered_with_missing_values():
     complete = planted_table(2000, 8, 2)
     exact = ProbabilisticPCA(2).fit(complete)
-    found = ProbabilisticPCA(2, method="em", random_state=0).fit(with_gaps(complete, 0.3))
+    found = ProbabilisticPCA(2, method="em", random_state=0).fit(with_missing(complete, 0.3))
     # 5600 values for 24 parameters: directions are uncertain by about noise / √N ≈ 0.01
     assert subspace_angles(found.components_.T, exact.components_.T).max() < 0.05
     assert found.noise_variance_ == pytest.approx(exact.noise_variance_, rel=0.05)
 
 
-def test_imputation_is_gaussian_conditioning(fitted, table):
+def test_imputation_matches_gaussian_conditioning(fitted, table):
     filled, covariance = fitted.predict_missing(table), fitted.get_covariance()
     np.testing.assert_array_equal(filled.mean, fitted.impute(table))
     for i, x in enumerate(table):
@@ -112,18 +113,18 @@ def test_imputation_is_gaussian_conditioning(fitted, table):
         np.testing.assert_allclose(filled.std[i, absent], np.sqrt(np.diag(spread)), atol=1e-10)
 
 
-def test_error_bars_of_imputed_values_cover_the_truth():
+def test_std_of_imputed_values_is_calibrated():
     complete = planted_table(2000, 8, 2)
-    gappy = with_gaps(complete, 0.2)
+    gappy = with_missing(complete, 0.2)
     filled = ProbabilisticPCA(2, method="em", random_state=0).fit(gappy).predict_missing(gappy)
     absent = np.isnan(gappy)
     covered = (np.abs(complete - filled.mean) < 1.96 * filled.std)[absent].mean()
     assert covered == pytest.approx(0.95, abs=4.0 * np.sqrt(0.95 * 0.05 / absent.sum()))
 
 
-def test_a_model_of_complete_rows_fills_gaps_too():
+def test_closed_form_model_imputes_missing_values():
     table = planted_table(300, 6, 2)
-    found, gappy = ProbabilisticPCA(2).fit(table), with_gaps(table)
+    found, gappy = ProbabilisticPCA(2).fit(table), with_missing(table)
     assert np.isfinite(found.impute(gappy)).all()
     assert np.isfinite(found.score_samples(gappy)).all()
     assert found.posterior(gappy).cholesky.shape == (300, 2, 2)
@@ -133,7 +134,7 @@ def test_a_model_of_complete_rows_fills_gaps_too():
         ProbabilisticPCA(2).fit(gappy)
 
 
-def test_chunks_give_what_the_table_gives(table):
+def test_chunks_match_the_array(table):
     whole = ProbabilisticPCA(2, method="em", random_state=0).fit(table)
     pieces = ProbabilisticPCA(2, method="em", random_state=0).fit(lambda: iter(np.array_split(table, 7)))
     np.testing.assert_allclose(pieces.components_, whole.components_, rtol=1e-8, atol=1e-10)
@@ -142,7 +143,7 @@ def test_chunks_give_what_the_table_gives(table):
         ProbabilisticPCA(2, method="em").fit(iter(np.array_split(table, 7)))
 
 
-def test_refuses_a_column_without_a_value(table):
+def test_column_without_values_raises(table):
     hollow = table.copy()
     hollow[:, 3] = np.nan
     with pytest.raises(InputError, match="no value in column 3"):
@@ -151,7 +152,7 @@ def test_refuses_a_column_without_a_value(table):
         ProbabilisticPCA(2, method="em").fit(np.where(np.isnan(table), np.nan, 1.0))
 
 
-def test_further_rows_must_be_complete(table):
+def test_partial_fit_with_missing_values_raises(table):
     found = ProbabilisticPCA(2, method="em", random_state=0)
     with pytest.raises(ValueError, match="NaN"):
         found.partial_fit(table)

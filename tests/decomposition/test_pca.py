@@ -1,4 +1,4 @@
-"""PCA against scikit-learn's and against the Gaussian that belongs to it."""
+"""PCA against scikit-learn's, and the density of its Gaussian."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def assert_same(found: PCA, reference: Reference, count: int) -> None:
 
 @pytest.mark.parametrize("offset", [0.0, 1e6])
 @pytest.mark.parametrize(("rows", "columns"), [(300, 6), (7, 6), (5, 9), (2, 3), (40, 1)])
-def test_learns_what_scikit_learn_learns(rows, columns, offset):
+def test_attributes_match_scikit_learn(rows, columns, offset):
     table = spread_table(rows, columns, offset)
     found, reference = PCA().fit(table), Reference(svd_solver="full").fit(table)
     assert found.n_components_ == reference.n_components_ == min(rows, columns)
@@ -33,7 +33,7 @@ def test_learns_what_scikit_learn_learns(rows, columns, offset):
 
 
 @pytest.mark.parametrize("n_components", [1, 3, 0.5, 0.9, 0.999, np.int64(2), np.float64(0.5)])
-def test_counts_components_as_scikit_learn_does(n_components):
+def test_n_components_matches_scikit_learn(n_components):
     table = spread_table()
     found, reference = PCA(n_components).fit(table), Reference(n_components, svd_solver="full").fit(table)
     assert found.n_components_ == reference.n_components_
@@ -42,7 +42,7 @@ def test_counts_components_as_scikit_learn_does(n_components):
 
 
 @pytest.mark.parametrize("whiten", [False, True])
-def test_transforms_there_and_back(whiten):
+def test_transform_and_inverse_transform(whiten):
     table = spread_table()
     found, reference = PCA(4, whiten=whiten).fit(table), Reference(4, whiten=whiten, svd_solver="full").fit(table)
     coordinates = found.transform(table)
@@ -57,7 +57,7 @@ def test_transforms_there_and_back(whiten):
 
 
 @pytest.mark.parametrize("n_components", [1, 3, 5, 6])
-def test_density_is_that_of_scikit_learn(n_components):
+def test_density_matches_scikit_learn(n_components):
     table = spread_table()
     found, reference = PCA(n_components).fit(table), Reference(n_components, svd_solver="full").fit(table)
     np.testing.assert_allclose(found.get_covariance(), reference.get_covariance(), atol=1e-12)
@@ -66,7 +66,7 @@ def test_density_is_that_of_scikit_learn(n_components):
     assert found.score(table) == pytest.approx(reference.score(table), rel=1e-10)
 
 
-def test_noise_of_a_wide_table_belongs_to_its_density():
+def test_noise_with_fewer_rows_than_columns_matches_the_density():
     table = spread_table(rows=8, columns=20)
     found = PCA(3).fit(table)
     assert np.trace(found.get_covariance()) == pytest.approx(np.trace(np.cov(table.T)))
@@ -74,7 +74,7 @@ def test_noise_of_a_wide_table_belongs_to_its_density():
     np.testing.assert_allclose(found.score_samples(table), expected, rtol=1e-10)
 
 
-def test_draws_have_the_moments_of_the_model():
+def test_samples_have_the_moments_of_the_model():
     found = PCA(3).fit(spread_table(offset=5.0))
     drawn, n = found.sample(20_000, random_state=0), 20_000
     covariance = found.get_covariance()
@@ -84,7 +84,7 @@ def test_draws_have_the_moments_of_the_model():
     assert (np.abs(np.cov(drawn.T) - covariance) < 5.0 * error).all()
 
 
-def test_a_drift_costs_no_digits():
+def test_precision_is_kept_with_drifting_rows():
     """The blocks of this table have means 10⁸ apart from the first to the last, and a direction without drift."""
     rng = np.random.default_rng(0)
     table = np.column_stack([np.linspace(0.0, 1e8, 50_000), rng.normal(size=50_000)])
@@ -93,12 +93,12 @@ def test_a_drift_costs_no_digits():
 
 
 @pytest.mark.parametrize("bad", [0, -1, 7, 1.0, 0.0, -0.5, 1.5, True, "mle", [2]])
-def test_refuses_a_number_of_components_that_means_nothing(bad):
+def test_bad_n_components_raises(bad):
     with pytest.raises(InputError, match="n_components must be"):
         PCA(bad).fit(spread_table(columns=6))
 
 
-def test_constant_columns_and_repeated_rows_have_no_direction_of_their_own():
+def test_constant_columns_and_repeated_rows_add_no_direction():
     table = np.column_stack([spread_table(columns=3), np.full(300, 7.0)])
     found = PCA().fit(table)
     np.testing.assert_allclose(found.components_[:3, 3], 0.0, atol=1e-12)
@@ -111,11 +111,11 @@ def test_constant_columns_and_repeated_rows_have_no_direction_of_their_own():
 
 
 @pytest.mark.parametrize("value", [0.0, 0.1, 1e9])
-def test_refuses_a_table_without_variance(value):
+def test_no_variance_raises(value):
     with pytest.raises(InputError, match="no variance"):
         PCA().fit(np.full((20, 3), value))
 
 
-def test_refuses_values_whose_squares_overflow():
+def test_values_whose_squares_overflow_raise():
     with pytest.raises(InputError, match="too large to be squared"):
         PCA().fit(1e200 * spread_table())

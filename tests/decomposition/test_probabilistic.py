@@ -15,11 +15,11 @@ from credo.conjugate import GaussianBelief, LinearGaussian
 from credo.decomposition import PCA, ProbabilisticPCA
 from credo.errors import InputError
 from credo.testing import simulation_based_calibration
-from decomposition.tables import planted_table, spread_table, with_gaps
+from decomposition.tables import planted_table, spread_table, with_missing
 
 
 def generative(model: ProbabilisticPCA) -> LinearGaussian:
-    """The fitted model, put together from what it learned."""
+    """The fitted model, built from its learned attributes."""
     loading = torch.tensor(model.components_.T)
     prior = GaussianBelief.isotropic(loading.shape[1], 1.0, like=loading)
     return LinearGaussian(prior, loading, torch.tensor(model.mean_), 1.0 / model.noise_variance_)
@@ -37,7 +37,7 @@ def test_closed_form_spans_the_principal_subspace(n_components):
 
 
 @pytest.mark.parametrize("rows", [7, 20, 300])
-def test_likelihood_is_scikit_learns_but_for_its_variances(rows):
+def test_log_likelihood_matches_scikit_learn_with_rescaled_variances(rows):
     """Its covariance is c = N/(N − 1) times ours, so with q the squared distance of a row, log p = ours − ½(D log c +
     q/c − q); over the training rows q averages to D, and the means differ by ½D(log c + 1/c − 1) ≥ 0."""
     table, columns = spread_table(rows, 5), 5
@@ -67,7 +67,7 @@ def test_log_likelihood_is_the_sum_over_rows(method):
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("n_components", [1, 3])
-def test_em_climbs_to_the_closed_form_from_a_random_start(n_components, seed):
+def test_em_converges_to_the_closed_form(n_components, seed):
     table = spread_table(offset=100.0)
     exact = ProbabilisticPCA(n_components).fit(table)
     found = ProbabilisticPCA(n_components, method="em", tol=1e-12, random_state=seed).fit(table)
@@ -81,7 +81,7 @@ def test_em_climbs_to_the_closed_form_from_a_random_start(n_components, seed):
 
 
 @pytest.mark.parametrize("noise", [1e-4, 1e-5])
-def test_em_climbs_to_the_closed_form_where_there_is_little_noise(noise):
+def test_em_converges_to_the_closed_form_with_small_noise(noise):
     """The bound never falls by more than rounding, and the noise is that of the closed form."""
     table = planted_table(60, 5, 2, noise=noise)
     found = ProbabilisticPCA(2, method="em", random_state=0).fit(table)
@@ -90,14 +90,14 @@ def test_em_climbs_to_the_closed_form_where_there_is_little_noise(noise):
     assert found.noise_variance_ == pytest.approx(exact.noise_variance_, rel=1e-14 / noise**2 + 1e-3)
 
 
-def test_default_settings_of_em_are_close_to_the_closed_form():
+def test_em_with_default_settings_is_close_to_the_closed_form():
     table = planted_table(1000, 12, 4)
     exact, found = ProbabilisticPCA(4).fit(table), ProbabilisticPCA(4, method="em", random_state=0).fit(table)
     assert found.log_likelihood_ == pytest.approx(exact.log_likelihood_, rel=1e-4)
     assert found.noise_variance_ == pytest.approx(exact.noise_variance_, rel=1e-4)
 
 
-def test_posterior_is_the_linear_gaussian_one():
+def test_posterior_matches_linear_gaussian_model():
     table = spread_table()
     found = ProbabilisticPCA(2).fit(table)
     expected = generative(found).posterior(torch.tensor(table))
@@ -138,7 +138,7 @@ def test_posterior_of_the_latent_variable_is_calibrated(share):
     assert min(ranks.p_values()) > 1e-3
 
 
-def test_draws_have_the_moments_of_the_model():
+def test_samples_have_the_moments_of_the_model():
     found = ProbabilisticPCA(2).fit(spread_table())
     drawn, covariance = found.sample(20_000, random_state=0), found.get_covariance()
     variance = np.diag(covariance)
@@ -146,9 +146,9 @@ def test_draws_have_the_moments_of_the_model():
     assert (np.abs(np.cov(drawn.T) - covariance) < 5.0 * error).all()
 
 
-def test_random_state_decides_the_start_and_torchs_generator_is_left_alone():
+def test_random_state_is_reproducible_and_leaves_torch_generator_alone():
     before = torch.get_rng_state()
-    table = with_gaps(spread_table())
+    table = with_missing(spread_table())
     first, again = (ProbabilisticPCA(2, method="em", random_state=3).fit(table) for _ in range(2))
     assert torch.equal(torch.get_rng_state(), before)
     np.testing.assert_array_equal(first.components_, again.components_)
@@ -156,7 +156,7 @@ def test_random_state_decides_the_start_and_torchs_generator_is_left_alone():
     assert other.lower_bounds_[0] != first.lower_bounds_[0]
 
 
-def test_says_so_where_em_has_not_converged():
+def test_unconverged_em_warns():
     with pytest.warns(ConvergenceWarning, match="not converged after 2 iterations"):
         found = ProbabilisticPCA(2, method="em", max_iter=2, random_state=0).fit(spread_table())
     assert not found.converged_
@@ -164,19 +164,19 @@ def test_says_so_where_em_has_not_converged():
 
 
 @pytest.mark.parametrize("bad", [0, -1, 6, 7, 1.0, True, "mle"])
-def test_refuses_a_number_of_components_that_leaves_no_noise(bad):
+def test_n_components_that_leaves_no_noise_raises(bad):
     with pytest.raises(InputError, match="n_components must be an integer between 1 and 5"):
         ProbabilisticPCA(bad).fit(spread_table(columns=6))
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(2, 5), (10, 1)])
-def test_refuses_a_table_too_small_for_any_noise(rows, columns):
+def test_too_few_rows_or_columns_raise(rows, columns):
     with pytest.raises(InputError, match="at least 2 columns and 3 rows"):
         ProbabilisticPCA().fit(spread_table(rows, columns))
 
 
 @pytest.mark.parametrize("method", ["closed_form", "em"])
-def test_refuses_tables_that_lie_in_the_components(method):
+def test_table_without_noise_raises(method):
     flat = spread_table(columns=2) @ np.random.default_rng(0).normal(size=(2, 6))
     with pytest.raises(InputError, match="no variance is left for the noise"):
         ProbabilisticPCA(2, method=method, random_state=0).fit(flat)
@@ -185,6 +185,6 @@ def test_refuses_tables_that_lie_in_the_components(method):
         ProbabilisticPCA(2, method=method).fit(np.ones((20, 4)))
 
 
-def test_refuses_an_unknown_method_by_its_nearest_name():
+def test_unknown_method_raises():
     with pytest.raises(InputError, match="did you mean 'closed_form'"):
         ProbabilisticPCA(2, method="closed-form").fit(spread_table())

@@ -1,53 +1,65 @@
-"""Experiments are found by their files, and their rows carry the mean and its error."""
+"""The registry finds all experiments, and rows have a mean and a standard error."""
 
 from __future__ import annotations
 
+import importlib
 import math
+import pkgutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from credo import experiments
 from credo.errors import InputError
-from credo.experiments import Result, Row
+from credo.experiments import Result, Row, registry
 
 
-def test_names_are_files_and_come_sorted():
+def test_names_are_sorted():
     names = experiments.names()
     assert names == sorted(names)
-    assert {"bbb-regression", "dropout-rotated-digit", "kendall-gal-uncertainty"} <= set(names)
-    for name in names:
-        assert experiments.get(name).run.__module__ == "credo.experiments." + name.replace("-", "_")
+    assert {"bbb-regression", "dropout-rotated-digit", "sequential-linear-regression"} <= set(names)
+
+
+def test_every_experiment_module_is_discovered():
+    """The names read from the source are those that the decorator registers."""
+    registered = set()
+    for module in pkgutil.walk_packages(experiments.__path__, "credo.experiments."):
+        imported = importlib.import_module(module.name)
+        registered |= {e.name for e in registry._REGISTRY.values() if e.run.__module__ == imported.__name__}
+    assert registered == set(registry._modules())
 
 
 @pytest.mark.parametrize("name", experiments.names())
-def test_every_experiment_says_what_it_shows_and_where_it_comes_from(name):
+def test_every_experiment_has_a_title_a_reference_and_a_description(name):
     chosen = experiments.get(name)
     assert chosen.name == name
+    assert chosen.run.__module__.split(".")[-2] == chosen.part
+    assert (Path(experiments.__file__).parent / chosen.part).is_dir()
     assert chosen.title
     assert chosen.reference
-    assert len(chosen.description.split("\n\n")) > 1, "a line of what it is, and at least a paragraph about it"
+    assert len(chosen.description.split("\n\n")) > 1, "one summary line, and at least one paragraph"
 
 
-def test_unknown_name_brings_the_nearest():
+def test_unknown_name_suggests_the_nearest():
     with pytest.raises(InputError, match="unknown experiment 'bbb-regresion': did you mean 'bbb-regression'"):
         experiments.get("bbb-regresion")
 
 
-def test_names_and_a_light_experiment_load_nothing_heavy():
+def test_names_and_a_light_experiment_import_nothing_heavy():
     code = (
         "import sys\n"
         "from credo import experiments\n"
         "assert len(experiments.names()) > 20\n"
-        "experiments.get('gap-curve')\n"
+        "experiments.get('sine-with-gap')\n"
         "heavy = {'matplotlib', 'sklearn', 'lightning_fabric', 'pandas', 'torchmetrics'}\n"
         "assert not heavy & set(sys.modules), heavy & set(sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_row_has_the_mean_and_its_standard_error():
+def test_row_mean_and_standard_error():
     row = Row("q", (1.0, 2.0, 3.0, 6.0))
     assert row.mean == pytest.approx(3.0)
     # s² = (4 + 1 + 0 + 9)/3, and the error of the mean is s/√4.
@@ -67,20 +79,20 @@ def test_row_has_the_mean_and_its_standard_error():
         ((float("nan"), 1.0), "nan ± nan"),
     ],
 )
-def test_row_shows_the_error_to_two_digits_and_the_mean_to_as_many_decimals(values, shown):
+def test_row_formats_mean_and_standard_error(values, shown):
     assert Row("q", values).ours == shown
 
 
-def test_row_refuses_what_cannot_be_traced():
+def test_row_without_values_or_source_raises():
     with pytest.raises(InputError, match="'q' needs a source"):
         Row("q", (1.0,), published=2.0)
     with pytest.raises(InputError, match="'q' must hold at least one number"):
         Row("q", ())
 
 
-def test_results_are_pooled_row_by_row():
+def test_pool_concatenates_rows():
     first, second = (Result((Row("a", (x,)), Row("b", (x, -x)))) for x in (1.0, 2.0))
-    pooled = Result.pooled([first, second])
+    pooled = Result.pool([first, second])
     assert [row.values for row in pooled.rows] == [(1.0, 2.0), (1.0, -1.0, 2.0, -2.0)]
     with pytest.raises(InputError, match="different quantities"):
-        Result.pooled([first, Result((Row("c", (1.0,)),))])
+        Result.pool([first, Result((Row("c", (1.0,)),))])

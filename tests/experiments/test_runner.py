@@ -1,4 +1,4 @@
-"""What a run leaves behind: a whole folder, or nothing."""
+"""A run writes all tables and figures, or nothing."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from matplotlib.image import imread
 
 from credo import experiments
 from credo.errors import InputError
-from credo.experiments import Experiment, Result, Row, Setting
+from credo.experiments import Experiment, Result, Row, RunConfig
 
 
-def count(setting: Setting) -> Result:
-    """Two rows, one of which is the seed, and a picture of it."""
-    setting.report("counting")
+def count(config: RunConfig) -> Result:
+    """Return two rows, one of which is the seed, and a figure."""
+    config.report("counting")
     figure = Figure(figsize=(2, 2))
-    figure.subplots().plot([0, setting.seed])
-    seed = Row("seed | its name", (float(setting.seed),), published=3.0, source="Table 1", note="counted")
+    figure.subplots().plot([0, config.seed])
+    seed = Row("seed | its name", (float(config.seed),), published=3.0, source="Table 1", note="counted")
     return Result((seed, Row("nothing", (0.0,))), {"line": figure})
 
 
@@ -28,9 +28,9 @@ def toy(run=count) -> Experiment:
 
 
 def test_folder_holds_tables_and_figures(tmp_path):
-    heard = []
-    found = experiments.run(toy(), "quick", 3, tmp_path, seed=2, report=heard.append)
-    assert heard == [f"seed {k} of 3: counting" for k in (1, 2, 3)]
+    messages = []
+    found = experiments.run(toy(), "quick", 3, tmp_path, seed=2, report=messages.append)
+    assert messages == [f"seed {k} of 3: counting" for k in (1, 2, 3)]
     assert found.folder == tmp_path / "toy"
     assert sorted(found.folder.iterdir()) == sorted(found.files)
     assert [path.name for path in tmp_path.iterdir()] == ["toy"]
@@ -56,7 +56,7 @@ def test_folder_holds_tables_and_figures(tmp_path):
     assert "![line](line.png)" in page
 
 
-def test_one_seed_claims_no_spread(tmp_path):
+def test_one_seed_has_no_standard_error(tmp_path):
     found = experiments.run(toy(), out=tmp_path)
     assert found.record["command"] == "credo reproduce toy"
     assert found.record["rows"][0]["standard_error"] is None
@@ -70,13 +70,13 @@ def test_second_run_replaces_the_first(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["toy"]
 
 
-def test_failure_leaves_the_previous_run_and_nothing_half_done(tmp_path):
+def test_failure_keeps_the_previous_run(tmp_path):
     experiments.run(toy(), out=tmp_path)
 
-    def fail(setting):
-        if setting.seed:
+    def fail(config):
+        if config.seed:
             raise RuntimeError("the second seed fails")
-        return count(setting)
+        return count(config)
 
     with pytest.raises(RuntimeError, match="second seed"):
         experiments.run(toy(fail), seeds=2, out=tmp_path)
@@ -84,8 +84,8 @@ def test_failure_leaves_the_previous_run_and_nothing_half_done(tmp_path):
     assert json.loads((tmp_path / "toy" / "table.json").read_text())["command"] == "credo reproduce toy"
 
 
-def test_what_cannot_be_written_is_said_before_any_work(tmp_path):
-    def never(setting):
+def test_unwritable_folder_raises_before_the_run(tmp_path):
+    def never(config):
         raise AssertionError("it must not run")
 
     (tmp_path / "toy").mkdir()
@@ -100,20 +100,20 @@ def test_what_cannot_be_written_is_said_before_any_work(tmp_path):
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"effort": "smok"}, "unknown effort 'smok': did you mean 'smoke'"),
-        ({"seeds": 0}, "seeds must be an integer from 1 to .*, got 0"),
-        ({"seed": -1}, "seed must be an integer from 0 to .*, got -1"),
-        ({"seed": 2**32 - 2, "seeds": 3}, "seed must be an integer from 0 to 4294967293, got"),
+        ({"budget": "smok"}, "unknown budget 'smok': did you mean 'smoke'"),
+        ({"seeds": 0}, "seeds must be an integer of at least 1, got 0"),
+        ({"seed": -1}, "seed must be an integer of at least 0, got -1"),
+        ({"seed": 2**32 - 2, "seeds": 3}, "must be at most 4294967295, got 4294967296"),
         ({"device": "nowhere"}, "device must be one that torch can use here"),
     ],
 )
-def test_wrong_arguments_are_refused(tmp_path, wrong, message):
+def test_invalid_arguments_raise(tmp_path, wrong, message):
     with pytest.raises(InputError, match=message):
         experiments.run(toy(), out=tmp_path, **wrong)
     assert not list(tmp_path.iterdir())
 
 
-def test_figures_are_those_that_were_registered(tmp_path):
-    with pytest.raises(InputError, match="must draw the figures it registered, line, got none"):
-        experiments.run(toy(lambda setting: Result((Row("q", (1.0,)),))), out=tmp_path)
+def test_missing_figures_raise(tmp_path):
+    with pytest.raises(InputError, match="must return the figures line, got none"):
+        experiments.run(toy(lambda config: Result((Row("q", (1.0,)),))), out=tmp_path)
     assert not list(tmp_path.iterdir())

@@ -197,8 +197,8 @@ def test_width_in_one_dimension_is_far_above_the_distance_of_neighbors():
         (lambda: mode_coverage(draws(4, 2), lambda x: torch.full((4,), 11)), "classes from 0 to 9, got 11 to 11"),
         (lambda: ring_coverage(draws(4, 2), draws(8, 3), 0.1), r"got \[4, 2\] and \[8, 3\]"),
         (lambda: ring_coverage(draws(4, 2), draws(8, 2), -0.1), "scale must be a positive number"),
-        (lambda: ring_of_gaussians(0), "n and modes must be 1 or more"),
-        (lambda: ring_of_gaussians(std=0.0), "radius and std must be positive"),
+        (lambda: ring_of_gaussians(0), "n must be an integer of at least 1, got 0"),
+        (lambda: ring_of_gaussians(std=0.0), "std must be a positive number, got 0.0"),
     ],
 )
 def test_wrong_arguments_are_named(call, message):

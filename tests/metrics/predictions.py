@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 
 from credo.likelihoods import Gaussian, Likelihood
-from credo.predictive import Interval, Predictive
+from credo.predictive import Interval, Predictive, RealPredictive
 from credo.predictive.components import RealComponents
-from credo.predictive.real import RealPredictive
 
 F64 = torch.float64
 

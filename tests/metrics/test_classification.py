@@ -42,7 +42,7 @@ def test_accuracy_and_brier_by_hand() -> None:
     assert metrics.nll(p, y) == pytest.approx(-(math.log(0.5) + math.log(0.8) + math.log(0.2)) / 3)
 
 
-def test_a_coin_is_a_choice_of_two_classes() -> None:
+def test_bernoulli_equals_two_class_categorical() -> None:
     logits = torch.randn(5, 40, generator=torch.Generator().manual_seed(0), dtype=F64)
     coin, pair = Bernoulli().predictive(logits), Categorical().predictive(torch.stack([0 * logits, logits], -1))
     y = own_targets(coin, seed=1)
@@ -69,7 +69,7 @@ def test_ece_is_its_definition(seed: int, rows: int, bins: int, spread: float) -
         assert metrics.ece(p[order], y[order], bins, binning) == pytest.approx(metrics.ece(p, y, bins, binning))
 
 
-def test_equal_mass_bins_hold_equally_many() -> None:
+def test_equal_mass_bins_have_equal_counts() -> None:
     p = prediction(Categorical(), 3, 60, 4)
     y = own_targets(p, seed=0)
     binned = metrics.reliability(p, y, bins=12, binning="mass")
@@ -80,7 +80,7 @@ def test_equal_mass_bins_hold_equally_many() -> None:
     assert metrics.reliability(p[:4], y[:4], bins=15, binning="mass").count.sort().values.tolist() == [0] * 11 + [1] * 4
 
 
-def test_equal_confidences_share_a_bin_whatever_their_order() -> None:
+def test_equal_confidences_are_in_one_bin_in_any_order() -> None:
     p = of_probabilities([[0.6, 0.4]] * 10)
     y = torch.tensor([0] * 4 + [1] * 6)
     assert metrics.reliability(p, y, bins=5, binning="mass").count.tolist() == [10, 0, 0, 0, 0]
@@ -88,7 +88,7 @@ def test_equal_confidences_share_a_bin_whatever_their_order() -> None:
     assert metrics.ece(p, y.flip(0), 5, "mass") == pytest.approx(0.2)
 
 
-def test_reliability_holds_the_parts_of_the_error() -> None:
+def test_reliability_parts_sum_to_ece() -> None:
     p = prediction(Categorical(), 3, 200, 4)
     y = own_targets(p, seed=0)
     for binning in ("width", "mass"):
@@ -104,7 +104,7 @@ def test_reliability_holds_the_parts_of_the_error() -> None:
 
 
 @pytest.mark.parametrize("binning", ["width", "mass"])
-def test_a_true_prediction_is_calibrated(binning: str) -> None:
+def test_true_distribution_is_calibrated(binning: str) -> None:
     p = prediction(Categorical(), 3, 2000, 4, spread=2.0)
     y = own_targets(p, seed=1)
     binned = metrics.reliability(p, y, 15, binning)
@@ -118,14 +118,14 @@ def test_a_true_prediction_is_calibrated(binning: str) -> None:
     assert abs(metrics.accuracy(p, y) - rate) < 4 * math.sqrt(rate * (1 - rate) / 2000)
 
 
-def test_confidence_one_belongs_to_the_last_bin() -> None:
+def test_confidence_one_is_in_the_last_bin() -> None:
     p = of_probabilities([[1.0, 0.0], [0.97, 0.03]])
     y = torch.tensor([1, 0])
     assert metrics.ece(p, y) == pytest.approx(abs((1.0 + 0.97) / 2 - 0.5))
     assert metrics.nll(p, y) == math.inf
 
 
-def test_pixels_count_one_by_one_and_ignored_ones_not_at_all() -> None:
+def test_pixels_are_counted_separately_and_ignored_ones_left_out() -> None:
     outputs = torch.randn(3, 8, 4, 5, 6, generator=torch.Generator().manual_seed(0), dtype=F64)
     p = Categorical(class_dim=1, ignore_index=255).predictive(outputs)
     y = torch.randint(4, (8, 5, 6), generator=torch.Generator().manual_seed(1))
@@ -143,7 +143,7 @@ def test_pixels_count_one_by_one_and_ignored_ones_not_at_all() -> None:
         assert score.lower <= score.value <= score.upper
 
 
-def test_weights_of_draws_count() -> None:
+def test_draw_weights_are_used() -> None:
     p = unequal_weights(Bernoulli(), rows=12)
     y = own_targets(p, seed=0)
     w = torch.tensor([1 / 4, 1 / 4, 1 / 6, 1 / 6, 1 / 6], dtype=F64)

@@ -14,7 +14,14 @@ from torch import Tensor
 from credo import metrics
 from credo.likelihoods import Bernoulli, Categorical, Gaussian
 from credo.metrics import _statistics as statistics
-from credo.metrics._intervals import LOG, LOG_REST, Estimate, Ranking, Share, Studentized
+from credo.metrics._intervals import (
+    LOG,
+    LOG_COMPLEMENT,
+    BinomialInterval,
+    RankingInterval,
+    ScoreInterval,
+    StudentizedInterval,
+)
 from credo.predictive import Predictive
 from metrics.predictions import F64
 
@@ -33,7 +40,7 @@ def answers(right: int, wrong: int, confidence: float = 0.9) -> tuple[Predictive
 
 
 @pytest.mark.parametrize(("right", "rows"), [(20, 20), (0, 20), (7, 10), (1, 1), (199, 200)])
-def test_shares_have_the_exact_binomial_interval(right: int, rows: int) -> None:
+def test_fractions_have_the_exact_binomial_interval(right: int, rows: int) -> None:
     exact = stats.binomtest(right, rows).proportion_ci(0.95, method="exact")
     score = by_name(*answers(right, rows - right), resamples=1)["accuracy"]
     assert (score.lower, score.upper) == (pytest.approx(exact.low, abs=1e-12), pytest.approx(exact.high, abs=1e-12))
@@ -44,36 +51,37 @@ def test_shares_have_the_exact_binomial_interval(right: int, rows: int) -> None:
 
 
 @pytest.mark.parametrize("rows", [10, 20, 50])
-def test_the_interval_of_a_share_holds_it_in_95_of_100_cases_whatever_it_is(rows: int) -> None:
+def test_binomial_interval_has_95_percent_coverage(rows: int) -> None:
     """Enumerated. Percentiles of a bootstrap hold a coverage of 0.95 in 37 of 100 cases with 10 rows."""
     ends = [
-        Share(statistics.mean(torch.ones(rows)), rows, rows).bounds(k / rows, torch.empty(0)) for k in range(rows + 1)
+        BinomialInterval(statistics.mean(torch.ones(rows)), rows, rows).bounds(k / rows, torch.empty(0))
+        for k in range(rows + 1)
     ]
     for truth in np.linspace(0.01, 0.99, 99):
         held = [lower <= truth <= upper for lower, upper in ends]
         assert stats.binom.pmf(np.arange(rows + 1), rows, truth)[held].sum() >= 0.95
 
 
-def test_targets_of_one_row_count_as_far_as_they_differ() -> None:
+def test_dependent_targets_have_a_smaller_effective_count() -> None:
     stream = np.random.default_rng(0)
     hits = torch.from_numpy(stream.integers(0, 2, (40, 1))).double()
     per_row = by_name(*answers(int(hits.sum()), 40 - int(hits.sum())), resamples=1)["accuracy"]
     # eight copies of an answer are one answer, but for the t quantiles of 39 rows and of 320 targets
-    same = Share(statistics.mean(hits.expand(40, 8).mean(1)), 320, 40)
+    same = BinomialInterval(statistics.mean(hits.expand(40, 8).mean(1)), 320, 40)
     wider = stats.t.ppf(0.975, 39) / stats.t.ppf(0.975, 319)
     found = same.bounds(float(hits.mean()), torch.empty(0))
     assert found.upper - found.lower == pytest.approx(wider * (per_row.upper - per_row.lower), rel=0.03)
     # independent ones are 320
     free = torch.from_numpy(stream.integers(0, 2, (40, 8))).double()
-    lower, upper = Share(statistics.mean(free.mean(1)), 320, 40).bounds(float(free.mean()), torch.empty(0))
+    lower, upper = BinomialInterval(statistics.mean(free.mean(1)), 320, 40).bounds(float(free.mean()), torch.empty(0))
     exact = stats.binomtest(int(free.sum()), 320).proportion_ci(0.95, method="exact")
     # the variance over 40 rows is known to a factor of 1 ± √(2/39)
     assert upper - lower == pytest.approx(exact.high - exact.low, rel=4 * math.sqrt(2 / 39) / 2)
-    certain = Share(statistics.mean(torch.ones(40, dtype=F64)), 320, 40).bounds(1.0, torch.empty(0))
+    certain = BinomialInterval(statistics.mean(torch.ones(40, dtype=F64)), 320, 40).bounds(1.0, torch.empty(0))
     assert certain.lower == pytest.approx(stats.binomtest(40, 40).proportion_ci(0.95, method="exact").low)
 
 
-def test_standard_errors_are_those_of_the_delta_method() -> None:
+def test_standard_errors_match_the_delta_method() -> None:
     stream = np.random.default_rng(0)
     values, y = torch.from_numpy(stream.exponential(size=50)), torch.from_numpy(stream.normal(size=(50, 1)))
     n = len(values)
@@ -95,11 +103,11 @@ def test_standard_errors_are_those_of_the_delta_method() -> None:
     assert float(error) == pytest.approx(jackknife, rel=0.1)
 
 
-def test_studentized_intervals_of_many_equal_normal_rows_are_those_of_student() -> None:
+def test_studentized_interval_of_normal_rows_matches_the_t_interval() -> None:
     """For normal rows (θ* − θ̂)/s* is nearly Student's t: the classical interval of a mean."""
     rows, resamples = 30, 20_000
     values = torch.from_numpy(stats.norm.ppf((np.arange(rows) + 0.5) / rows) + 3)  # normal, and symmetric
-    estimate = Studentized(statistics.mean(values))
+    estimate = StudentizedInterval(statistics.mean(values))
     picked = np.random.default_rng(0).multinomial(rows, np.full(rows, 1 / rows), size=resamples)
     lower, upper = estimate.bounds(3.0, estimate.replicates(torch.from_numpy(picked).double()))
     half = stats.t.ppf(0.975, rows - 1) * float(values.std()) / math.sqrt(rows)
@@ -108,10 +116,10 @@ def test_studentized_intervals_of_many_equal_normal_rows_are_those_of_student() 
     assert upper == pytest.approx(3 + half, abs=0.05 * half)
 
 
-@pytest.mark.parametrize("scale", [LOG, LOG_REST])
-def test_ends_stay_in_range_on_a_log_scale(scale: object) -> None:
+@pytest.mark.parametrize("scale", [LOG, LOG_COMPLEMENT])
+def test_log_scale_keeps_ends_in_range(scale: object) -> None:
     values = torch.tensor([1e-6, 1e-6, 2e-6, 3.0], dtype=F64)
-    estimate = Studentized(statistics.mean(values / 4 if scale is LOG_REST else values), scale)  # type: ignore[arg-type]
+    estimate = StudentizedInterval(statistics.mean(values / 4 if scale is LOG_COMPLEMENT else values), scale)  # type: ignore[arg-type]
     weights = torch.from_numpy(np.random.default_rng(0).multinomial(4, np.full(4, 0.25), size=500)).double()
     lower, upper = estimate.bounds(estimate.statistic.value, estimate.replicates(weights))
     assert lower <= estimate.statistic.value <= upper
@@ -119,19 +127,19 @@ def test_ends_stay_in_range_on_a_log_scale(scale: object) -> None:
 
 
 @pytest.mark.parametrize(("value", "m", "n"), [(0.8, 7, 20), (0.5, 3, 3), (1.0, 4, 16), (0.0, 1, 9), (0.97, 50, 500)])
-def test_the_interval_of_a_ranking_solves_its_equation(value: float, m: int, n: int) -> None:
-    lower, upper = Ranking(statistics.mean(torch.ones(m + n)), m, n).bounds(value, torch.empty(0))
+def test_ranking_interval_solves_its_equation(value: float, m: int, n: int) -> None:
+    lower, upper = RankingInterval(statistics.mean(torch.ones(m + n)), m, n).bounds(value, torch.empty(0))
     half = (m + n) / 2 - 1
     for end in (lower, upper):
         if end not in (0.0, 1.0):
             spread = end * (1 - end) * (1 + half * (1 - end) / (2 - end) + half * end / (1 + end)) / (m * n)
             assert abs(end - value) == pytest.approx(stats.norm.ppf(0.975) * math.sqrt(spread), rel=1e-6)
     assert lower < upper
-    mirrored = Ranking(statistics.mean(torch.ones(m + n)), n, m).bounds(1 - value, torch.empty(0))
+    mirrored = RankingInterval(statistics.mean(torch.ones(m + n)), n, m).bounds(1 - value, torch.empty(0))
     assert (1 - mirrored.upper, 1 - mirrored.lower) == (pytest.approx(lower), pytest.approx(upper))
 
 
-def test_no_interval_is_a_point_where_every_answer_is_right() -> None:
+def test_intervals_are_not_points_if_all_predictions_are_correct() -> None:
     scores = by_name(*answers(20, 0))
     exact = stats.binomtest(20, 20).proportion_ci(0.95, method="exact").low
     assert scores["accuracy"].lower == pytest.approx(exact)
@@ -141,7 +149,7 @@ def test_no_interval_is_a_point_where_every_answer_is_right() -> None:
     assert math.isnan(scores["misclassification_auroc"].lower)
 
 
-def test_the_interval_of_a_calibration_error_reaches_0_where_chance_explains_it() -> None:
+def test_calibration_error_interval_reaches_0_for_calibrated_predictions() -> None:
     p = Gaussian(1.0).predictive(torch.zeros(1, 200, dtype=F64))
     z = torch.from_numpy(stats.norm.ppf((np.arange(200) + 0.5) / 200))
     assert by_name(p, z)["quantile_calibration_error"].lower == 0
@@ -197,17 +205,17 @@ def check(name: str, rows: int, repeats: int) -> None:
 
 
 @pytest.mark.parametrize("name", ["numbers", "classes"])
-def test_intervals_hold_the_true_score_in_simulation(name: str) -> None:
+def test_intervals_cover_the_true_score_in_simulation(name: str) -> None:
     check(name, rows=20, repeats=100)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("rows", [10, 20, 50, 200])
 @pytest.mark.parametrize("name", CASES)
-def test_intervals_hold_the_true_score_in_longer_simulations(name: str, rows: int) -> None:
+def test_intervals_cover_the_true_score_in_longer_simulations(name: str, rows: int) -> None:
     check(name, rows, repeats=600)
 
 
-def test_an_estimate_asks_nothing_of_resamples_unless_it_says_so() -> None:
-    share: Estimate = Share(statistics.mean(torch.ones(5)), 5, 5)
+def test_intervals_need_no_replicates_by_default() -> None:
+    share: ScoreInterval = BinomialInterval(statistics.mean(torch.ones(5)), 5, 5)
     assert share.replicates(torch.ones(7, 5)).shape == (7, 0)

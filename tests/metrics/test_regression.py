@@ -19,7 +19,7 @@ from metrics.predictions import F64, own_targets, prediction, unequal_weights
 REAL: list[Likelihood] = [Gaussian(0.7), StudentT(3.0, 0.7), Poisson()]
 
 
-def test_scores_of_one_gaussian_by_hand() -> None:
+def test_scores_of_one_gaussian_match_hand_calculation() -> None:
     mean, scale = torch.tensor([0.0, 1.0, -2.0], dtype=F64), 0.5
     y = torch.tensor([0.3, -0.4, -1.0], dtype=F64)
     p = Gaussian(scale).predictive(mean[None])
@@ -31,7 +31,7 @@ def test_scores_of_one_gaussian_by_hand() -> None:
     np.testing.assert_allclose(metrics.pit(p, y), exact.cdf(y), rtol=1e-12)
 
 
-def test_r2_is_that_of_scikit_learn() -> None:
+def test_r2_matches_scikit_learn() -> None:
     p = prediction(Gaussian(0.7), 4, 30, 3)
     y = own_targets(p, seed=1) + 5
     expected = r2_score(y, p.mean, multioutput="variance_weighted")
@@ -40,7 +40,7 @@ def test_r2_is_that_of_scikit_learn() -> None:
 
 
 @pytest.mark.parametrize("likelihood", REAL, ids=str)
-def test_a_row_of_several_outputs_counts_as_one_datum(likelihood: Likelihood) -> None:
+def test_a_row_with_several_outputs_is_one_datum(likelihood: Likelihood) -> None:
     p = prediction(likelihood, 4, 6, 2)
     y = own_targets(p, seed=0)
     flat, targets = likelihood.predictive(_outputs(4, 6, 2).flatten(1, 2)), y.flatten()
@@ -58,7 +58,7 @@ def _outputs(*shape: int) -> torch.Tensor:
 
 @settings(max_examples=30)
 @given(st.integers(0, 10_000), st.integers(1, 40), st.sampled_from(REAL))
-def test_calibration_curve_is_the_share_of_targets_below_the_quantiles(seed: int, rows: int, model: Likelihood) -> None:
+def test_calibration_curve_is_the_fraction_below_the_quantiles(seed: int, rows: int, model: Likelihood) -> None:
     p = prediction(model, 3, rows, seed=seed)
     y = own_targets(p, seed)
     levels = [0.1, 0.5, 0.8]
@@ -90,7 +90,7 @@ def test_coverage_and_width_rise_with_the_level(
 
 @settings(max_examples=20)
 @given(st.integers(0, 10_000), st.integers(2, 30), st.sampled_from(REAL))
-def test_the_order_of_rows_does_not_matter(seed: int, rows: int, model: Likelihood) -> None:
+def test_row_order_does_not_matter(seed: int, rows: int, model: Likelihood) -> None:
     p = prediction(model, 3, rows, seed=seed)
     y = own_targets(p, seed)
     order = torch.randperm(rows, generator=torch.Generator().manual_seed(seed))
@@ -101,7 +101,7 @@ def test_the_order_of_rows_does_not_matter(seed: int, rows: int, model: Likeliho
 
 
 @pytest.mark.parametrize("likelihood", REAL, ids=str)
-def test_a_true_prediction_is_calibrated(likelihood: Likelihood) -> None:
+def test_true_distribution_is_calibrated(likelihood: Likelihood) -> None:
     rows = 1500
     p = prediction(likelihood, 5, rows, seed=2)
     y = own_targets(p, seed=3)
@@ -115,7 +115,7 @@ def test_a_true_prediction_is_calibrated(likelihood: Likelihood) -> None:
         assert abs(metrics.coverage(p, y, 0.9) - 0.9) < 4 * math.sqrt(0.09 / rows)
 
 
-def test_the_transform_of_counts_lies_in_the_jump_and_follows_its_seed() -> None:
+def test_pit_of_counts_is_inside_the_jump_and_reproducible() -> None:
     p = prediction(Poisson(), 3, 50)
     y = own_targets(p, seed=0)
     u = metrics.pit(p, y)
@@ -124,7 +124,7 @@ def test_the_transform_of_counts_lies_in_the_jump_and_follows_its_seed() -> None
     assert not torch.equal(u, metrics.pit(p, y, seed=1))
 
 
-def test_weights_of_draws_count() -> None:
+def test_draw_weights_are_used() -> None:
     p = unequal_weights(Gaussian(0.7), rows=10)
     y = own_targets(p, seed=0)
     w = np.array([1 / 4, 1 / 4, 1 / 6, 1 / 6, 1 / 6])[:, None]
@@ -133,7 +133,7 @@ def test_weights_of_draws_count() -> None:
     assert metrics.rmse(p, y) == pytest.approx(np.sqrt(((y.numpy() - (w * p.draws.numpy()).sum(0)) ** 2).mean()))
 
 
-def test_arrays_lists_small_integers_and_single_precision_are_targets_too() -> None:
+def test_arrays_lists_and_other_dtypes_are_accepted() -> None:
     p = prediction(Poisson(), 3, 4)
     y = torch.tensor([0, 2, 1, 0])
     read_only = y.numpy().astype(np.uint16)
@@ -146,7 +146,7 @@ def test_arrays_lists_small_integers_and_single_precision_are_targets_too() -> N
     assert metrics.rmse(single, np.array([1.0, 1.0, 1.0])) == 1.0
 
 
-def test_a_prediction_with_a_graph_gives_plain_numbers() -> None:
+def test_predictions_with_gradients_return_floats() -> None:
     p = Gaussian(0.5).predictive(torch.zeros(2, 3, requires_grad=True))
     y = torch.ones(3)
     assert metrics.rmse(p, y) == 1.0

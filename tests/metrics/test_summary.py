@@ -12,8 +12,7 @@ from scipy import stats
 from credo import metrics
 from credo.likelihoods import Bernoulli, Categorical, Gaussian, Likelihood, Poisson, StudentT
 from credo.metrics import summary
-from credo.predictive import Predictive
-from credo.predictive.real import RealPredictive
+from credo.predictive import Predictive, RealPredictive
 from metrics.predictions import F64, own_targets, prediction
 
 LIKELIHOODS: list[Likelihood] = [Gaussian(0.7), StudentT(4.0, 0.7), Poisson(), Categorical(), Bernoulli()]
@@ -37,7 +36,7 @@ def by_the_metrics(p: Predictive, y: torch.Tensor, level: float) -> list[float]:
 
 
 @pytest.mark.parametrize("likelihood", LIKELIHOODS, ids=str)
-def test_values_are_the_metrics_own(likelihood: Likelihood) -> None:
+def test_values_match_the_single_metrics(likelihood: Likelihood) -> None:
     p, y = a_case(likelihood)
     scores = metrics.scores(p, y, level=0.8, resamples=1)
     assert [score.name for score in scores] == (NUMBERS if isinstance(p, RealPredictive) else CLASSES)
@@ -45,18 +44,18 @@ def test_values_are_the_metrics_own(likelihood: Likelihood) -> None:
 
 
 @pytest.mark.parametrize("likelihood", LIKELIHOODS, ids=str)
-def test_a_replicate_is_the_score_of_the_resampled_rows(likelihood: Likelihood) -> None:
+def test_replicates_match_scores_of_resampled_rows(likelihood: Likelihood) -> None:
     p, y = a_case(likelihood)
-    estimates = summary._of_numbers(p, y, 0.8) if isinstance(p, RealPredictive) else summary._of_classes(p, y)
+    estimates = summary._real_intervals(p, y, 0.8) if isinstance(p, RealPredictive) else summary._class_intervals(p, y)
     for seed in (0, 7):
         rows = torch.from_numpy(np.random.default_rng(seed).integers(len(p), size=len(p)))
-        (weights,) = summary._resampled(len(p), 1, seed)
+        (weights,) = summary._resample(len(p), 1, seed)
         assert torch.equal(weights[0], rows.bincount(minlength=len(p)).double())
         found = [float(estimate.statistic(weights)) for estimate in estimates.values()]
         assert found == pytest.approx(by_the_metrics(p[rows], y[rows], 0.8), rel=1e-9)
 
 
-def test_intervals_are_those_of_the_normal_approximation() -> None:
+def test_intervals_match_the_normal_approximation() -> None:
     p, y = a_case(Gaussian(0.7), rows=2000)
     row = {"nll": -p.log_prob(y), "coverage": metrics.pit(p, y).sub(0.5).abs().le(0.475).double()}
     resamples = 2000
@@ -73,7 +72,9 @@ def test_intervals_are_those_of_the_normal_approximation() -> None:
 
 
 @pytest.mark.parametrize("likelihood", [Gaussian(0.7), Categorical()], ids=str)
-def test_the_seed_decides_and_nothing_else_is_touched(likelihood: Likelihood, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_seed_is_reproducible_and_global_state_unchanged(
+    likelihood: Likelihood, monkeypatch: pytest.MonkeyPatch
+) -> None:
     p, y = a_case(likelihood)
     states = torch.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002
     first = metrics.scores(p, y, resamples=50, seed=3)
@@ -81,12 +82,12 @@ def test_the_seed_decides_and_nothing_else_is_touched(likelihood: Likelihood, mo
     assert np.array_equal(np.random.get_state()[1], states[1])  # noqa: NPY002
     assert metrics.scores(p, y, resamples=50, seed=3) == first
     assert metrics.scores(p, y, resamples=50, seed=4) != first
-    monkeypatch.setattr(summary, "_WORK", 7 * len(p))  # resamples seven at a time
+    monkeypatch.setattr(summary, "_MAX_WEIGHTS", 7 * len(p))  # resamples seven at a time
     for chunked, whole in zip(metrics.scores(p, y, resamples=50, seed=3), first, strict=True):
         assert (chunked.lower, chunked.upper) == pytest.approx((whole.lower, whole.upper), rel=1e-12)
 
 
-def test_the_prediction_is_evaluated_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prediction_is_evaluated_once(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
     for name in ("log_prob", "cdf", "interval"):
         method = getattr(RealPredictive, name)
@@ -98,7 +99,7 @@ def test_the_prediction_is_evaluated_once(monkeypatch: pytest.MonkeyPatch) -> No
     assert sorted(calls) == ["cdf", "interval", "log_prob"]
 
 
-def test_every_score_says_what_it_means() -> None:
+def test_every_score_has_a_description() -> None:
     assert set(metrics.DESCRIPTIONS) == {*NUMBERS, *CLASSES}
     for likelihood in (Gaussian(0.7), Categorical()):
         for score in metrics.scores(*a_case(likelihood), level=0.9, resamples=2):
@@ -110,7 +111,7 @@ def test_every_score_says_what_it_means() -> None:
     assert metrics.Score("rmse", 0.9, 0.8, 1.0).label == "RMSE"
 
 
-def test_an_impossible_row_makes_only_its_resamples_infinite() -> None:
+def test_an_impossible_row_only_makes_its_resamples_infinite() -> None:
     log_p = torch.zeros(1, 40, 2, dtype=F64)
     log_p[0, 0, 1] = -math.inf
     p, y = Categorical().predictive(log_p), torch.ones(40, dtype=torch.long)
@@ -119,7 +120,7 @@ def test_an_impossible_row_makes_only_its_resamples_infinite() -> None:
     assert (nll.value, nll.lower, nll.upper) == (math.inf, pytest.approx(math.log(2)), math.inf)
 
 
-def test_one_row_says_nothing_about_other_rows() -> None:
+def test_one_row_has_unknown_intervals() -> None:
     p = Gaussian(0.7).predictive(torch.zeros(3, 1, dtype=F64))
     scores = {score.name: score for score in metrics.scores(p, torch.zeros(1, dtype=F64), resamples=5)}
     assert math.isnan(scores["r2"].value)
@@ -139,7 +140,7 @@ def test_few_rows_have_infinite_ends(rows: int) -> None:
     assert math.isnan(scores["r2"].lower)  # of equal rows there is none, and too many resamples are of equal rows
 
 
-def test_scores_that_every_row_shares_are_points() -> None:
+def test_intervals_of_equal_rows_are_points() -> None:
     p = Gaussian(0.7).predictive(torch.zeros(1, 9, dtype=F64))
     scores = {score.name: score for score in metrics.scores(p, torch.full((9,), 0.2, dtype=F64), resamples=50)}
     for name in ("nll", "rmse", "crps", "width"):

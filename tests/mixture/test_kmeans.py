@@ -1,4 +1,4 @@
-"""k-means against scikit-learn's, what its steps promise, and tables that try it."""
+"""k-means against scikit-learn's, properties of its steps, and difficult tables."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from credo.em import fit_em
 from credo.errors import InputError
 from credo.mixture import KMeans
-from credo.mixture.lloyd import Lloyd, Moments
-from credo.mixture.plus_plus import plus_plus
+from credo.mixture._lloyd import Lloyd, TableScale
+from credo.mixture.kmeans import kmeans_plus_plus
 
 
 @parametrize_with_checks([KMeans(n_clusters=3, random_state=0), KMeans(n_clusters=2, init="random", n_init=2)])
@@ -45,7 +45,7 @@ def same_start(X: np.ndarray, start: np.ndarray, **options: float) -> tuple[KMea
 
 
 @pytest.mark.parametrize("iterations", [1, 2, 5, 300])
-def test_it_takes_the_steps_of_scikit_learn(iterations):
+def test_steps_match_scikit_learn(iterations):
     X = blobs()
     ours, theirs = same_start(X, X[:6], max_iter=iterations, tol=0.0)
     assert ours.n_iter_ == theirs.n_iter_
@@ -56,18 +56,18 @@ def test_it_takes_the_steps_of_scikit_learn(iterations):
 
 
 @pytest.mark.parametrize("chunked", [False, True])
-def test_a_row_far_away_does_not_blur_the_distances_of_the_others(chunked):
+def test_outlier_does_not_reduce_precision_of_other_distances(chunked):
     """The mean lies 1e8 away from nearly all rows: the rounding of squared lengths is then 1, a squared distance."""
     rng = np.random.default_rng(0)
     X = np.concatenate([0.1 * rng.normal(size=(100, 2)) + np.repeat([[0, 0], [1, 0]], 50, axis=0), [[1e10, 0.0]]])
     model = KMeans(3, random_state=0).fit((lambda: iter(np.array_split(X, 3))) if chunked else X)
     for labels in (model.labels_, model.predict(X)):
-        gaps = np.square(X[:, None] - model.cluster_centers_).sum(2)
-        np.testing.assert_array_equal(labels, gaps.argmin(1))
+        distances = np.square(X[:, None] - model.cluster_centers_).sum(2)
+        np.testing.assert_array_equal(labels, distances.argmin(1))
     assert sorted(model.counts_) == [1, 50, 50]
 
 
-def test_answers_about_new_rows_are_those_of_scikit_learn():
+def test_predictions_match_scikit_learn():
     X, new = blobs(), blobs(n=50, seed=1)
     ours, theirs = same_start(X, X[:5], tol=0.0)
     np.testing.assert_array_equal(ours.predict(new), theirs.predict(new))
@@ -79,7 +79,7 @@ def test_answers_about_new_rows_are_those_of_scikit_learn():
 
 
 @pytest.mark.parametrize("tol", [1e-2, 1e-3, 1e-4])
-def test_the_tolerance_is_at_least_as_strict_as_scikit_learns(tol):
+def test_tolerance_is_at_least_as_strict_as_scikit_learn(tol):
     """An M-step gains Σ n_k ‖Δc_k‖², which is N/K times the squared shifts for clusters of equal size."""
     X = blobs(n=4000, clusters=5, spread=1.0)
     ours, theirs = same_start(X, X[:5], tol=tol)
@@ -89,7 +89,7 @@ def test_the_tolerance_is_at_least_as_strict_as_scikit_learns(tol):
 
 
 @pytest.mark.parametrize("offset", [0.0, 1e6, -1e9])
-def test_digits_are_kept_far_from_the_origin(offset):
+def test_precision_is_kept_far_from_the_origin(offset):
     # sixteenths stay exact at these offsets, so that nothing but the arithmetic can differ
     X = np.random.default_rng(0).integers(-64, 64, size=(500, 2)) / 16.0
     here, there = (KMeans(4, init=X[:4] + shift, tol=0.0).fit(X + shift) for shift in (0.0, offset))
@@ -100,7 +100,7 @@ def test_digits_are_kept_far_from_the_origin(offset):
 
 
 @pytest.mark.parametrize("scale", [1e-150, 1e-6, 1e6, 1e150])
-def test_units_do_not_matter(scale):
+def test_fit_is_invariant_to_units(scale):
     X = blobs()
     # powers of two leave the digits alone, so that every decision is the same one
     scale = 2.0 ** np.round(np.log2(scale))
@@ -115,7 +115,7 @@ def test_units_do_not_matter(scale):
     st.integers(0, 3),
 )
 @settings(max_examples=60)
-def test_inertia_never_rises_even_with_ties_and_empty_clusters(X, n_clusters, seed):
+def test_inertia_never_rises_with_ties_and_empty_clusters(X, n_clusters, seed):
     """Few distinct integers bring ties, duplicates and clusters that lose their rows; EM checks every step."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
@@ -128,21 +128,21 @@ def test_inertia_never_rises_even_with_ties_and_empty_clusters(X, n_clusters, se
 def test_bounds_are_minus_the_inertia_in_units_of_the_variance():
     X = blobs()
     rows = KMeans()._training_rows(X)
-    moments = Moments.of(rows)
-    steps, seen = Lloyd(rows, moments), []
+    scale = TableScale.from_rows(rows)
+    steps, seen = Lloyd(rows, scale), []
 
-    def watch(iteration, centers, expectation):
-        gaps = torch.cdist(torch.from_numpy(X) - moments.mean, centers)
-        seen.append((expectation.bound, -gaps.amin(1).square().sum().item() / moments.variance))
+    def record(iteration, centers, expectation):
+        distances = torch.cdist(torch.from_numpy(X) - scale.mean, centers)
+        seen.append((expectation.bound, -distances.amin(1).square().sum().item() / scale.variance))
 
-    start = torch.from_numpy(X[:6]) - moments.mean
-    fit_em(lambda _: start, steps.e_step, steps.m_step, rows=len(X), tolerance=0.0, watch=watch)
-    assert moments.variance == pytest.approx(X.var(0).mean(), rel=1e-12)
+    start = torch.from_numpy(X[:6]) - scale.mean
+    fit_em(lambda _: start, steps.e_step, steps.m_step, rows=len(X), tolerance=0.0, callback=record)
+    assert scale.variance == pytest.approx(X.var(0).mean(), rel=1e-12)
     for bound, expected in seen:
         assert bound == pytest.approx(expected, rel=1e-12)
 
 
-def test_an_empty_cluster_moves_to_the_farthest_row():
+def test_empty_cluster_moves_to_the_farthest_row():
     X = np.array([[0.0], [1.0], [2.0], [10.0]])
     start = np.array([[1.0], [100.0]])
     ours, theirs = same_start(X, start, max_iter=1, tol=0.0)
@@ -150,7 +150,7 @@ def test_an_empty_cluster_moves_to_the_farthest_row():
     np.testing.assert_allclose(ours.cluster_centers_, theirs.cluster_centers_, atol=1e-15)
 
 
-def test_more_clusters_than_distinct_rows_are_said_to_stay_empty():
+def test_more_clusters_than_distinct_rows_warns():
     X = np.repeat([[0.0, 0.0], [1.0, 1.0]], 5, axis=0)
     with pytest.warns(ConvergenceWarning, match="only 2 of 4 clusters have rows"):
         model = KMeans(4, random_state=0).fit(X)
@@ -172,14 +172,14 @@ def test_as_many_clusters_as_rows():
     assert model.inertia_ == pytest.approx(0.0, abs=1e-28)
 
 
-def test_one_cluster_is_the_mean_and_one_column_is_enough():
+def test_one_cluster_of_one_column_is_the_mean():
     X = blobs(columns=1)
     model = KMeans(1).fit(X)
     np.testing.assert_allclose(model.cluster_centers_, X.mean(0, keepdims=True), atol=1e-14)
     assert model.inertia_ == pytest.approx(X.var() * len(X), rel=1e-12)
 
 
-def test_more_starts_end_at_least_as_well():
+def test_more_starts_do_not_raise_the_inertia():
     X = blobs(clusters=12, spread=0.1)
     one, many = (KMeans(12, init="random", n_init=n, random_state=3).fit(X) for n in (1, 10))
     assert many.inertia_ < one.inertia_
@@ -187,7 +187,7 @@ def test_more_starts_end_at_least_as_well():
     np.testing.assert_array_equal(auto.cluster_centers_, many.cluster_centers_)
 
 
-def test_the_random_state_decides_and_torch_is_left_alone():
+def test_random_state_is_reproducible_and_leaves_torch_generator_alone():
     X = blobs()
     before = torch.get_rng_state()
     a, b = (KMeans(5, random_state=7).fit(X) for _ in range(2))
@@ -207,11 +207,11 @@ def greedy_probabilities(x: np.ndarray) -> np.ndarray:
     return table
 
 
-def test_plus_plus_draws_as_its_authors_say():
+def test_plus_plus_draws_with_the_published_probabilities():
     x = np.array([0.0, 1.0, 3.5, 7.0, 20.0])
     generator = torch.Generator().manual_seed(0)
     table = torch.from_numpy(x)[:, None]
-    drawn = [plus_plus(table, 2, generator)[:, 0].numpy() for _ in range(4000)]
+    drawn = [kmeans_plus_plus(table, 2, generator)[:, 0].numpy() for _ in range(4000)]
     found = np.zeros((5, 5))
     for pair in drawn:
         found[tuple(np.searchsorted(x, pair))] += 1
@@ -223,22 +223,22 @@ def test_plus_plus_draws_as_its_authors_say():
     assert stats.chisquare(counts, wanted).pvalue > 1e-3
 
 
-def test_plus_plus_takes_no_row_twice_while_others_are_left():
+def test_plus_plus_draws_distinct_rows():
     x = torch.arange(30, dtype=torch.float64)[:, None]
-    chosen = plus_plus(x, 30, torch.Generator().manual_seed(0))
+    chosen = kmeans_plus_plus(x, 30, torch.Generator().manual_seed(0))
     assert len(chosen.unique()) == 30
 
 
-def test_a_sample_seeds_as_well_as_all_rows(monkeypatch):
+def test_initialization_from_a_sample_is_as_good_as_from_all_rows(monkeypatch):
     X = blobs(n=3000, clusters=8, spread=0.3)
     whole = np.mean([KMeans(8, random_state=seed).fit(X).inertia_ for seed in range(10)])
-    monkeypatch.setattr("credo.mixture.kmeans.SEEDING_ROWS", 400)
+    monkeypatch.setattr("credo.mixture.kmeans.INIT_ROWS", 400)
     sampled = [KMeans(8, random_state=seed).fit(X).inertia_ for seed in range(10)]
     assert np.mean(sampled) <= whole + 3 * np.std(sampled) / np.sqrt(10)
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_chunks_of_any_size_give_what_the_array_gives(threads, tmp_path, monkeypatch):
+def test_chunks_match_the_array(threads, tmp_path, monkeypatch):
     monkeypatch.setattr("credo._rows.CPU_BLOCK", 600)
     X = blobs(n=1500)
     np.save(tmp_path / "x.npy", X)
@@ -260,13 +260,13 @@ def test_chunks_of_any_size_give_what_the_array_gives(threads, tmp_path, monkeyp
         assert other.inertia_ == pytest.approx(whole.inertia_, rel=1e-12)
 
 
-def test_chunks_are_seeded_like_the_array():
+def test_chunks_are_initialized_like_the_array():
     X = blobs()
     whole, chunked = (KMeans(5, random_state=0).fit(source) for source in (X, lambda: np.array_split(X, 4)))
     np.testing.assert_allclose(chunked.cluster_centers_, whole.cluster_centers_, atol=1e-12)
 
 
-def test_a_loader_may_shuffle():
+def test_shuffling_data_loader():
     X = blobs()
     generator = torch.Generator().manual_seed(0)
     loader = torch.utils.data.DataLoader(torch.from_numpy(X), 100, shuffle=True, generator=generator)
@@ -274,7 +274,7 @@ def test_a_loader_may_shuffle():
     np.testing.assert_allclose(shuffled.cluster_centers_, whole.cluster_centers_, atol=1e-12)
 
 
-def test_an_iterator_is_for_partial_fit():
+def test_iterator_raises_in_fit_and_works_in_partial_fit():
     X = blobs()
     with pytest.raises(InputError, match="only once"):
         KMeans(3).fit(iter(np.array_split(X, 3)))
@@ -285,7 +285,7 @@ def test_an_iterator_is_for_partial_fit():
     assert len(model.labels_) == len(X) // 3
 
 
-def test_partial_fit_ends_near_fit():
+def test_partial_fit_is_close_to_fit():
     X = blobs(n=6000, clusters=4, spread=0.3)
     whole = KMeans(4, random_state=0).fit(X)
     online = KMeans(4, random_state=0)
@@ -305,19 +305,19 @@ def test_partial_fit_keeps_running_means():
     assert model.inertia_ == pytest.approx(4.0 + 0.0 + 9.0)
 
 
-def test_partial_fit_refuses_another_number_of_clusters():
+def test_partial_fit_with_changed_n_clusters_raises():
     model = KMeans(2).fit([[0.0], [2.0], [10.0]]).set_params(n_clusters=3)
     with pytest.raises(InputError, match="n_clusters is 3, but 2 centers have been learned"):
         model.partial_fit([[1.0]])
 
 
-def test_partial_fit_leaves_centers_without_rows_where_they_are():
+def test_partial_fit_does_not_move_centers_without_rows():
     model = KMeans(2, init=[[0.0], [10.0]]).fit([[0.0], [2.0], [10.0]])
     model.partial_fit([[1.0]])
     np.testing.assert_allclose(model.cluster_centers_, [[1.0], [10.0]], atol=1e-14)
 
 
-def test_frames_go_in_and_come_out():
+def test_data_frames_in_and_out():
     frame = pd.DataFrame(blobs(), columns=["a", "b", "c"]).astype({"a": np.float32})
     model = KMeans(3, random_state=0).fit(frame)
     assert list(model.feature_names_in_) == ["a", "b", "c"]
@@ -334,25 +334,25 @@ def test_frames_go_in_and_come_out():
         ({"n_clusters": 2.5}, "n_clusters must be an integer"),
         ({"n_clusters": True}, "n_clusters must be an integer"),
         ({"n_clusters": 601}, "n_clusters=601 and n_samples=600"),
-        ({"n_init": 0}, "n_init must be an integer of at least 1 or 'auto', got 0"),
+        ({"n_init": 0}, r"n_init \(if not 'auto'\) must be an integer of at least 1, got 0"),
         ({"max_iter": 0}, "max_iter must be an integer"),
-        ({"tol": -1.0}, "tol must be at least 0, got -1.0"),
-        ({"tol": float("nan")}, "tol must be 0 or more"),
-        ({"tol": "strict"}, "tol must be at least 0, got 'strict'"),
+        ({"tol": -1.0}, "tol must be a number of at least 0, got -1.0"),
+        ({"tol": float("nan")}, "tol must be a number of at least 0, got nan"),
+        ({"tol": "strict"}, "tol must be a number of at least 0, got 'strict'"),
         ({"init": "kmeans++"}, "unknown init 'kmeans\\+\\+': did you mean 'k-means\\+\\+'"),
-        ({"init": np.zeros((2, 3))}, r"shape \(8, 3\), a row a cluster, got \(2, 3\)"),
+        ({"init": np.zeros((2, 3))}, r"shape \(8, 3\), got \(2, 3\)"),
         ({"init": np.full((8, 3), np.nan)}, "init must be finite"),
         ({"device": "abacus"}, "device must be one that torch can use"),
     ],
 )
-def test_bad_options_are_named(options, message):
+def test_bad_arguments_raise(options, message):
     model = KMeans(**options)
     with pytest.raises(InputError, match=message):
         model.fit(blobs())
     assert not hasattr(model, "cluster_centers_")
 
 
-def test_a_failed_fit_leaves_the_model_as_it_was():
+def test_failed_fit_leaves_estimator_unchanged():
     X = blobs()
     model = KMeans(3, random_state=0).fit(X)
     before = model.cluster_centers_
@@ -365,13 +365,13 @@ def test_a_failed_fit_leaves_the_model_as_it_was():
         KMeans(3).predict(X)
 
 
-def test_numbers_whose_squares_overflow_are_refused():
+def test_values_whose_squares_overflow_raise():
     X = blobs() * 1e300
     with pytest.raises(InputError, match="too large to be squared"):
         KMeans(3, random_state=0).fit(X)
 
 
-def test_failing_to_converge_is_said():
+def test_unconverged_fit_warns():
     X = blobs()
     with pytest.warns(ConvergenceWarning, match="not converged after 1 iterations"):
         KMeans(5, init=X[:5], max_iter=1, tol=0.0).fit(X)

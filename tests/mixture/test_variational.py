@@ -1,4 +1,4 @@
-"""The variational mixture: a true bound, scikit-learn's steps, the exact answer for one component."""
+"""The variational mixture: its bound, scikit-learn's steps, and the exact evidence of one component."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from scipy import stats
 from scipy.integrate import quad
 from scipy.special import digamma, gammaln, multigammaln, xlogy
 from sklearn.datasets import load_iris, load_wine
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.mixture import BayesianGaussianMixture
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
@@ -33,9 +34,9 @@ def two_clusters(rows: int = 200, seed: int = 0) -> np.ndarray:
 
 
 class FromLabels(BayesianGaussianMixture):
-    """scikit-learn's mixture, begun with every row in the cluster of its label."""
+    """scikit-learn's mixture, initialized with every row in the cluster of its label."""
 
-    def begin_with(self, labels: np.ndarray) -> FromLabels:
+    def initialize_with(self, labels: np.ndarray) -> FromLabels:
         self._begin = np.eye(self.n_components)[labels]
         return self
 
@@ -46,15 +47,17 @@ class FromLabels(BayesianGaussianMixture):
 @pytest.mark.parametrize("concentration", [None, 1e-3, 50.0])
 @pytest.mark.parametrize("components", [1, 2, 5])
 @pytest.mark.parametrize("data", [load_iris, load_wine])
-def test_increments_and_posterior_are_those_of_scikit_learn(data, components, concentration, monkeypatch):
+def test_bound_gains_and_posterior_match_scikit_learn(data, components, concentration, monkeypatch):
     X = data().data[:, :4]
     options = {"weight_concentration_prior": concentration, "tol": 1e-9, "reg_covar": 0.0, "max_iter": 30}
     centers = X[np.random.default_rng(0).choice(len(X), components, replace=False)]
-    monkeypatch.setattr(VariationalGaussianMixture, "_centers", lambda self, rows, seed: torch.from_numpy(centers))
+    monkeypatch.setattr(
+        VariationalGaussianMixture, "_initial_centers", lambda self, rows, seed: torch.from_numpy(centers)
+    )
     labels = ((X[:, None] - centers) ** 2).sum(-1).argmin(1)
     theirs = FromLabels(
         n_components=components, weight_concentration_prior_type="dirichlet_distribution", **options
-    ).begin_with(labels)
+    ).initialize_with(labels)
     ours, theirs = VariationalGaussianMixture(components, **options).fit(X), theirs.fit(X)
     gains, wanted = np.diff(ours.lower_bounds_[1:]), np.diff(theirs.lower_bounds_)
     steps = min(len(gains), len(wanted))
@@ -69,7 +72,7 @@ def test_increments_and_posterior_are_those_of_scikit_learn(data, components, co
 
 
 @pytest.mark.parametrize("features", [1, 4])
-def test_one_component_is_exact(features):
+def test_bound_of_one_component_is_the_exact_log_evidence(features):
     X = load_iris().data[:, :features]
     model = VariationalGaussianMixture(mean_precision_prior=0.5, degrees_of_freedom_prior=features + 2.0).fit(X)
     prior = NormalWishart(model.mean_prior_, 0.5, features + 2.0, model.covariance_prior_)
@@ -81,7 +84,7 @@ def test_one_component_is_exact(features):
 
 
 def test_bound_is_the_sum_of_its_terms():
-    """Equations 10.71–10.77 of Bishop (2006), term by term, where q(z) has come to rest."""
+    """Equations 10.71–10.77 of Bishop (2006), term by term, at convergence of q(z)."""
     X = two_clusters()
     model = VariationalGaussianMixture(3, max_iter=2000, tol=0.0, random_state=0, weight_concentration_prior=0.7)
     model.fit(X)
@@ -120,7 +123,7 @@ def test_bound_is_the_sum_of_its_terms():
     assert rows == pytest.approx(N.sum())
 
 
-def test_small_concentration_empties_components_and_a_large_one_does_not():
+def test_small_concentration_empties_components():
     X = two_clusters()
     options = {"random_state": 0, "max_iter": 500}
     few = VariationalGaussianMixture(6, weight_concentration_prior=1e-3, **options).fit(X)
@@ -132,7 +135,7 @@ def test_small_concentration_empties_components_and_a_large_one_does_not():
     assert set(few.predict(X)) == set(np.argsort(few.weights_)[4:])
 
 
-def test_bound_prefers_the_number_of_clusters():
+def test_bound_is_highest_at_the_true_number_of_clusters():
     X = two_clusters(rows=500)
     bounds = [
         VariationalGaussianMixture(k, weight_concentration_prior=1.0, n_init=3, random_state=0).fit(X).lower_bound_
@@ -142,7 +145,7 @@ def test_bound_prefers_the_number_of_clusters():
 
 
 @pytest.mark.parametrize("init_params", ["kmeans", "k-means++", "random", "random_from_data"])
-def test_bound_never_falls_and_rows_may_come_in_chunks(init_params):
+def test_bound_never_falls_and_chunks_match_the_array(init_params):
     X = two_clusters(rows=2000)
     model = VariationalGaussianMixture(4, init_params=init_params, random_state=0, max_iter=30)
     whole = model.fit(X)
@@ -168,7 +171,7 @@ def test_predictive_density_integrates_to_one_and_samples_follow_it():
         assert stats.kstest(draws[labels == k, 0], law.cdf).pvalue > 1e-4
 
 
-def test_memberships_are_those_of_the_predictive_density():
+def test_predict_proba_matches_the_predictive_density():
     X = two_clusters()
     model = VariationalGaussianMixture(3, random_state=0).fit(X)
     weighted = []
@@ -203,8 +206,8 @@ def test_singular_data_have_a_proper_prior(case):
         ({"n_components": 201}, "as many rows as there are components"),
         ({"covariance_type": "diag"}, "unknown covariance_type 'diag': choose from full"),
         ({"weight_concentration_prior_type": "dirichlet_process"}, "unknown weight_concentration_prior_type"),
-        ({"weight_concentration_prior": 0.0}, "weight_concentration_prior must be above 0"),
-        ({"mean_precision_prior": -1.0}, "mean_precision_prior must be above 0"),
+        ({"weight_concentration_prior": 0.0}, "weight_concentration_prior must be a positive number"),
+        ({"mean_precision_prior": -1.0}, "mean_precision_prior must be a positive number"),
         ({"mean_prior": [0.0]}, r"mean_prior must be finite numbers of shape \(2,\)"),
         ({"degrees_of_freedom_prior": 1.0}, "degrees_of_freedom_prior must be above .* 1, got 1"),
         ({"covariance_prior": -np.eye(2)}, "covariance_prior is singular"),
@@ -212,14 +215,14 @@ def test_singular_data_have_a_proper_prior(case):
         ({"reg_covar": 0.0, "n_components": 2}, "covariance_prior is singular"),
     ],
 )
-def test_bad_arguments_are_refused_in_a_sentence(arguments, words):
+def test_bad_arguments_raise(arguments, words):
     X = two_clusters()
     X = np.column_stack([X[:, 0], X[:, 0]]) if "reg_covar" in arguments else X
     with pytest.raises(InputError, match=words):
         VariationalGaussianMixture(**arguments).fit(X)
 
 
-def test_kmeans_begins_it():
+def test_initial_assignment_is_kmeans():
     """The first q(z) is the clustering: its bound is that of the counts, means and scatters of the clusters."""
     X = two_clusters()
     model = VariationalGaussianMixture(2, random_state=0, max_iter=1, tol=0.0).fit(X)
@@ -231,3 +234,32 @@ def test_kmeans_begins_it():
         prior = NormalWishart(model.mean_prior_, 1.0, 2.0, model.covariance_prior_)
         bound += float(prior.log_evidence(mine))
     assert model.lower_bounds_[0] == pytest.approx(bound, abs=1e-6)
+
+
+def three_clusters(seed: int) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    return np.concatenate([rng.normal(center, 1.0, (400, 2)) for center in ((0.0, 0.0), (6.0, 0.0), (0.0, 6.0))])
+
+
+@pytest.mark.filterwarnings("error::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("seed", range(8))
+def test_default_settings_converge_to_the_number_of_clusters(seed):
+    model = VariationalGaussianMixture(8, weight_concentration_prior=1e-3, random_state=seed).fit(three_clusters(seed))
+    assert model.converged_
+    assert model.effective_components_ == 3
+
+
+@pytest.mark.filterwarnings("error::sklearn.exceptions.ConvergenceWarning")
+def test_default_tolerance_does_not_stop_on_a_plateau():
+    """The bound can rise by less than 1e-3 nats per iteration, and by 13 nats when a component is emptied later."""
+    X = load_iris().data
+    early = VariationalGaussianMixture(8, tol=1e-3, random_state=2).fit(X)
+    model = VariationalGaussianMixture(8, random_state=2).fit(X)
+    assert model.effective_components_ < early.effective_components_
+    assert model.lower_bound_ > early.lower_bound_ + 10.0
+
+
+def test_unconverged_fit_warns():
+    model = VariationalGaussianMixture(8, max_iter=20, random_state=0)
+    with pytest.warns(ConvergenceWarning, match="VariationalGaussianMixture has not converged after 20 iterations"):
+        model.fit(three_clusters(0))

@@ -1,4 +1,4 @@
-"""The hidden Markov model against hmmlearn, the mixture it generalizes, and hostile tables."""
+"""The hidden Markov model against hmmlearn, the mixture it generalizes, and difficult tables."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def simulated(rows: int = 300, columns: int = 2, states: int = 3, seed: int = 0)
 
 
 def steps(kind: str, iterations: int, **settings) -> GaussianHMM:
-    """A model after so many iterations from one and the same start."""
+    """A model after a number of iterations, always from the same start."""
     x, _ = simulated()
     model = GaussianHMM(3, covariance_type=kind, tol=0.0, max_iter=iterations, random_state=0, **settings)
     with pytest.warns(ConvergenceWarning, match="has not converged"):
@@ -61,7 +61,7 @@ def test_scikit_learn_contract(estimator, check):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_likelihood_posterior_and_path_are_hmmlearns(kind):
+def test_likelihood_posterior_and_path_match_hmmlearn(kind):
     x, _ = simulated()
     model = steps(kind, 3)
     other = reference(model)
@@ -76,7 +76,7 @@ def test_likelihood_posterior_and_path_are_hmmlearns(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_one_step_of_em_is_hmmlearns(kind):
+def test_one_em_step_matches_hmmlearn(kind):
     x, _ = simulated()
     settings = {"startprob_prior": 1.5, "transmat_prior": 3.0}
     before, after = steps(kind, 3, **settings), steps(kind, 4, **settings)
@@ -95,7 +95,7 @@ def test_one_step_of_em_is_hmmlearns(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_bound_never_falls_and_is_likelihood_and_prior(kind):
+def test_bound_never_falls_and_is_log_likelihood_plus_log_prior(kind):
     x, _ = simulated()
     model = GaussianHMM(3, covariance_type=kind, transmat_prior=2.0, random_state=0, n_init=2).fit(x, lengths=LENGTHS)
     assert model.converged_
@@ -105,7 +105,7 @@ def test_the_bound_never_falls_and_is_likelihood_and_prior(kind):
     assert model.score_samples(x, lengths=LENGTHS).sum() == pytest.approx(log_likelihood, rel=1e-12)
 
 
-def test_rows_on_their_own_are_a_mixture():
+def test_sequences_of_one_row_match_a_mixture():
     x, _ = simulated()
     model = GaussianHMM(3, random_state=0).fit(x, lengths=np.ones(len(x), int))
     difference = x[:, None] - model.means_
@@ -115,7 +115,7 @@ def test_rows_on_their_own_are_a_mixture():
     np.testing.assert_allclose(model.score_samples(x, lengths=np.ones(len(x), int)), expected, rtol=1e-10)
 
 
-def test_probabilities_add_up_beside_an_outlier():
+def test_probabilities_sum_to_one_with_an_outlier():
     """A row 1e9 standard deviations away has a log density of −5e17, which has no digits for those of the others."""
     rng = np.random.default_rng(0)
     x = np.column_stack([np.repeat([0.0, 3.0, 0.0, 3.0], 15), np.zeros(60)]) + rng.normal(size=(60, 2))
@@ -124,7 +124,7 @@ def test_probabilities_add_up_beside_an_outlier():
     np.testing.assert_allclose(model.predict_proba(x).sum(1), 1.0, atol=1e-12)
 
 
-def test_the_states_of_a_simulation_are_found_again():
+def test_simulated_states_are_recovered():
     x, z = simulated(2000, seed=4)
     model = GaussianHMM(3, random_state=0).fit(x)
     path = model.predict(x)
@@ -139,7 +139,7 @@ def test_the_states_of_a_simulation_are_found_again():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_draws_follow_the_model(kind):
+def test_samples_have_the_moments_of_the_model(kind):
     model = steps(kind, 10)
     x, z = model.sample(4000)
     again, _ = model.sample(4000)
@@ -169,7 +169,7 @@ def test_chunks_frames_and_memory_maps(tmp_path):
         np.testing.assert_allclose(other.score_samples(source, lengths=LENGTHS).sum(), whole.score(x, lengths=LENGTHS))
 
 
-def test_a_state_that_no_row_is_in():
+def test_state_without_rows_does_not_change():
     x = np.array([[0.0], [0.1], [5.0], [5.1], [0.05], [5.05]])
     model = GaussianHMM(4, random_state=0).fit(x)
     assert np.isfinite(model.means_).all()
@@ -178,7 +178,7 @@ def test_a_state_that_no_row_is_in():
     np.testing.assert_allclose(model.startprob_.sum(), 1.0)
 
 
-def test_equal_rows_have_the_least_variance():
+def test_equal_rows_have_the_minimum_variance():
     model = GaussianHMM(2, reg_covar=0.01, random_state=0).fit(np.repeat([[0.0], [5.0]], 6, axis=0))
     np.testing.assert_allclose(np.sort(model.means_, axis=0), [[0.0], [5.0]], atol=1e-12)
     np.testing.assert_allclose(model.covars_, 0.01)
@@ -200,7 +200,7 @@ def test_degenerate_tables(kind):
         assert model.predict(x, lengths=lengths).shape == (len(x),)
 
 
-def test_the_global_random_state_is_neither_used_nor_changed():
+def test_global_random_state_is_neither_used_nor_changed():
     x, _ = simulated()
     torch.manual_seed(0)
     before = torch.random.get_rng_state()
@@ -222,13 +222,13 @@ def test_the_global_random_state_is_neither_used_nor_changed():
         ({"n_init": 0}, "n_init must be an integer of at least 1"),
     ],
 )
-def test_settings_without_meaning(settings, message):
+def test_bad_arguments_raise(settings, message):
     x, _ = simulated()
     with pytest.raises(InputError, match=message):
         GaussianHMM(**settings).fit(x)
 
 
-def test_bad_tables_and_lengths():
+def test_bad_tables_and_lengths_raise():
     x, _ = simulated()
     model = GaussianHMM(2, random_state=0)
     with pytest.raises(NotFittedError):
@@ -255,7 +255,7 @@ def test_bad_tables_and_lengths():
         GaussianHMM(2, reg_covar=0.0, random_state=0).fit(np.ones((5, 2)))
 
 
-def test_a_shuffling_loader_is_refused():
+def test_shuffling_data_loader_raises():
     loader = torch.utils.data.DataLoader(torch.randn(20, 2, dtype=torch.float64), batch_size=5, shuffle=True)
     with pytest.raises(InputError, match="the DataLoader shuffles"):
         GaussianHMM(2).fit(loader)

@@ -13,10 +13,9 @@ import torch
 import credo
 from credo.errors import InputError
 from credo.metrics import Score
-from credo.predictive.categorical import CategoricalComponents
-from credo.predictive.classes import ClassPredictive
-from credo.predictive.gaussian import GaussianComponents
-from credo.predictive.real import RealPredictive
+from credo.predictive import ClassPredictive, RealPredictive
+from credo.predictive.classes import CategoricalComponents
+from credo.predictive.location_scale import GaussianComponents
 from credo.tabular.comparison import FILES, Comparison, Gap, MethodResult, compare
 from tabular.hostile import TARGET, good_columns
 

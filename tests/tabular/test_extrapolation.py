@@ -10,8 +10,8 @@ import pytest
 import torch
 
 import credo
-from credo.predictive.gaussian import GaussianComponents
-from credo.predictive.real import RealPredictive
+from credo.predictive import RealPredictive
+from credo.predictive.location_scale import GaussianComponents
 from credo.tabular import recipes
 from credo.tabular.columns import Columns
 from credo.tabular.extrapolation import Extrapolation, OutsideRange, split_noise

@@ -13,10 +13,9 @@ import torch
 
 from credo.calibration import SplitConformal
 from credo.errors import InputError
-from credo.predictive.categorical import CategoricalComponents
-from credo.predictive.classes import ClassPredictive
-from credo.predictive.gaussian import GaussianComponents
-from credo.predictive.real import RealPredictive
+from credo.predictive import ClassPredictive, RealPredictive
+from credo.predictive.classes import CategoricalComponents
+from credo.predictive.location_scale import GaussianComponents
 from credo.tabular import Classifier, Regressor, predictions
 from credo.tabular.predictions import column_names, predict_source, rows_at_once, to_frame, true_values
 from credo.tabular.sources import Source, open_source
@@ -163,7 +162,7 @@ def test_warnings_of_others_are_not_swallowed(model, source, monkeypatch):
     ("options", "words"),
     [
         ({"keep": ["ID"]}, "unknown column to keep 'ID'"),
-        ({"level": 1.0}, "level must lie between 0 and 1"),
+        ({"level": 1.0}, "level must be a number between 0 and 1"),
     ],
 )
 def test_what_cannot_be_done_is_said_at_once(model, source, options, words):

@@ -1,7 +1,7 @@
-"""Networks to start from; any other ``nn.Module`` serves as well.
+"""Ready-made networks; any other ``nn.Module`` works as well.
 
-A network of this package can be named in a file: :func:`describe` gives its name and arguments, :func:`build` makes
-it anew from them. Adding one is a file with a subclass of ``Architecture`` and a line in ``REGISTRY``.
+A network of this package can be rebuilt from a file: :func:`describe` returns its name and arguments, and :func:`build`
+builds it from them. To add one, write a subclass of ``Architecture`` and add it to ``REGISTRY``.
 """
 
 from __future__ import annotations
@@ -12,14 +12,15 @@ from typing import Any
 from torch import nn
 
 from credo.architectures._base import ACTIVATIONS, Architecture
-from credo.architectures.convolutional import ConvDecoder, ConvEncoder
-from credo.architectures.dcgan import DCGANDiscriminator, DCGANGenerator
-from credo.architectures.dense import DenseDecoder, DenseEncoder, DenseGenerator
-from credo.architectures.infogan import InfoGANDiscriminator, InfoGANGenerator
-from credo.architectures.lenet import LeNet
-from credo.architectures.mlp import MLP
-from credo.architectures.residual import ResidualDecoder, ResidualEncoder
-from credo.architectures.resnet import ResNet
+from credo.architectures.adversarial import (
+    DCGANDiscriminator,
+    DCGANGenerator,
+    InfoGANDiscriminator,
+    InfoGANGenerator,
+)
+from credo.architectures.classifiers import LeNet, ResNet
+from credo.architectures.convolutional import ConvDecoder, ConvEncoder, ResidualDecoder, ResidualEncoder
+from credo.architectures.dense import MLP, DenseDecoder, DenseEncoder, DenseGenerator
 from credo.errors import InputError, unknown_name
 
 __all__ = [
@@ -63,7 +64,18 @@ REGISTRY: dict[str, type[Architecture]] = {
 
 
 def build(name: str, config: Mapping[str, Any] | None = None) -> Architecture:
-    """A network with fresh weights, from its registered name and its constructor arguments."""
+    """Build a network with fresh weights from its registered name.
+
+    Args:
+        name: a key of ``REGISTRY``, such as ``"mlp"``.
+        config: the constructor arguments; ``None`` for the defaults.
+
+    Returns:
+        The network.
+
+    Raises:
+        InputError: if the name is unknown, or the arguments are not valid.
+    """
     if name not in REGISTRY:
         raise unknown_name("architecture", name, REGISTRY)
     try:
@@ -73,9 +85,14 @@ def build(name: str, config: Mapping[str, Any] | None = None) -> Architecture:
 
 
 def describe(net: nn.Module) -> dict[str, Any] | None:
-    """``{"name": ..., "config": ...}`` such that ``build(**describe(net))`` has the same layers, or ``None``.
+    """Describe a network of this package as JSON values for :func:`build`.
 
-    ``None`` means that the network is not one of this package (a subclass is not: its forward may differ).
+    Args:
+        net: any network.
+
+    Returns:
+        ``{"name": ..., "config": ...}``, so that ``build(**describe(net))`` has the same layers; ``None`` if the
+        network is not one of this package. A subclass is not, because its forward may differ.
     """
     for name, architecture in REGISTRY.items():
         if type(net) is architecture:

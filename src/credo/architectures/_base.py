@@ -1,4 +1,4 @@
-"""What every bundled network has in common: it can be rebuilt from a name and a few JSON values."""
+"""The base class of the bundled networks, and the layers and checks that they share."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from credo._arguments import check_integer
 from credo.errors import InputError, unknown_name
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {
@@ -22,40 +23,57 @@ ACTIVATIONS: dict[str, type[nn.Module]] = {
 
 
 class Architecture(nn.Module):
-    """A network that knows its own constructor arguments.
+    """A network that stores its constructor arguments, so that it can be rebuilt from a file.
 
-    Subclasses leave their layers' initialization to torch, so that ``reset_parameters`` of each layer is a fresh
-    start: that is how an ensemble makes its members differ.
+    Subclasses leave the initialization to their layers, so that ``reset_parameters`` of each layer draws fresh weights.
+    An ensemble initializes its members this way.
+
+    Args:
+        **config: the constructor arguments of the subclass.
 
     Attributes:
-        config: the constructor arguments, in types that survive JSON; ``type(net)(**net.config)`` is the same
-            network with fresh weights.
+        config: the constructor arguments as JSON values; ``type(net)(**net.config)`` is the same network with fresh
+            weights.
+
+    Example:
+        >>> from credo.architectures import MLP
+        >>> MLP(3, (8,)).config["hidden"]
+        [8]
     """
 
     config: dict[str, Any]
 
-
-def dropout_layers(p: float | None) -> list[nn.Module]:
-    """``[nn.Dropout(p)]``, or nothing where ``p`` is ``None``; to be spliced in before a weight layer."""
-    return [] if p is None else [nn.Dropout(p)]
+    def __init__(self, **config: Any) -> None:
+        super().__init__()
+        self.config = {key: list(value) if isinstance(value, tuple) else value for key, value in config.items()}
 
 
 def activation_layer(name: str) -> nn.Module:
-    """A new activation module by its name."""
+    """Return a new activation module by its name."""
     if name not in ACTIVATIONS:
         raise unknown_name("activation", name, ACTIVATIONS)
     return ACTIVATIONS[name]()
 
 
-def require_positive(**sizes: int) -> None:
-    """Raise for the first named size that is not a integer of at least 1."""
-    for name, size in sizes.items():
-        if not isinstance(size, int) or size < 1:
-            raise InputError(f"{name} must be an integer of at least 1, got {size!r}")
+def dropout_layers(p: float | None) -> list[nn.Module]:
+    """Return ``[nn.Dropout(p)]``, or an empty list if ``p`` is ``None``."""
+    return [] if p is None else [nn.Dropout(p)]
 
 
-def require_shape(x: Tensor, shape: Sequence[int], what: str = "images") -> None:
-    """Raise unless a row of ``x [N, ...]`` has that shape."""
+def check_sizes(sizes: Sequence[int], name: str) -> tuple[int, ...]:
+    """Return ``sizes`` as a tuple if they are integers of at least 1."""
+    return tuple(check_integer(size, f"{name}[{i}]", 1) for i, size in enumerate(sizes))
+
+
+def check_channels(channels: Sequence[int]) -> tuple[int, ...]:
+    """Return ``channels`` as a tuple if there is at least one, and all are integers of at least 1."""
+    if not channels:
+        raise InputError("channels must hold at least one width, got none")
+    return check_sizes(channels, "channels")
+
+
+def check_rows(x: Tensor, shape: Sequence[int], name: str = "images") -> None:
+    """Raise InputError unless ``x`` has shape ``[N, *shape]``."""
     if x.shape[1:] != tuple(shape):
         expected, found = (", ".join(["N", *map(str, sizes)]) for sizes in (shape, x.shape[1:]))
-        raise InputError(f"{what} must have shape [{expected}], got [{found}]")
+        raise InputError(f"{name} must have shape [{expected}], got [{found}]")

@@ -1,4 +1,4 @@
-"""The contract of a calibrator: it learns from held-out rows, and corrects new predictions."""
+"""The interface of a calibrator, which learns from held-out rows and corrects new predictions."""
 
 from __future__ import annotations
 
@@ -10,11 +10,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 import torch
 from torch import Tensor
 
-from credo.errors import InputError, LoadError, unknown_name
-from credo.predictive import Predictive
-from credo.predictive.classes import ClassPredictive
-from credo.predictive.components import listed
-from credo.predictive.real import RealPredictive
+from credo._registry import Registry
+from credo.errors import InputError
+from credo.predictive import ClassPredictive, Predictive, RealPredictive
 
 if TYPE_CHECKING:
     from typing import Self
@@ -23,80 +21,107 @@ T = TypeVar("T")
 
 
 class Calibrator(ABC):
-    """What makes predictions say no more than they can keep.
+    """A correction of predictions, learned from held-out rows.
 
-    ``fit`` compares predictions with what came true, ``calibrator(predictive)`` corrects new ones. What ``fit`` learns
-    are the constructor's arguments: ``get_config()`` holds them in a form JSON can hold, ``from_config`` reads it.
+    ``fit`` compares predictions with their targets, ``calibrator(predictive)`` corrects new ones. What ``fit`` learns
+    are the constructor's arguments: ``get_config()`` returns them in a form JSON can hold, ``from_config`` reads them.
 
-    A calibrator must be fitted to rows the model has *not* been trained on. The model has moved towards its training
-    targets, so that its errors there are smaller than they will be, and a calibrator that sees these makes an
-    overconfident model more so. Nor may the rows be those a result is reported on.
+    A calibrator must be fitted to rows that the model has *not* been trained on: errors on training rows are smaller
+    than on new ones, so a calibrator fitted to them makes an overconfident model more so. Nor should the rows be
+    those on which results are reported.
+
+    Attributes:
+        registry: the calibrators by name; every finished subclass is registered.
+        min_rows: the minimum number of held-out rows.
+
+    Example:
+        >>> calibrator = credo.calibration.VarianceScaling().fit(model.predict(x_held_out), y_held_out)
+        >>> calibrator(model.predict(x_new)).interval(0.9)
     """
 
-    registry: ClassVar[dict[str, type[Calibrator]]] = {}
-    least_rows: ClassVar[int]
+    registry: ClassVar[Registry[Calibrator]] = Registry("calibrator")
+    min_rows: ClassVar[int]
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if not inspect.isabstract(cls):
-            Calibrator.registry[cls.__name__] = cls
+            Calibrator.registry.register(cls)
 
     def fit(self, predictive: Predictive, y: Tensor) -> Self:
         """Learn from the predictions for held-out rows and their targets.
 
         Args:
-            predictive: the predictions for B rows that were not used in training, at least ``least_rows``.
-            y: the targets of these rows, of the shape and dtype that ``predictive.log_prob`` takes.
+            predictive: the predictions for at least ``min_rows`` rows that were not used in training.
+            y: the targets of these rows, in the shape and dtype of ``predictive.log_prob``.
+
+        Raises:
+            InputError: if the kind of prediction, the targets or the number of rows does not match.
         """
         self._check(predictive)
         predictive.components.check(y)
         self._check_rows(len(y))
         if not bool(predictive.draws.isfinite().all()):
-            raise InputError("the predictive holds values that are NaN or infinite: no calibration can mend those.")
+            raise InputError("the predictive holds NaN or infinite values, which no calibration can correct.")
         with torch.no_grad():
             self._learn(predictive, y.to(predictive.draws.device))
         return self
 
     def __call__(self, predictive: Predictive) -> Predictive:
-        """The predictions, corrected; the rows may be any."""
+        """Correct predictions.
+
+        Args:
+            predictive: predictions of any rows, of the kind that ``fit`` was given.
+
+        Returns:
+            The corrected predictions.
+
+        Raises:
+            InputError: if the calibrator is not fitted, or the kind of prediction does not match.
+        """
         self._check(predictive)
         return self._apply(predictive)
 
     @abstractmethod
     def get_config(self) -> dict[str, object]:
-        """The constructor's arguments and ``"name"``, JSON-able; an argument that is not learned yet is ``None``."""
+        """Return the constructor's arguments and ``"name"``, which JSON can hold.
+
+        Returns:
+            The configuration; an argument that has not been learned is ``None``.
+        """
 
     @staticmethod
     def from_config(config: Mapping[str, object]) -> Calibrator:
-        """The calibrator that ``get_config()`` describes, fitted if that one was."""
-        if not isinstance(config, Mapping) or "name" not in config:
-            raise LoadError(f"a calibrator's config is a mapping with a 'name', got {config!r:.200}.")
-        name = str(config["name"])
-        if name not in Calibrator.registry:
-            raise LoadError(str(unknown_name("calibrator", name, Calibrator.registry)))
-        try:
-            return Calibrator.registry[name](**{key: value for key, value in config.items() if key != "name"})
-        except (TypeError, ValueError) as error:
-            raise LoadError(f"the config of calibrator {name!r} does not fit: {error}") from error
+        """Build a calibrator from its configuration.
+
+        Args:
+            config: what :meth:`get_config` returned.
+
+        Returns:
+            The calibrator, fitted if the other was.
+
+        Raises:
+            LoadError: if the name is unknown or the arguments are not valid.
+        """
+        return Calibrator.registry.build(config)
 
     @abstractmethod
     def _check(self, predictive: Predictive) -> None:
-        """Raise ``InputError`` for predictions of the wrong kind, and say which calibrator is for them."""
+        """Raise ``InputError`` for predictions of the wrong kind, with the calibrator to use for them."""
 
     @abstractmethod
     def _learn(self, predictive: Any, y: Tensor) -> None:
-        """Set the learned arguments from predictions and targets that fit."""
+        """Set the learned arguments from checked predictions and targets."""
 
     @abstractmethod
     def _apply(self, predictive: Any) -> Predictive:
-        """The corrected predictions."""
+        """Return the corrected predictions."""
 
     def _check_rows(self, rows: int) -> None:
-        if rows < self.least_rows:
-            raise InputError(f"{self._name} needs {self.least_rows} held-out rows or more to learn from, got {rows}.")
+        if rows < self.min_rows:
+            raise InputError(f"{self._name} needs at least {self.min_rows} held-out rows, got {rows}.")
 
     def _learned(self, value: T | None) -> T:
-        """``value``, which ``fit`` must have set."""
+        """Return ``value``; raise ``InputError`` if ``fit`` has not set it."""
         if value is None:
             raise InputError(f"this {self._name} is not fitted: call fit(predictive, y) with held-out rows first.")
         return value
@@ -111,29 +136,29 @@ class Calibrator(ABC):
 
 
 def check_classes(predictive: Predictive, calibrator: str) -> None:
-    """Raise ``InputError`` for predictions that are not of classes."""
+    """Raise ``InputError`` unless the predictions are of classes."""
     if not isinstance(predictive, ClassPredictive):
         raise InputError(
-            f"{calibrator} is for classes, got {_described(predictive)}: "
+            f"{calibrator} is for classes, got {_describe(predictive)}: "
             "use VarianceScaling, QuantileRecalibration or SplitConformal."
         )
 
 
 def check_real(predictive: Predictive, calibrator: str) -> RealPredictive:
-    """Raise ``InputError`` for predictions that are calibrated already, or not of real or count-valued targets."""
+    """Raise ``InputError`` unless the predictions are of real or count-valued targets and not yet calibrated."""
     if isinstance(predictive, Predictive) and predictive.adjustment is not None:
         raise InputError(
-            f"{calibrator} is for the model's own predictions, got {_described(predictive)}: "
-            "calibrate the predictive it was made from (its .base)."
+            f"{calibrator} is for uncalibrated predictions, got {_describe(predictive)}: "
+            "calibrate the uncorrected prediction (its .base)."
         )
     if not isinstance(predictive, RealPredictive):
         hint = ": use TemperatureScaling" if isinstance(predictive, ClassPredictive) else ""
-        raise InputError(f"{calibrator} is for real targets, got {_described(predictive)}{hint}.")
+        raise InputError(f"{calibrator} is for real targets, got {_describe(predictive)}{hint}.")
     return predictive
 
 
 def check_continuous(predictive: Predictive, calibrator: str) -> RealPredictive:
-    """Raise ``InputError`` for predictions that are not of real targets."""
+    """Raise ``InputError`` unless the predictions are of real targets."""
     real = check_real(predictive, calibrator)
     if real.components.discrete:
         raise InputError(f"{calibrator} is for real targets, got counts ({real.components.name}): use SplitConformal.")
@@ -141,18 +166,18 @@ def check_continuous(predictive: Predictive, calibrator: str) -> RealPredictive:
 
 
 def check_one_output(predictive: RealPredictive, calibrator: str) -> None:
-    """Raise ``InputError`` for predictions of several outputs per row."""
+    """Raise ``InputError`` unless there is one output per row."""
     shape = predictive.components.target_shape
     if shape.numel() != shape[0]:
         raise InputError(
-            f"{calibrator} is for one output per row, [B] or [B, 1], got {listed(shape)}: calibrate each output alone."
+            f"{calibrator} is for one output per row, [B] or [B, 1], got {list(shape)}: calibrate each alone."
         )
 
 
-def _described(predictive: object) -> str:
+def _describe(predictive: object) -> str:
     if isinstance(predictive, Predictive):
         return f"a {type(predictive).__name__} of {predictive.components.name} targets"
-    return f"a {type(predictive).__name__}, no Predictive (what model.predict returns)"
+    return f"a {type(predictive).__name__}, not a Predictive (as returned by model.predict)"
 
 
 def _short(value: object) -> str:

@@ -1,4 +1,4 @@
-"""Recalibration of the quantiles of real targets."""
+"""Recalibration of quantiles."""
 
 from __future__ import annotations
 
@@ -9,51 +9,57 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
+from typing_extensions import override
 
 from credo._arguments import check_positive
 from credo.calibration.base import Calibrator, check_continuous, check_one_output
-from credo.calibration.variance import best_factor, scaled
-from credo.predictive import Predictive
-from credo.predictive.levels import LevelMap
-from credo.predictive.real import RealPredictive
-from credo.predictive.recalibrated import RecalibratedPredictive
+from credo.calibration.scaling import best_factor, scale_spread
+from credo.predictive import Predictive, RealPredictive, RecalibratedPredictive
+from credo.predictive.recalibrated import LevelMap
 
-CLOSEST = 1e-12  # to level 0 or 1 a knot may come; float64 tells levels near 1 no better apart than 1e-16
+_MARGIN = 1e-12  # minimum distance of a knot from 0 and 1; the resolution of float64 near 1 is 1e-16
 
 
 class QuantileRecalibration(Calibrator):
-    """The levels of predicted quantiles, corrected to the shares of targets found below them (Kuleshov et al. 2018).
+    """The levels of predicted quantiles, corrected to the fraction of targets below them (Kuleshov et al. 2018).
 
     With F_i the predictive cdf of row i, the levels u_i = F_i(y_i) of held-out targets are uniform if the model is
-    calibrated. If not, the distribution function R of the levels makes it so: R∘F_i is the calibrated cdf. From n of
+    calibrated. Otherwise the distribution function R of the levels makes it so: R∘F_i is the calibrated cdf. From n of
     them,
 
         R(u_(k)) = k/(n + 1),    u_(k) the k-th smallest,
 
-    because a new level has any rank among the n + 1 with the same probability. Isotonic regression of k/(n + 1) on the
-    levels keeps all n points, since they rise already, and so a density R' that is noise. Here ⌈2 n^{1/3}⌉ pieces stay,
-    the rate at which the error of a histogram is least, straight between knots, with (0, 0) and (1, 1) at the ends. The
-    ranks of the knots are spaced like (1 − cos πt)/2, closest near 0 and 1, where intervals end. So R is strictly
-    increasing, extreme quantiles stay finite, and beyond the outermost knots the density is a multiple of the model's.
-    A piece costs about 1/(2n) nats of log likelihood, 0.03 in all for 200 rows: with fewer than that,
-    :class:`~credo.calibration.VarianceScaling` is often the better choice.
+    because a new level has any rank among the n + 1 with equal probability. Isotonic regression of k/(n + 1) on the
+    levels would keep all n points, and so a noisy density R'. Here R is linear between the knots of ⌈2 n^{1/3}⌉ pieces,
+    the optimal rate of a histogram, with (0, 0) and (1, 1) at the ends. The ranks of the knots are spaced as
+    (1 − cos πt)/2, closest near 0 and 1, where intervals end. So R is strictly increasing, extreme quantiles are
+    finite, and beyond the outermost knots the density is a multiple of the model's. A piece costs about 1/(2n) nats of
+    log likelihood, 0.03 in total for 200 rows: with fewer rows, :class:`~credo.calibration.VarianceScaling` is often
+    the better choice.
 
-    Before that, the spread is scaled by the one factor of ``VarianceScaling``. If it were far too small, most u_i would
-    be 0 or 1 to rounding, and no map of levels could tell them apart.
+    Before that, the spread is scaled by the factor of ``VarianceScaling``. If it were far too small, most u_i would be
+    0 or 1 to rounding, and no map of levels could correct them.
 
     For real targets with one output per row, ``[B]`` or ``[B, 1]``. The result is a
-    :class:`~credo.predictive.recalibrated.RecalibratedPredictive`.
+    :class:`~credo.predictive.RecalibratedPredictive`.
 
     Args:
-        factor: the factor of the spread.
-        predicted: the knots of R, from 0 to 1.
-        observed: the values of R there, from 0 to 1; where the three are left out, ``fit`` finds them.
+        factor: the factor of the spread; ``None``: ``fit`` finds it.
+        predicted: the knots of R, from 0 to 1; ``None``: ``fit`` finds them.
+        observed: the values of R at the knots, from 0 to 1; ``None``: ``fit`` finds them.
+
+    Raises:
+        InputError: if the factor is not positive or the levels are not strictly increasing from 0 to 1.
+
+    Example:
+        >>> calibrator = credo.calibration.QuantileRecalibration().fit(model.predict(x_held_out), y_held_out)
+        >>> calibrator(model.predict(x_new)).quantile(0.9)
 
     Reference: V. Kuleshov, N. Fenner, S. Ermon. Accurate uncertainties for deep learning using calibrated regression.
     ICML 2018.
     """
 
-    least_rows: ClassVar[int] = 50
+    min_rows: ClassVar[int] = 50
 
     def __init__(
         self,
@@ -65,8 +71,8 @@ class QuantileRecalibration(Calibrator):
         known = predicted is not None or observed is not None
         self.levels = LevelMap(predicted or (), observed or ()) if known else None
 
+    @override
     def get_config(self) -> dict[str, object]:
-        """``{"name", "factor", "predicted", "observed"}``."""
         return {
             "name": self._name,
             "factor": self.factor,
@@ -79,24 +85,24 @@ class QuantileRecalibration(Calibrator):
 
     def _learn(self, predictive: RealPredictive, y: Tensor) -> None:
         self.factor = best_factor(predictive, y)
-        cdf = scaled(predictive.double(), self.factor).cdf(y)
-        self.levels = level_map(cdf.flatten().cpu().numpy())
+        cdf = scale_spread(predictive.double(), self.factor).cdf(y)
+        self.levels = _fit_level_map(cdf.flatten().cpu().numpy())
 
     def _apply(self, predictive: RealPredictive) -> RecalibratedPredictive:
-        base = scaled(predictive, self._learned(self.factor))
+        base = scale_spread(predictive, self._learned(self.factor))
         return RecalibratedPredictive(base.components, base.weights, levels=self._learned(self.levels))
 
 
-def level_map(levels: NDArray[np.float64]) -> LevelMap:
-    """R, the distribution function of the predictive levels ``[n]`` of held-out targets; see the class."""
+def _fit_level_map(levels: NDArray[np.float64]) -> LevelMap:
+    """Return R, the distribution function of the predictive levels ``[n]`` of held-out targets; see the class."""
     from scipy.stats import rankdata
 
     n = len(levels)
-    inside = levels.clip(CLOSEST, 1 - CLOSEST)
-    shares = rankdata(inside) / (n + 1)  # equal levels share their mean rank, as in isotonic regression
+    inside = levels.clip(_MARGIN, 1 - _MARGIN)
+    observed_at = rankdata(inside) / (n + 1)  # equal levels share their mean rank, as in isotonic regression
     pieces = math.ceil(2 * n ** (1 / 3))
     ranks = (n + 1) * (1 - np.cos(np.pi * np.arange(1, pieces) / pieces)) / 2
     chosen = np.argsort(inside)[ranks.round().astype(int).clip(1, n) - 1]
-    knots = sorted({(inside[i], shares[i]) for i in chosen})
+    knots = sorted({(inside[i], observed_at[i]) for i in chosen})
     predicted, observed = zip((0.0, 0.0), *knots, (1.0, 1.0), strict=True)
     return LevelMap(predicted, observed)

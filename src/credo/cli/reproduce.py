@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,8 +15,7 @@ from credo.errors import InputError
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from credo.experiments import Experiment, Reproduction
-    from credo.experiments.registry import Effort
+    from credo.experiments import Budget, Experiment, Reproduction
 
 
 def reproduce(
@@ -41,17 +41,16 @@ def reproduce(
 
     output = Output(quiet=quiet, as_json=as_json)
     if name == "list":
-        known = [experiments.get(each) for each in experiments.names()]
+        known = sorted((experiments.get(each) for each in experiments.names()), key=lambda e: (e.part, e.name))
         output.print_table(experiment_table(known))
-        output.print_json(
-            {"experiments": [{"name": e.name, "title": e.title, "reference": e.reference} for e in known]}
-        )
+        keys = ("name", "part", "title", "reference")
+        output.print_json({"experiments": [{key: getattr(e, key) for key in keys} for e in known]})
         return
     with options.usage_errors():
         experiment = experiments.get(name)
-        effort = _effort(quick, smoke)
+        budget = _budget(quick, smoke)
     with output.collect_warnings(), output.status("starting") as update:
-        found = experiments.run(experiment, effort, seeds, out, seed=seed, device=device, report=update)
+        found = experiments.run(experiment, budget, seeds, out, seed=seed, device=device, report=update)
     output.print_table(result_table(found))
     for row in found.result.rows:
         if row.note:
@@ -63,12 +62,15 @@ def reproduce(
 
 
 def experiment_table(known: list[Experiment]) -> Table:
-    """Return a table of all experiments."""
+    """Return a table of all experiments, grouped by part of the library; they must be sorted by part."""
     table = _table("", "Run one with credo reproduce NAME; try --quick first.")
     for heading in ("name", "what", "reference"):
         table.add_column(heading, no_wrap=heading == "name")
-    for experiment in known:
-        table.add_row(experiment.name, experiment.title, experiment.reference)
+    for part, experiments in groupby(known, key=lambda experiment: experiment.part):
+        table.add_section()
+        table.add_row(part.replace("_", " "), style="bold")
+        for experiment in experiments:
+            table.add_row(experiment.name, experiment.title, experiment.reference)
     return table
 
 
@@ -90,7 +92,7 @@ def _table(title: str, caption: str) -> Table:
     return Table(title=title, caption=caption, box=box.SIMPLE_HEAD, title_style="bold", caption_style="dim")
 
 
-def _effort(quick: bool, smoke: bool) -> Effort:
+def _budget(quick: bool, smoke: bool) -> Budget:
     if quick and smoke:
         raise InputError("--quick and --smoke cannot be combined: choose one")
     return "smoke" if smoke else "quick" if quick else "full"

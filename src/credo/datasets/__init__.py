@@ -1,19 +1,23 @@
-"""Data to learn from: made on the spot, bundled with scikit-learn, or read from a folder of the user's.
+"""Data sets: synthetic, bundled with scikit-learn, or read from a folder of the user.
 
-``toy``
-    one-dimensional regression problems with a known answer;
+``synthetic``
+    one-dimensional regression curves, and a ring of Gaussians;
 ``digits``
-    8×8 digits, the same rotated, and letters that are none of them;
-``ring``
-    points in the plane with modes to find;
+    the 8×8 digits of scikit-learn, rotated images, and printed letters;
 ``files``
-    MNIST and its relatives, the UCI regression sets, Penn Treebank and others, from ``$CREDO_DATA``.
+    MNIST and related sets, the UCI regression sets, Penn Treebank and others, from ``$CREDO_DATA``.
 """
 
 from credo.datasets.digits import Images, letters, load_digits, rotate
 from credo.datasets.files import Mushrooms, Split, Table, Words, available, data_folder, load
-from credo.datasets.ring import Ring, ring_of_gaussians
-from credo.datasets.toy import Curve, blundell_curve, heteroscedastic_sine, sine_with_gap
+from credo.datasets.synthetic import (
+    Curve,
+    Ring,
+    blundell_curve,
+    heteroscedastic_sine,
+    ring_of_gaussians,
+    sine_with_gap,
+)
 
 __all__ = [
     "Curve",

@@ -1,4 +1,4 @@
-"""Small images that need no download: handwritten digits, the same digits rotated, and printed letters."""
+"""Small images without data files: handwritten digits, rotated images, and printed letters."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from credo._arguments import check_fraction, check_integer
 from credo.errors import InputError
 
 if TYPE_CHECKING:
@@ -24,14 +25,19 @@ _BLOCK = 4
 
 @dataclass(frozen=True, eq=False)
 class Images:
-    """Labeled images, in a training and a test part; a part that a set does not have holds no rows.
+    """Labeled images, in a training and a test part; a part that does not exist has no rows.
 
     Attributes:
         x_train: training images ``[N, C, H, W]``, float32 in [0, 1].
-        y_train: their classes ``[N]``, int64.
+        y_train: training classes ``[N]``, int64.
         x_test: test images ``[M, C, H, W]``.
-        y_test: their classes ``[M]``.
+        y_test: test classes ``[M]``, int64.
         classes: names of the classes.
+
+    Example:
+        >>> data = load_digits()
+        >>> data.x_train.shape
+        torch.Size([1347, 1, 8, 8])
     """
 
     x_train: Tensor
@@ -42,9 +48,17 @@ class Images:
 
 
 def load_digits(test_fraction: float = 0.25, seed: int = 0) -> Images:
-    """The 1,797 handwritten 8×8 digits that come with scikit-learn, scaled to [0, 1].
+    """Load the 1,797 handwritten 8×8 digits of scikit-learn, scaled to [0, 1], with a stratified split.
 
-    The split keeps the classes' proportions and is fixed by ``seed``.
+    Args:
+        test_fraction: fraction of the images in the test part.
+        seed: seed of the split.
+
+    Returns:
+        The images, ``[N, 1, 8, 8]``.
+
+    Raises:
+        InputError: if ``test_fraction`` is not between 0 and 1.
 
     References:
         Alpaydin, Kaynak. Optical recognition of handwritten digits. UCI Machine Learning Repository, 1998.
@@ -52,8 +66,7 @@ def load_digits(test_fraction: float = 0.25, seed: int = 0) -> Images:
     from sklearn import datasets
     from sklearn.model_selection import train_test_split
 
-    if not 0.0 < test_fraction < 1.0:
-        raise InputError(f"test_fraction must lie between 0 and 1, got {test_fraction}")
+    check_fraction(test_fraction, "test_fraction")
     bunch = datasets.load_digits()
     x = torch.from_numpy(bunch.images / 16.0).float()[:, None]
     y = torch.from_numpy(bunch.target).long()
@@ -62,11 +75,17 @@ def load_digits(test_fraction: float = 0.25, seed: int = 0) -> Images:
 
 
 def rotate(images: Tensor, degrees: float | Tensor) -> Tensor:
-    """Images turned anticlockwise about their center, bilinearly interpolated, with zeros moving in at the corners.
+    """Rotate images counterclockwise about their center, with bilinear interpolation and zeros outside.
 
     Args:
-        images: ``[B, C, H, W]``.
+        images: images ``[B, C, H, W]``.
         degrees: one angle for all images, or one for each, ``[B]``.
+
+    Returns:
+        The rotated images, ``[B, C, H, W]``.
+
+    Raises:
+        InputError: if the shape of ``images`` or of ``degrees`` does not match.
     """
     if images.dim() != 4:
         raise InputError(f"images must have shape [B, C, H, W], got {list(images.shape)}")
@@ -74,8 +93,8 @@ def rotate(images: Tensor, degrees: float | Tensor) -> Tensor:
     if angle.shape not in (torch.Size([]), torch.Size([len(images)])):
         raise InputError(f"degrees must be one number or one for each of {len(images)} images, got {list(angle.shape)}")
     cos, sin = angle.cos().expand(len(images)), angle.sin().expand(len(images))
-    # grid_sample asks where each output pixel comes from, in coordinates whose y axis points down and that are
-    # scaled by height and width apart.
+    # grid_sample takes the source of each output pixel, in coordinates with the y axis down, scaled by height and
+    # width separately.
     ratio = images.shape[-2] / images.shape[-1]
     zero = torch.zeros_like(cos)
     theta = torch.stack([cos, -sin * ratio, zero, sin / ratio, cos, zero], dim=-1).view(-1, 2, 3)
@@ -84,25 +103,30 @@ def rotate(images: Tensor, degrees: float | Tensor) -> Tensor:
 
 
 def letters(n: int = 500, seed: int = 0) -> Tensor:
-    """Printed capital letters A to J in 8×8, ``[n, 1, 8, 8]``: images foreign to a classifier of digits.
+    """Draw printed capital letters A to J in 8×8: out-of-distribution images for a classifier of digits.
 
-    Made as scikit-learn's digits were: a 32×32 bitmap, of which every 4×4 block is counted and scaled to [0, 1].
-    Letters appear equally often, in four typefaces, regular or bold, and each is a little rotated, slanted and
-    squeezed, so that they differ from digits in shape and not in resolution or contrast.
+    They are made like scikit-learn's digits: each pixel is the mean of a 4×4 block of a 32×32 bitmap. Letters appear
+    equally often, in four typefaces, regular or bold, and each is slightly rotated, slanted and scaled at random, so
+    that they differ from digits in shape and not in resolution or contrast.
 
     Args:
         n: number of images.
-        seed: fixes the typefaces and the distortions.
+        seed: seed of the typefaces and the distortions.
+
+    Returns:
+        The images, ``[n, 1, 8, 8]`` in [0, 1].
+
+    Raises:
+        InputError: if ``n`` is below 1.
     """
-    if n < 1:
-        raise InputError(f"n must be at least 1, got {n}")
+    check_integer(n, "n", 1)
     rng = np.random.default_rng(seed)
     images = np.empty((n, 1, _BITMAP // _BLOCK, _BITMAP // _BLOCK), dtype=np.float32)
     for i in range(n):
         outline = _outline(
             LETTERS[i % len(LETTERS)], _FONTS[rng.integers(len(_FONTS))], ("normal", "bold")[rng.integers(2)]
         )
-        images[i, 0] = _rasterise(outline, rng)
+        images[i, 0] = _rasterize(outline, rng)
     return torch.from_numpy(images)
 
 
@@ -121,8 +145,8 @@ def _outline(letter: str, family: str, weight: str) -> list[NDArray[np.float64]]
     return [(polygon - (low + high) / 2.0) * scale for polygon in polygons]
 
 
-def _rasterise(outline: list[NDArray[np.float64]], rng: np.random.Generator) -> NDArray[np.float64]:
-    """A randomly distorted glyph as the share of set bits in each block of a bitmap, ``[8, 8]``."""
+def _rasterize(outline: list[NDArray[np.float64]], rng: np.random.Generator) -> NDArray[np.float64]:
+    """Draw a randomly distorted glyph as the fraction of set bits in each block of a bitmap, ``[8, 8]``."""
     from matplotlib.path import Path
 
     angle, slant = np.deg2rad(rng.uniform(-10.0, 10.0)), rng.uniform(-0.15, 0.15)
@@ -134,7 +158,7 @@ def _rasterise(outline: list[NDArray[np.float64]], rng: np.random.Generator) -> 
     points = np.column_stack([columns.ravel(), rows.ravel()])
     bits = np.zeros(len(points), dtype=bool)
     for polygon in outline:
-        bits ^= Path(polygon @ distort.T).contains_points(points)  # even-odd: the hole of an A is outside
+        bits ^= Path(polygon @ distort.T).contains_points(points)  # even-odd rule: the hole of an A is outside
     side = _BITMAP // _BLOCK
-    shares: NDArray[np.float64] = bits.reshape(side, _BLOCK, side, _BLOCK).mean(axis=(1, 3))
-    return shares
+    fractions: NDArray[np.float64] = bits.reshape(side, _BLOCK, side, _BLOCK).mean(axis=(1, 3))
+    return fractions

@@ -1,8 +1,8 @@
-"""Published data sets, read from a folder of the user's.
+"""Published data sets, read from a folder of the user.
 
-The folder is ``$CREDO_DATA``, by default ``~/.cache/credo``, with one sub-folder a set. Nothing is downloaded and
-nothing is shipped, since the sets carry licenses of their own. Every file is checked against its published sha256
-before it is read, so that a number in a table always means the same data.
+The folder is ``$CREDO_DATA``, by default ``~/.cache/credo``, with one subfolder for each set. Nothing is downloaded or
+shipped, because the sets have their own licenses. Every file is checked against its sha256 before it is read, so that
+results always refer to the same data.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from credo.datasets._catalog import SHA256
+from credo.datasets._checksums import SHA256
 from credo.datasets.digits import LETTERS, Images
 from credo.errors import InputError, unknown_name
 
@@ -50,10 +50,16 @@ class Split:
     """One division of a table into a training and a test part.
 
     Attributes:
-        x_train: ``[N, D]``.
-        y_train: ``[N]``.
-        x_test: ``[M, D]``.
-        y_test: ``[M]``.
+        x_train: training features ``[N, D]``.
+        y_train: training targets ``[N]``.
+        x_test: test features ``[M, D]``.
+        y_test: test targets ``[M]``.
+
+    Example:
+        >>> import numpy as np
+        >>> table = Table(np.zeros((4, 2)), np.arange(4.0), np.array([[3]], dtype=np.int32))
+        >>> table.split(0).y_test
+        array([3.])
     """
 
     x_train: NDArray[np.float64]
@@ -64,12 +70,17 @@ class Split:
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """A regression table in its own units, with its published train and test splits.
+    """A regression table in its original units, with its published train and test splits.
 
     Attributes:
         x: features ``[N, D]``, not normalized.
         y: targets ``[N]``, not normalized.
-        test_rows: rows of each split's test part ``[splits, M]``; all other rows are its training part.
+        test_rows: row indices of the test part of each split, ``[splits, M]``; all other rows are for training.
+
+    Example:
+        >>> table = load("uci/yacht")  # doctest: +SKIP
+        >>> table.split(0).x_train.shape  # doctest: +SKIP
+        (277, 6)
     """
 
     x: NDArray[np.float64]
@@ -77,9 +88,19 @@ class Table:
     test_rows: NDArray[np.int32]
 
     def split(self, index: int) -> Split:
-        """The split of that number, counted from 0."""
+        """Return one of the published splits.
+
+        Args:
+            index: number of the split, from 0.
+
+        Returns:
+            The training and the test part.
+
+        Raises:
+            InputError: if there is no split of that number.
+        """
         if not 0 <= index < len(self.test_rows):
-            raise InputError(f"split must be between 0 and {len(self.test_rows) - 1}, got {index}")
+            raise InputError(f"index must be between 0 and {len(self.test_rows) - 1}, got {index}")
         test = self.test_rows[index]
         train = np.setdiff1d(np.arange(len(self.y)), test)
         return Split(self.x[train], self.y[train], self.x[test], self.y[test])
@@ -87,13 +108,18 @@ class Table:
 
 @dataclass(frozen=True, eq=False)
 class Words:
-    """A text as word numbers, in three parts.
+    """A text as word indices, in three parts.
 
     Attributes:
-        train: ``[T]``, int64, each an index into ``vocabulary``.
-        valid: ``[T′]``.
-        test: ``[T″]``.
+        train: training part ``[T]``, int64 indices into ``vocabulary``.
+        valid: validation part ``[T′]``.
+        test: test part ``[T″]``.
         vocabulary: the words, in order of first appearance in the training part.
+
+    Example:
+        >>> words = load("ptb")  # doctest: +SKIP
+        >>> len(words.vocabulary)  # doctest: +SKIP
+        10000
     """
 
     train: Tensor
@@ -104,12 +130,16 @@ class Words:
 
 @dataclass(frozen=True, eq=False)
 class Mushrooms:
-    """UCI Mushroom, one-hot.
+    """The UCI Mushroom data, one-hot encoded.
 
     Attributes:
-        x: ``[8124, 117]`` of zeros and ones, float32; a missing stalk root is a value of its own.
-        poisonous: ``[8124]``, bool.
-        columns: what each column means, as ``"odor=n"``.
+        x: zeros and ones ``[8124, 117]``, float32; a missing stalk root is a separate value.
+        poisonous: whether each mushroom is poisonous ``[8124]``, bool.
+        columns: attribute and value of each column, such as ``"odor=n"``.
+
+    Example:
+        >>> load("mushroom").poisonous.sum()  # doctest: +SKIP
+        tensor(3916)
     """
 
     x: Tensor
@@ -118,15 +148,25 @@ class Mushrooms:
 
 
 def data_folder() -> Path:
-    """The folder that data sets are read from: ``$CREDO_DATA``, or else ``~/.cache/credo``."""
+    """Return the folder of the data sets.
+
+    Returns:
+        ``$CREDO_DATA`` if it is set, else ``~/.cache/credo``.
+    """
     return Path(os.environ.get("CREDO_DATA") or "~/.cache/credo").expanduser()
 
 
 def locate(file: str) -> Path:
-    """The path of a cataloged file, after checking that it is there and is the published one.
+    """Return the path of a data file, after checking that it exists and has the published sha256.
 
     Args:
-        file: its path inside the data folder, such as ``"uci/yacht.npz"``.
+        file: path in the data folder, such as ``"uci/yacht.npz"``.
+
+    Returns:
+        The full path.
+
+    Raises:
+        InputError: if the file is unknown, missing or not the published one.
     """
     if file not in SHA256:
         raise unknown_name("data file", file, SHA256)
@@ -145,7 +185,17 @@ def locate(file: str) -> Path:
 
 
 def images(name: str) -> Images:
-    """``"mnist"``, ``"fashion-mnist"`` or ``"notmnist"``: 28×28 in [0, 1]; only MNIST has a training part."""
+    """Read 28×28 images in [0, 1]; only MNIST has a training part.
+
+    Args:
+        name: ``"mnist"``, ``"fashion-mnist"`` or ``"notmnist"``.
+
+    Returns:
+        The images.
+
+    Raises:
+        InputError: if the name is unknown or a file is missing.
+    """
     if name not in _CLASSES:
         raise unknown_name("image set", name, _CLASSES)
     x_test, y_test = _idx(f"{name}/t10k")
@@ -154,7 +204,16 @@ def images(name: str) -> Images:
 
 
 def uci(name: str) -> Table:
-    """A regression set with the splits of Hernández-Lobato & Adams (2015), such as ``"yacht"``.
+    """Read a UCI regression set with the splits of Hernández-Lobato & Adams (2015).
+
+    Args:
+        name: name of the set, such as ``"yacht"``.
+
+    Returns:
+        The table with its splits.
+
+    Raises:
+        InputError: if the name is unknown or the file is missing.
 
     References:
         Hernández-Lobato, Adams. Probabilistic backpropagation for scalable learning of Bayesian neural networks.
@@ -167,18 +226,18 @@ def uci(name: str) -> Table:
 
 
 def penn_treebank() -> Words:
-    """The Penn Treebank at word level, every line closed by ``<eos>``."""
+    """Read the Penn Treebank at word level, with ``<eos>`` at the end of every line."""
     parts: dict[str, list[str]] = {}
     for part in ("train", "valid", "test"):
         with gzip.open(locate(f"ptb/ptb.{part}.txt.gz"), "rt", encoding="utf-8") as stream:
             parts[part] = stream.read().replace("\n", " <eos> ").split()
-    number = {word: i for i, word in enumerate(dict.fromkeys(parts["train"]))}
-    encoded = {part: torch.tensor([number[word] for word in words]) for part, words in parts.items()}
-    return Words(encoded["train"], encoded["valid"], encoded["test"], tuple(number))
+    index = {word: i for i, word in enumerate(dict.fromkeys(parts["train"]))}
+    encoded = {part: torch.tensor([index[word] for word in words]) for part, words in parts.items()}
+    return Words(encoded["train"], encoded["valid"], encoded["test"], tuple(index))
 
 
 def mushroom() -> Mushrooms:
-    """Edible and poisonous mushrooms, 22 categorical attributes as 117 one-hot columns."""
+    """Read the UCI Mushroom data, 22 categorical attributes as 117 one-hot columns."""
     with gzip.open(locate("mushroom/agaricus-lepiota.data.gz"), "rt", encoding="ascii") as stream:
         rows = np.array([line.split(",") for line in stream.read().split()])
     values = [np.unique(rows[:, j]) for j in range(1, rows.shape[1])]
@@ -188,15 +247,33 @@ def mushroom() -> Mushrooms:
 
 
 def arrays(file: str) -> Arrays:
-    """The arrays of a cataloged ``.npz`` file by their stored names, such as ``arrays("small/oil_flow.npz")``."""
+    """Read the arrays of an ``.npz`` file by their stored names.
+
+    Args:
+        file: path in the data folder, such as ``"small/oil_flow.npz"``.
+
+    Returns:
+        The arrays by name.
+
+    Raises:
+        InputError: if the file is unknown, missing or not the published one.
+    """
     with np.load(locate(file)) as stored:
         return {key: stored[key] for key in stored.files}
 
 
 def load(name: str) -> Images | Table | Words | Mushrooms | Arrays:
-    """Any of the sets by its name: ``"mnist"``, ``"uci/yacht"``, ``"ptb"``, ``"small/old_faithful"`` and so on.
+    """Read a data set by its name.
 
-    Images, tables and words have attributes such as ``x_train``; the small sets are the arrays of their file by name.
+    Args:
+        name: one of :func:`available`, such as ``"mnist"``, ``"uci/yacht"``, ``"ptb"`` or ``"small/old_faithful"``.
+
+    Returns:
+        :class:`Images`, :class:`Table`, :class:`Words` or :class:`Mushrooms`; for the small sets and CamVid the arrays
+        of their file by name.
+
+    Raises:
+        InputError: if the name is unknown, or a file is missing or not the published one.
     """
     loaders = _loaders()
     if name not in loaders:
@@ -205,7 +282,11 @@ def load(name: str) -> Images | Table | Words | Mushrooms | Arrays:
 
 
 def available() -> dict[str, bool]:
-    """The names that :func:`load` knows, and whether the files of each are in the data folder."""
+    """List the data sets.
+
+    Returns:
+        The names for :func:`load`, and whether the files of each are in the data folder.
+    """
     folder = data_folder()
     needed: dict[str, list[str]] = {name: [] for name in _loaders()}
     for file in SHA256:
@@ -224,7 +305,7 @@ def _loaders() -> dict[str, Callable[[], Images | Table | Words | Mushrooms | Ar
 
 
 def _set_of(file: str) -> str:
-    """The name of the set that a file belongs to; in ``uci`` and ``small`` every file is a set."""
+    """The name of the set of a file; in ``uci`` and ``small`` every file is a set."""
     folder = file.partition("/")[0]
     return file.removesuffix(".npz") if folder in ("uci", "small") else folder
 
@@ -234,7 +315,7 @@ def _names_under(folder: str) -> list[str]:
 
 
 def _idx(prefix: str) -> tuple[Tensor, Tensor]:
-    """Images ``[N, 1, 28, 28]`` in [0, 1] and labels ``[N]`` from the two gzipped IDX files of that prefix."""
+    """Read images ``[N, 1, 28, 28]`` in [0, 1] and labels ``[N]`` from the two gzipped IDX files of a prefix."""
     with gzip.open(locate(f"{prefix}-images-idx3-ubyte.gz")) as stream:
         pixels = np.frombuffer(stream.read(), np.uint8, offset=16).reshape(-1, 1, 28, 28)
     with gzip.open(locate(f"{prefix}-labels-idx1-ubyte.gz")) as stream:

@@ -1,7 +1,7 @@
-"""Directions in which a table varies: by variance, by maximum likelihood, and with a belief about how many there are.
+"""Principal component analysis: classical, probabilistic and Bayesian.
 
-All three read a table once, in blocks, and keep its mean and scatter; rows may come in chunks, or by ``partial_fit``.
-Only probabilistic PCA with missing values reads it again for every step of EM.
+All three read a table once, in blocks, and keep its mean and scatter; rows can come in chunks, or by ``partial_fit``.
+Only probabilistic PCA with missing values reads the rows again in every step of EM.
 """
 
 from credo.decomposition.bayesian import BayesianPCA

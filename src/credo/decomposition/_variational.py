@@ -1,17 +1,17 @@
-"""Variational Bayesian PCA: beliefs about every unknown of x = Wz + μ + noise, and the bound that they maximize.
+"""Variational inference for Bayesian PCA.
 
     z ~ N(0, I),    w_k ~ N(0, α_k⁻¹ I),    α_k ~ Gam(a₀, b₀),    μ ~ N(x̄, β₀⁻¹ I),    τ ~ Gam(c₀, d₀)
     q(Z) q(W) q(α) q(μ) q(τ)
 
-Every factor is the one that maximizes the bound given the others (Bishop 1999). The prior of μ stands at the sample
-mean, so q(μ) does too, and all else that the factors want to know of the data is their scatter. Columns of W that start
-along its eigenvectors stay there, where the best solution lies (Nakajima et al. 2013), so that in these coordinates
-every covariance is diagonal: a component is a handful of numbers, a step costs O(K), and no step reads the rows.
+Every factor maximizes the bound given the others (Bishop 1999). The prior of μ is centered at the sample mean, so q(μ)
+is too, and the factors depend on the data only through their scatter. Columns of W that start along its eigenvectors
+stay there, where the optimum lies (Nakajima et al. 2013), so that in these coordinates every covariance is diagonal: a
+component is five numbers, a step costs O(K), and no step reads the rows.
 
-Given the noise, the bound is a sum over components, and each has two maxima: one where it explains its direction, one
-where it is off. A step takes the higher of the two, since the updates by themselves never leave the first.
+Given the noise, the bound is a sum over components, and each term has two maxima: one where the component explains its
+direction, one where it is zero. A step takes the higher of the two, since the updates alone never leave the first.
 
-The bound is exact, with all its constants: E[log p(X | Z, W, μ, τ)] less the divergence of every factor from its prior.
+The bound includes all constants: E[log p(X | Z, W, μ, τ)] minus the divergence of every factor from its prior.
 
 References:
     C. M. Bishop. Variational principal components. ICANN 1999.
@@ -30,13 +30,13 @@ from torch.distributions import Gamma, kl_divergence
 
 from credo.em import Expectation
 
-LEAST_START = 1e-3
-"""The least noise that a fit starts from, as a share of the mean variance: rows that span few dimensions leave none."""
+MIN_INITIAL_NOISE = 1e-3
+"""The minimum initial noise, relative to the mean variance: rows that span few dimensions leave none."""
 
 
 @dataclass(frozen=True)
-class Priors:
-    """a₀, b₀ of the precision of a component, c₀, d₀ of that of the noise, and β₀ of the mean."""
+class PCAPriors:
+    """a₀, b₀ of the precision of a column of W, c₀, d₀ of that of the noise, and β₀ of the mean."""
 
     precision_shape: float
     precision_rate: float
@@ -46,8 +46,8 @@ class Priors:
 
 
 @dataclass(frozen=True, eq=False)
-class Components:
-    """q(w_k), q(α_k) and q(z_nk) of every component k, which lies along the eigenvector u_k; ``[K]`` each.
+class LoadingColumns:
+    """q(w_k), q(α_k) and q(z_nk) of every column w_k of W, along the eigenvector u_k; ``[K]`` each.
 
     Attributes:
         length: E[w] = length · u.
@@ -65,138 +65,133 @@ class Components:
 
 
 @dataclass(frozen=True, eq=False)
-class Belief:
+class PCAPosterior:
     """All factors.
 
     Attributes:
-        components: q(W), q(α) and q(Z).
+        columns: q(W), q(α) and q(Z).
         tau: q(τ), ``[]``.
         mean_variance: of every entry of μ, whose mean is x̄, ``[]``.
     """
 
-    components: Components
+    columns: LoadingColumns
     tau: Gamma
     mean_variance: Tensor
 
 
 @dataclass(frozen=True, eq=False)
-class VariationalPCA:
-    """The steps for data with this scatter.
+class VariationalSteps:
+    """The steps of variational inference for data with a given scatter.
 
     Attributes:
-        rows: N.
+        n_rows: N.
         scatter: the eigenvalues of Σ (x − x̄)(x − x̄)ᵀ, largest first, ``[D]``.
         n_components: K, less than D.
         priors: of all unknowns.
     """
 
-    rows: int
+    n_rows: int
     scatter: Tensor
     n_components: int
-    priors: Priors
+    priors: PCAPriors
 
     @property
     def size(self) -> int:
         """D."""
         return len(self.scatter)
 
-    def start(self) -> Belief:
-        """The maximum likelihood solution, in which every direction but the last ones has a component of its own."""
-        variances = self.scatter / self.rows
-        noise = variances[self.n_components :].mean().clamp(min=LEAST_START * float(variances.mean()))
+    def start(self) -> PCAPosterior:
+        """The maximum likelihood solution, with at least a little noise."""
+        variances = self.scatter / self.n_rows
+        noise = variances[self.n_components :].mean().clamp(min=MIN_INITIAL_NOISE * float(variances.mean()))
         length = (variances[: self.n_components] - noise).clamp(min=0.0).sqrt()
-        variance = (noise / self.rows).expand_as(length)
+        variance = (noise / self.n_rows).expand_as(length)
         alpha = self._alpha(length.square() + self.size * variance)
-        components = Components(length, variance, alpha, torch.zeros_like(length), torch.ones_like(length))
-        return Belief(components, self._tau(self.rows * self.size * noise), noise / self.rows)
+        columns = LoadingColumns(length, variance, alpha, torch.zeros_like(length), torch.ones_like(length))
+        return PCAPosterior(columns, self._tau(self.n_rows * self.size * noise), noise / self.n_rows)
 
-    def e_step(self, belief: Belief) -> Expectation[Belief]:
-        """q(Z), and the bound of all factors together."""
-        components, tau = belief.components, belief.tau.mean
-        latent_variance = 1.0 / (1.0 + tau * self._squared_length(components))
-        gain = tau * latent_variance * components.length
-        found = replace(belief, components=replace(components, gain=gain, latent_variance=latent_variance))
+    def e_step(self, posterior: PCAPosterior) -> Expectation[PCAPosterior]:
+        """q(Z), and the bound at all factors."""
+        columns, tau = posterior.columns, posterior.tau.mean
+        latent_variance = 1.0 / (1.0 + tau * self._squared_length(columns))
+        gain = tau * latent_variance * columns.length
+        found = replace(posterior, columns=replace(columns, gain=gain, latent_variance=latent_variance))
         return Expectation(found, float(self.bound(found)))
 
-    def m_step(self, belief: Belief) -> Belief:
+    def m_step(self, posterior: PCAPosterior) -> PCAPosterior:
         """q(W), q(α), q(μ) and q(τ), one after the other."""
-        tau = belief.tau.mean
-        updated, off = self._updated(belief.components, tau), self._off(tau)
-        components = _choose(self._worth(updated, tau) > self._worth(off, tau), updated, off)
-        mean_variance = 1.0 / (self.priors.mean_precision + self.rows * tau)
-        return Belief(components, self._tau(self._squared_error(components, mean_variance)), mean_variance)
+        tau = posterior.tau.mean
+        updated, zero = self._updated(posterior.columns, tau), self._zero(tau)
+        columns = _where(self._contribution(updated, tau) > self._contribution(zero, tau), updated, zero)
+        mean_variance = 1.0 / (self.priors.mean_precision + self.n_rows * tau)
+        return PCAPosterior(columns, self._tau(self._squared_error(columns, mean_variance)), mean_variance)
 
-    def bound(self, belief: Belief) -> Tensor:
+    def bound(self, posterior: PCAPosterior) -> Tensor:
         """The evidence lower bound, in nats over all rows, ``[]``."""
-        values, tau = self.rows * self.size, belief.tau
-        errors = self._squared_error(belief.components, belief.mean_variance)
+        values, tau = self.n_rows * self.size, posterior.tau
+        errors = self._squared_error(posterior.columns, posterior.mean_variance)
         expected = 0.5 * (values * (expected_log(tau) - math.log(2.0 * math.pi)) - tau.mean * errors)
-        of_tau = kl_divergence(tau, _gamma_like(tau, self.priors.noise_shape, self.priors.noise_rate))
-        ratio = self.priors.mean_precision * belief.mean_variance
-        of_mean = 0.5 * self.size * (ratio - 1.0 - ratio.log())
-        return expected - self._divergence(belief.components).sum() - of_tau - of_mean
+        kl_tau = kl_divergence(tau, _gamma_like(tau, self.priors.noise_shape, self.priors.noise_rate))
+        ratio = self.priors.mean_precision * posterior.mean_variance
+        kl_mean = 0.5 * self.size * (ratio - 1.0 - ratio.log())
+        return expected - self._divergence(posterior.columns).sum() - kl_tau - kl_mean
 
-    def _updated(self, components: Components, tau: Tensor) -> Components:
+    def _updated(self, columns: LoadingColumns, tau: Tensor) -> LoadingColumns:
         """q(W) and q(α) given q(Z)."""
-        second, cross = self._latent_sums(components)
-        variance = 1.0 / (components.alpha.mean + tau * second)
+        second, cross = self._latent_sums(columns)
+        variance = 1.0 / (columns.alpha.mean + tau * second)
         length = tau * cross * variance
         alpha = self._alpha(length.square() + self.size * variance)
-        return replace(components, length=length, variance=variance, alpha=alpha)
+        return replace(columns, length=length, variance=variance, alpha=alpha)
 
-    def _off(self, tau: Tensor) -> Components:
-        """Components that explain nothing: W with mean 0 and Z as under its prior.
+    def _zero(self, tau: Tensor) -> LoadingColumns:
+        """Columns that explain nothing: W with mean 0, and Z with its prior.
 
-        Of q(w) and q(α), each best given the other, there is one pair: with c = Nτ the variance v of an entry of w
-        solves ½cDv² + (a₀ + cb₀)v = b₀.
+        The optimal q(w) and q(α) are unique: with c = Nτ the variance v of an entry of w solves
+        ½cDv² + (a₀ + cb₀)v = b₀.
         """
-        information = self.rows * tau
+        information = self.n_rows * tau
         half = self.priors.precision_shape + information * self.priors.precision_rate
         root = (half.square() + 2.0 * information * self.size * self.priors.precision_rate).sqrt()
         variance = (2.0 * self.priors.precision_rate / (half + root)).expand(self.n_components)
-        nothing = torch.zeros_like(variance)
-        return Components(nothing, variance, self._alpha(self.size * variance), nothing, torch.ones_like(nothing))
+        zeros = torch.zeros_like(variance)
+        return LoadingColumns(zeros, variance, self._alpha(self.size * variance), zeros, torch.ones_like(zeros))
 
-    def _worth(self, components: Components, tau: Tensor) -> Tensor:
-        """What each component adds to the bound, ``[K]``: the error that it explains less its divergence."""
-        second, cross = self._latent_sums(components)
-        explained = 2.0 * components.length * cross - self._squared_length(components) * second
-        return 0.5 * tau * explained - self._divergence(components)
+    def _contribution(self, columns: LoadingColumns, tau: Tensor) -> Tensor:
+        """The contribution of each component to the bound, ``[K]``: the error that it explains minus its divergence."""
+        second, cross = self._latent_sums(columns)
+        explained = 2.0 * columns.length * cross - self._squared_length(columns) * second
+        return 0.5 * tau * explained - self._divergence(columns)
 
-    def _divergence(self, components: Components) -> Tensor:
-        """Of q(z_k), q(w_k) and q(α_k) from their priors, ``[K]``."""
-        second, _ = self._latent_sums(components)
-        of_latent = 0.5 * (second - self.rows * (1.0 + components.latent_variance.log()))
-        squared_length, alpha = self._squared_length(components), components.alpha
-        log_ratio = expected_log(alpha) + components.variance.log()
-        of_loading = 0.5 * (alpha.mean * squared_length - self.size * (1.0 + log_ratio))
+    def _divergence(self, columns: LoadingColumns) -> Tensor:
+        """KL divergence of q(z_k), q(w_k) and q(α_k) from their priors, ``[K]``."""
+        second, _ = self._latent_sums(columns)
+        kl_latent = 0.5 * (second - self.n_rows * (1.0 + columns.latent_variance.log()))
+        squared_length, alpha = self._squared_length(columns), columns.alpha
+        log_ratio = expected_log(alpha) + columns.variance.log()
+        kl_loading = 0.5 * (alpha.mean * squared_length - self.size * (1.0 + log_ratio))
         prior = _gamma_like(alpha, self.priors.precision_shape, self.priors.precision_rate)
-        return of_latent + of_loading + kl_divergence(alpha, prior)
+        return kl_latent + kl_loading + kl_divergence(alpha, prior)
 
-    def _latent_sums(self, components: Components) -> tuple[Tensor, Tensor]:
+    def _latent_sums(self, columns: LoadingColumns) -> tuple[Tensor, Tensor]:
         """Σ E[z²] and Σ uᵀ(x − x̄) E[z] over the rows, ``[K]`` each."""
-        along = self.scatter[: self.n_components]
-        cross = along * components.gain
-        return cross * components.gain + self.rows * components.latent_variance, cross
+        cross = self.scatter[: self.n_components] * columns.gain
+        return cross * columns.gain + self.n_rows * columns.latent_variance, cross
 
-    def _squared_length(self, components: Components) -> Tensor:
+    def _squared_length(self, columns: LoadingColumns) -> Tensor:
         """E‖w‖², ``[K]``."""
-        return components.length.square() + self.size * components.variance
+        return columns.length.square() + self.size * columns.variance
 
-    def _errors(self, components: Components) -> Tensor:
-        """The share of every component in Σ E‖x − Wz − x̄‖², ``[K]``.
+    def _squared_error(self, columns: LoadingColumns, mean_variance: Tensor) -> Tensor:
+        """Σ E‖x − Wz − μ‖² over all rows, ``[]``.
 
-        A sum of terms that are not negative: a difference of larger ones would lose its digits with little noise.
+        A sum of non-negative terms: a difference of larger numbers would lose digits for small noise.
         """
-        left = self.scatter[: self.n_components] * (1.0 - components.length * components.gain).square()
-        second, _ = self._latent_sums(components)
-        latent = self.rows * components.length.square() * components.latent_variance
-        return left + latent + self.size * components.variance * second
-
-    def _squared_error(self, components: Components, mean_variance: Tensor) -> Tensor:
-        """Σ E‖x − Wz − μ‖² over all rows, ``[]``."""
-        others = self.scatter[self.n_components :].sum() + self.rows * self.size * mean_variance
-        return others + self._errors(components).sum()
+        others = self.scatter[self.n_components :].sum() + self.n_rows * self.size * mean_variance
+        residual = self.scatter[: self.n_components] * (1.0 - columns.length * columns.gain).square()
+        latent = self.n_rows * columns.length.square() * columns.latent_variance
+        second, _ = self._latent_sums(columns)
+        return others + (residual + latent + self.size * columns.variance * second).sum()
 
     def _alpha(self, squared_length: Tensor) -> Gamma:
         """q(α) after E‖w‖², ``[K]``."""
@@ -205,7 +200,7 @@ class VariationalPCA:
 
     def _tau(self, squared_error: Tensor) -> Gamma:
         """q(τ) after Σ E‖x − Wz − μ‖², ``[]``."""
-        shape = torch.full_like(squared_error, self.priors.noise_shape + 0.5 * self.rows * self.size)
+        shape = torch.full_like(squared_error, self.priors.noise_shape + 0.5 * self.n_rows * self.size)
         return Gamma(shape, self.priors.noise_rate + 0.5 * squared_error)
 
 
@@ -218,12 +213,12 @@ def _gamma_like(q: Gamma, shape: float, rate: float) -> Gamma:
     return Gamma(torch.full_like(q.rate, shape), torch.full_like(q.rate, rate))
 
 
-def _choose(first: Tensor, a: Components, b: Components) -> Components:
-    """The components of ``a`` where ``first [K]``, else those of ``b``."""
-    return Components(
-        torch.where(first, a.length, b.length),
-        torch.where(first, a.variance, b.variance),
-        Gamma(a.alpha.concentration, torch.where(first, a.alpha.rate, b.alpha.rate)),
-        torch.where(first, a.gain, b.gain),
-        torch.where(first, a.latent_variance, b.latent_variance),
+def _where(condition: Tensor, a: LoadingColumns, b: LoadingColumns) -> LoadingColumns:
+    """The columns of ``a`` where ``condition [K]`` holds, else those of ``b``."""
+    return LoadingColumns(
+        torch.where(condition, a.length, b.length),
+        torch.where(condition, a.variance, b.variance),
+        Gamma(a.alpha.concentration, torch.where(condition, a.alpha.rate, b.alpha.rate)),
+        torch.where(condition, a.gain, b.gain),
+        torch.where(condition, a.latent_variance, b.latent_variance),
     )

@@ -6,40 +6,48 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils.validation import check_is_fitted
+from typing_extensions import override
 
+from credo._arguments import check_bool
 from credo._rows import Rows
-from credo.decomposition._base import LatentDecomposition, check_count, is_integer, latent_rows
-from credo.decomposition.moments import Moments, principal_axes
+from credo.decomposition._base import BaseDecomposition, check_n_components, is_integer
+from credo.decomposition._scatter import ScatterStatistics
 from credo.errors import InputError
 
 
-class PCA(LatentDecomposition):
-    """The orthogonal directions of largest variance.
+class PCA(BaseDecomposition):
+    """Principal component analysis: the orthogonal directions of largest variance.
 
-    The eigenvectors of the sample covariance, from one pass over the rows. Components, variances (over N − 1) and signs
-    are those of scikit-learn's PCA. Scores are those of the Gaussian that belongs to the components, see
+    They are the eigenvectors of the sample covariance, from one pass over the rows. Components, variances (over N − 1)
+    and signs are those of scikit-learn's PCA. Scores are those of the Gaussian that belongs to the components, see
     :class:`~credo.decomposition.ProbabilisticPCA`.
 
     Args:
-        n_components: K; a number between 0 and 1: as many as explain more than this share of the variance; ``None``:
-            min(N, D).
-        whiten: whether ``transform`` gives every component unit variance.
-        device: where torch computes, such as ``"cuda"``.
+        n_components: the number K of components; a number between 0 and 1: the smallest K that explains more than this
+            fraction of the variance; ``None``: min(N, D).
+        whiten: whether ``transform`` scales every component to unit variance.
+        device: the torch device; ``None`` is the CPU.
 
     Attributes:
         components_: the directions, orthonormal rows, ``[K, D]``.
         explained_variance_: the variance along each of them, ``[K]``.
-        explained_variance_ratio_: the same as a share of the whole, ``[K]``.
+        explained_variance_ratio_: the same as a fraction of the total variance, ``[K]``.
         singular_values_: of the centered table, ``[K]``.
         mean_: x̄, ``[D]``.
-        noise_variance_: the mean variance of the D − K directions left out. Where N ≤ D scikit-learn averages over
-            min(N, D) − K of them instead, which does not belong to the density.
+        noise_variance_: the mean variance of the D − K remaining directions. For N ≤ D scikit-learn averages over
+            min(N, D) − K of them instead, which does not match the density.
         n_components_: K.
         n_samples_: N.
 
     References:
         C. M. Bishop. Pattern Recognition and Machine Learning. 2006, section 12.1.
+
+    Example:
+        >>> import numpy as np
+        >>> from credo.decomposition import PCA
+        >>> X = np.random.default_rng(0).normal(size=(100, 3)) * [3.0, 2.0, 0.1]
+        >>> PCA(2).fit_transform(X).shape
+        (100, 2)
     """
 
     explained_variance_: NDArray[np.float64]
@@ -50,61 +58,68 @@ class PCA(LatentDecomposition):
         self.device = device
 
     def transform(self, X: Any) -> NDArray[np.float64]:
-        """The coordinates of each row of ``X [B, D]`` along the components, ``[B, K]``."""
+        """Return the coordinates of each row along the components.
+
+        Args:
+            X: rows ``[B, D]``.
+
+        Returns:
+            The coordinates, ``[B, K]``.
+        """
         rows = self._new_rows(X)
-        mean, axes = self._tensor(self.mean_), self._tensor(self.components_ / self._scale[:, None])
+        mean, axes = self._tensor(self.mean_), self._tensor(self.components_ / self._latent_scale[:, None])
         return rows.map(lambda x: (x - mean) @ axes.mT)
 
-    def inverse_transform(self, X: Any) -> NDArray[np.float64]:
-        """The point of the principal subspace with the coordinates ``X [B, K]``, ``[B, D]``."""
-        check_is_fitted(self)
-        coordinates = latent_rows(X, self._n_features_out)
-        return np.asarray((coordinates * self._scale) @ self.components_ + self.mean_)
-
-    def _check_parameters(self) -> None:
+    @override
+    def _check_arguments(self) -> None:
+        check_bool(self.whiten, "whiten")
         n: Any = self.n_components
         if n is not None and not is_integer(n) and not (isinstance(n, float | np.floating) and 0.0 < n < 1.0):
             raise InputError(
-                f"n_components must be None, an integer, or a share of the variance between 0 and 1, got {n!r}"
+                f"n_components must be None, an integer, or a fraction of the variance between 0 and 1, got {n!r}"
             )
 
-    def _learn(self, moments: Moments, rows: Rows) -> None:
-        variances, axes = principal_axes(moments, moments.count - 1)
+    @override
+    def _fit_statistics(self, statistics: ScatterStatistics, rows: Rows) -> None:
+        variances, axes = statistics.principal_axes(statistics.count - 1)
         spectrum = variances.cpu().numpy()
         ratios = spectrum / spectrum.sum()
-        k = self._count(moments, ratios)
+        k = self._choose_n_components(statistics, ratios)
         self.n_components_ = k
-        self.mean_ = moments.mean.cpu().numpy()
+        self.mean_ = statistics.mean.cpu().numpy()
         self.components_ = axes[:k].cpu().numpy()
         self.explained_variance_ = spectrum[:k].copy()
         self.explained_variance_ratio_ = ratios[:k].copy()
-        self.singular_values_ = np.sqrt(self.explained_variance_ * (moments.count - 1))
-        self.noise_variance_ = float(spectrum[k:].mean()) if k < moments.size else 0.0
+        self.singular_values_ = np.sqrt(self.explained_variance_ * (statistics.count - 1))
+        self.noise_variance_ = float(spectrum[k:].mean()) if k < statistics.n_columns else 0.0
 
-    def _count(self, moments: Moments, ratios: NDArray[np.float64]) -> int:
-        """K, from ``n_components`` and the share of the variance of each of the D directions."""
-        most = min(moments.count, moments.size)
+    def _choose_n_components(self, statistics: ScatterStatistics, ratios: NDArray[np.float64]) -> int:
+        """K, from ``n_components`` and the explained variance ratios of all D directions."""
+        maximum = min(statistics.count, statistics.n_columns)
         if self.n_components is None:
-            return most
+            return maximum
         if is_integer(self.n_components):
-            reason = f"the smaller of {moments.count} rows and {moments.size} columns"
-            return check_count("n_components", self.n_components, 1, most, reason)
-        return min(int(np.searchsorted(np.cumsum(ratios), self.n_components, side="right")) + 1, most)
+            reason = f"the smaller of {statistics.count} rows and {statistics.n_columns} columns"
+            return check_n_components(self.n_components, maximum, reason)
+        return min(int(np.searchsorted(np.cumsum(ratios), self.n_components, side="right")) + 1, maximum)
 
     @property
-    def _scale(self) -> NDArray[np.float64]:
-        """What a coordinate is divided by, ``[K]``; no direction is blown up that has no variance but rounding."""
+    @override
+    def _latent_scale(self) -> NDArray[np.float64]:
+        """``[K]``; bounded below, so that a direction without variance is not scaled up to rounding noise."""
         if not self.whiten:
             return np.ones(len(self.explained_variance_))
         return np.maximum(np.sqrt(self.explained_variance_), np.finfo(np.float64).eps)
 
     @property
+    @override
     def _density_noise(self) -> float:
-        """σ²; where no direction was left out, the smallest variance stands for it, in the same density."""
-        everything = len(self.components_) == len(self.mean_)
-        return float(self.explained_variance_[-1]) if everything else self.noise_variance_
+        """σ²; with all D components the smallest variance, which gives the same density."""
+        complete = len(self.components_) == len(self.mean_)
+        return float(self.explained_variance_[-1]) if complete else self.noise_variance_
 
     @property
+    @override
     def _loading(self) -> NDArray[np.float64]:
         """V(Λ − σ²I)^½, the maximum likelihood solution for these variances (Bishop 12.45)."""
         excess = np.maximum(self.explained_variance_ - self._density_noise, 0.0)

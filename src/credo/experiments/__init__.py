@@ -1,15 +1,16 @@
-"""Whole jobs, from data to table and figure, one file each.
+"""Reproductions of published tables and figures, from data to table and picture.
 
-A published table or figure is reproduced by ``credo reproduce NAME``, or from Python:
+Run one with ``credo reproduce NAME``, or from Python:
 
     credo.experiments.names()
-    credo.experiments.run("bbb-regression", effort="quick", out="reproductions")
+    credo.experiments.run("bbb-regression", budget="quick", out="reproductions")
 
-A new one is a new file in this folder: a docstring that says what the paper claims, what is run and what differs, and
-one function under :func:`~credo.experiments.registry.experiment`. The name is that of the file.
+The folders group them by part of the library. To add one, write a function under
+:func:`~credo.experiments.registry.experiment` in a file of one of these folders. Its docstring describes what the paper
+shows, what is run and what differs. The registry finds it by itself.
 """
 
-from credo.experiments.registry import Experiment, Result, Row, Setting, experiment, get, names
+from credo.experiments.registry import Budget, Experiment, Result, Row, RunConfig, experiment, get, names
 from credo.experiments.runner import Reproduction, run
 
-__all__ = ["Experiment", "Reproduction", "Result", "Row", "Setting", "experiment", "get", "names", "run"]
+__all__ = ["Budget", "Experiment", "Reproduction", "Result", "Row", "RunConfig", "experiment", "get", "names", "run"]

@@ -1,4 +1,4 @@
-"""The main job in a minute: two tables that come with scikit-learn, from rows to a report."""
+"""The demo: a regression and a classification table of scikit-learn, from rows to a report."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Job:
-    """A table that was learned.
+    """A fitted table.
 
     Attributes:
-        title: what it is about.
-        run: the model, the rows it has not seen, and what it is worth on them.
-        folder: where both and the report lie.
+        title: what the table is about.
+        run: the model, the held-out rows and the scores on them.
+        folder: the run folder with the model and the report.
     """
 
     title: str
@@ -30,7 +30,7 @@ class Job:
 
     @property
     def report(self) -> Path:
-        """The page to open."""
+        """The path of the report."""
         from credo.tabular.runs import REPORT
 
         return self.folder / REPORT
@@ -43,13 +43,19 @@ def run_demo(
     epochs: int | None = None,
     report: Callable[[str], None] = lambda _: None,
 ) -> list[Job]:
-    """Learn the diabetes table (a number) and the digits (a class), and write a run folder with a report for each.
+    """Fit the diabetes table (regression) and the digits (classification), and write a report on each.
 
     Args:
-        out: folder for the run folders; made where it does not exist.
-        seed: decides everything that is random.
+        out: folder for the run folders; created if it does not exist.
+        seed: seed of the split, the training and the draws.
         epochs: passes over each table; by default by its size.
-        report: told in a few words what is being done.
+        report: called with a short status message at every stage.
+
+    Returns:
+        The fitted tables, in the order of the run folders ``diabetes`` and ``digits``.
+
+    Raises:
+        InputError: if a run folder cannot be written.
     """
     from credo.tabular.runs import FILES, PROOF, fit_run
     from credo.tabular.writing import folder_for
@@ -61,21 +67,21 @@ def run_demo(
         for name in tables:
             stack.enter_context(folder_for(out / name, FILES, PROOF))
         for name, (title, frame, target) in tables.items():
-            report(f"learning {name}")
+            report(f"fitting {name}")
             run = fit_run(frame, target, epochs=epochs, seed=seed, source=f"{name}, from scikit-learn")
-            report(f"drawing the report on {name}")
+            report(f"writing the report on {name}")
             run.save(out / name)
             jobs.append(Job(title, run, out / name))
     return jobs
 
 
 def _tables() -> dict[str, tuple[str, pd.DataFrame, str]]:
-    """Title, table and target, by name."""
+    """Title, table and target of each table, by name."""
     from sklearn.datasets import load_diabetes, load_digits
 
     diabetes = load_diabetes(as_frame=True, scaled=False).frame.rename(columns={"target": "progression"})
     digits = load_digits(as_frame=True).frame.rename(columns={"target": "digit"})
     return {
-        "diabetes": ("How far diabetes goes in a year, from ten measurements", diabetes, "progression"),
-        "digits": ("Which digit it is, from 64 pixels", digits, "digit"),
+        "diabetes": ("Progression of diabetes in a year, from ten measurements", diabetes, "progression"),
+        "digits": ("Handwritten digits, from 64 pixels", digits, "digit"),
     }

@@ -1,4 +1,4 @@
-"""Run an experiment, and leave a folder with its table and figures that is whole or not there at all."""
+"""Run an experiment and write its table and figures, all of them or none."""
 
 from __future__ import annotations
 
@@ -14,27 +14,34 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from credo._arguments import check_integer, check_option
 from credo._devices import check_device
 from credo._files import rehearse_folder, reserved, to_json, write_folder
-from credo.errors import InputError, unknown_name
-from credo.experiments.registry import EFFORTS, Effort, Experiment, Result, Row, Setting, get
+from credo.errors import InputError
+from credo.experiments.registry import BUDGETS, Budget, Experiment, Result, Row, RunConfig, get
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 TABLES = ("table.md", "table.json", "table.csv")
-LARGEST_SEED = 2**32 - 1  # scikit-learn's
+MAX_SEED = 2**32 - 1  # of scikit-learn
 
 
 @dataclass(frozen=True)
 class Reproduction:
-    """An experiment that has been run.
+    """The outcome of :func:`run`.
 
     Attributes:
-        experiment: which.
-        result: its rows over all seeds, and the figures of the first.
-        record: what ``table.json`` holds: name, command, date, hardware, rows and more.
-        folder: where the tables and figures lie.
+        experiment: the experiment that was run.
+        result: the rows over all seeds, and the figures of the first seed.
+        record: the content of ``table.json``: name, command, date, hardware, rows and more.
+        folder: the folder of the tables and figures.
+
+    Example:
+        >>> from credo import experiments
+        >>> reproduction = experiments.run("beta-bernoulli-update", "smoke", out="reproductions")
+        >>> reproduction.files[0]
+        PosixPath('reproductions/beta-bernoulli-update/table.md')
     """
 
     experiment: Experiment
@@ -44,13 +51,13 @@ class Reproduction:
 
     @property
     def files(self) -> list[Path]:
-        """What was written."""
+        """The files that were written."""
         return [self.folder / name for name in _file_names(self.experiment)]
 
 
 def run(
     name: str | Experiment,
-    effort: Effort = "full",
+    budget: Budget = "full",
     seeds: int = 1,
     out: Path | str = "reproductions",
     *,
@@ -58,22 +65,28 @@ def run(
     device: str | None = None,
     report: Callable[[str], None] = lambda _: None,
 ) -> Reproduction:
-    """Run an experiment with ``seeds`` seeds and write its tables and figures to ``out/NAME``.
+    """Run an experiment with one or more seeds and write its tables and figures to ``out/NAME``.
 
     Args:
         name: an experiment, or its name, one of :func:`~credo.experiments.names`.
-        effort: ``"full"``, ``"quick"`` (about a minute) or ``"smoke"`` (a few seconds).
-        seeds: how many times to run it; with more than one the table says by how much the numbers vary.
-        out: the folder that holds one folder for each experiment; a previous run of the same one is replaced.
+        budget: ``"full"``, ``"quick"`` (about a minute) or ``"smoke"`` (a few seconds).
+        seeds: number of runs, each with its own seed; with more than one the table has standard errors.
+        out: the folder with one folder for each experiment; a previous run of the same experiment is replaced.
         seed: the first seed; the others follow it.
-        device: where to train, such as ``"cuda"``; the CPU where ``None``.
-        report: told in a few words what is being done.
+        device: device to train on, such as ``"cuda"``; ``None`` is the CPU.
+        report: called with a short status message at every stage.
+
+    Returns:
+        The result, the record and the folder.
+
+    Raises:
+        InputError: if the name or an argument is not valid, or the folder cannot be written.
     """
     chosen = name if isinstance(name, Experiment) else get(name)
-    if effort not in EFFORTS:
-        raise unknown_name("effort", effort, EFFORTS)
-    _check_whole("seeds", seeds, 1, LARGEST_SEED)
-    _check_whole("seed", seed, 0, LARGEST_SEED - seeds + 1)
+    check_option(budget, "budget", BUDGETS)
+    last_seed = check_integer(seed, "seed", 0) + check_integer(seeds, "seeds", 1) - 1
+    if last_seed > MAX_SEED:
+        raise InputError(f"the last seed, seed + seeds - 1, must be at most {MAX_SEED}, got {last_seed}")
     check_device(device)
     folder = Path(out) / chosen.name
 
@@ -82,16 +95,16 @@ def run(
     start = time.perf_counter()
     with reserved(folder), plots.paper():
         rehearse_folder(folder, _file_names(chosen))
-        settings = [Setting(effort, seed + k, device, _counted(report, k, seeds)) for k in range(seeds)]
-        result = Result.pooled([_checked(chosen.run(setting), chosen) for setting in settings])
+        configs = [RunConfig(budget, seed + k, device, _with_seed(report, k, seeds)) for k in range(seeds)]
+        result = Result.pool([_check_figures(chosen.run(config), chosen) for config in configs])
         seconds = time.perf_counter() - start
         record = {
             "name": chosen.name,
             "title": chosen.title,
             "reference": chosen.reference,
-            "command": _command(chosen.name, effort, seeds, seed, device),
+            "command": _command(chosen.name, budget, seeds, seed, device),
             "date": datetime.date.today().isoformat(),
-            "hardware": hardware(device),
+            "hardware": _hardware(device),
             "seconds": round(seconds, 1),
             "rows": [_row_record(row) for row in result.rows],
         }
@@ -105,8 +118,8 @@ def run(
     return Reproduction(chosen, result, record, folder)
 
 
-def hardware(device: str | None) -> str:
-    """The machine in a few words, for the record."""
+def _hardware(device: str | None) -> str:
+    """Describe the machine in a few words."""
     where = torch.device(device or "cpu")
     if where.type == "cuda":
         return f"{torch.cuda.get_device_name(where)}, torch {torch.__version__}"
@@ -114,20 +127,15 @@ def hardware(device: str | None) -> str:
     return f"{platform.machine()}, {threads} thread{'s' if threads > 1 else ''}, torch {torch.__version__}"
 
 
-def _check_whole(name: str, value: object, least: int, most: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise InputError(f"{name} must be an integer from {least} to {most}, got {value!r}")
+def _with_seed(report: Callable[[str], None], k: int, seeds: int) -> Callable[[str], None]:
+    """``report`` with the number of the seed before each message, if there are several seeds."""
+    return report if seeds == 1 else lambda message: report(f"seed {k + 1} of {seeds}: {message}")
 
 
-def _counted(report: Callable[[str], None], k: int, seeds: int) -> Callable[[str], None]:
-    """``report`` that says which of several seeds is at work."""
-    return report if seeds == 1 else lambda doing: report(f"seed {k + 1} of {seeds}: {doing}")
-
-
-def _checked(result: Result, chosen: Experiment) -> Result:
+def _check_figures(result: Result, chosen: Experiment) -> Result:
     if set(result.figures) != set(chosen.figures):
         drawn = ", ".join(result.figures) or "none"
-        raise InputError(f"{chosen.name} must draw the figures it registered, {', '.join(chosen.figures)}, got {drawn}")
+        raise InputError(f"{chosen.name} must return the figures {', '.join(chosen.figures)}, got {drawn}")
     return result
 
 
@@ -135,9 +143,9 @@ def _file_names(chosen: Experiment) -> list[str]:
     return [*TABLES, *(f"{figure}.png" for figure in chosen.figures)]
 
 
-def _command(name: str, effort: Effort, seeds: int, seed: int, device: str | None) -> str:
-    """The command line that gives this result again."""
-    options = [] if effort == "full" else [f"--{effort}"]
+def _command(name: str, budget: Budget, seeds: int, seed: int, device: str | None) -> str:
+    """The command line that reproduces this result."""
+    options = [] if budget == "full" else [f"--{budget}"]
     options += [f"--seeds {seeds}"] if seeds > 1 else []
     options += [f"--seed {seed}"] if seed else []
     options += [f"--device {device}"] if device else []

@@ -31,7 +31,7 @@ from credo.gaussian_process._inference import (
 )
 from credo.gaussian_process._kernel_base import DEFAULT_BOUNDS
 from credo.gaussian_process.kernels import RBF, Constant, Kernel, White
-from credo.predictive.exact import ExactGaussianPredictive
+from credo.predictive import ExactGaussianPredictive
 
 MANY_ROWS = 20_000
 OPTIMIZERS = ("fmin_l_bfgs_b",)

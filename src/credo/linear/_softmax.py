@@ -11,10 +11,9 @@ import torch
 import torch.nn.functional as F
 from scipy.linalg import helmert
 from torch import Tensor
-from torch.quasirandom import SobolEngine
 
 from credo._rows import Rows
-from credo._special import ndtr
+from credo._special import ndtr, sobol_normal
 from credo.conjugate import GaussianBelief
 
 _WIDE = 2.0
@@ -250,7 +249,7 @@ def _logits(mean: Tensor, covariance: Tensor, contrasts: Tensor) -> Tensor:
     # V is singular if a row of features is 0; the jitter is far below the error of the rule
     jitter = 1e-12 * (1.0 + covariance.diagonal(dim1=-2, dim2=-1))
     factor: Tensor = torch.linalg.cholesky(covariance + torch.diag_embed(jitter))
-    z = mean[:, None] + _normal_points(mean.shape[-1], mean) @ factor.mT
+    z = mean[:, None] + sobol_normal(SOFTMAX_NODES, mean.shape[-1]).to(mean) @ factor.mT
     return z @ contrasts.mT
 
 
@@ -270,10 +269,3 @@ def _logistic_rule(like: Tensor) -> tuple[Tensor, Tensor]:
 def _integers(largest: int, like: Tensor) -> Tensor:
     """−n, …, n."""
     return torch.arange(-largest, largest + 1, dtype=like.dtype, device=like.device)
-
-
-def _normal_points(dimension: int, like: Tensor) -> Tensor:
-    """Quasi-random points of a standard normal distribution, ``[SOFTMAX_NODES, dimension]``."""
-    uniform = SobolEngine(dimension, scramble=True, seed=0).draw(SOFTMAX_NODES, dtype=torch.float64)
-    points: Tensor = torch.special.ndtri(uniform.clamp(1e-9, 1.0 - 1e-9))
-    return points.to(like)

@@ -22,7 +22,7 @@ from credo.linear._algebra import SpectralPosterior, Spectrum, SufficientStatist
 from credo.linear._evidence import PrecisionPrior, infer_precisions, maximize_evidence
 from credo.linear._relevance import RelevancePosterior, determine_relevance
 from credo.linear.bases import BasisLike, compute_features, to_basis
-from credo.predictive.exact import ExactGaussianPredictive
+from credo.predictive import ExactGaussianPredictive
 
 HYPERPARAMETERS = ("evidence", "variational", "ard")
 

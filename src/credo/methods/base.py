@@ -19,7 +19,17 @@ class Method(Model):
 
     @abstractmethod
     def forward(self, x: Any, y: Tensor, n_data: int | None = None, **options: Any) -> Tensor:
-        """The loss per row, differentiable."""
+        """The loss per row, differentiable; :meth:`loss` is the same by its name.
+
+        Args:
+            x: inputs, rows along dim 0.
+            y: targets.
+            n_data: the number of training data.
+            **options: those of :meth:`loss`.
+
+        Returns:
+            The loss in nats, a scalar.
+        """
 
     @abstractmethod
     def elbo(self, data: Any, samples: int = 10, seed: int | None = None) -> float:

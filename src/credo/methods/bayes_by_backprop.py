@@ -22,7 +22,8 @@ from credo.methods._noise_hooks import NoiseHooks, noisy_layers
 from credo.methods._planning import plan_estimators
 from credo.methods.network import NetworkMethod
 from credo.nests import count_rows
-from credo.posteriors.mean_field import MeanField, choose_kl
+from credo.posteriors._gaussian_kl import choose_kl
+from credo.posteriors.mean_field import MeanField
 from credo.priors import Normal, Prior, all_moved, resolve, to_config
 from credo.selection import select, tied
 from credo.training.optimizers import STEPS, NaturalAdam, relative_step
@@ -194,8 +195,13 @@ class BayesByBackprop(NetworkMethod):
             how = "local on [B, D], else flipout" if linear else "flipout"
         return f"Bayesian ({how}, prior {self._priors[name]!r})"
 
+    @override
     def extra_repr(self) -> str:
-        """The prior and the estimators."""
+        """The prior and the estimators.
+
+        Returns:
+            What ``repr`` shows beside the submodules.
+        """
         return f"prior={self.prior!r}, estimator={self.estimator!r}, kl={self._kl!r}, temperature={self.temperature:g}"
 
     def _own_config(self) -> dict[str, object]:

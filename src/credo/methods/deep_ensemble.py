@@ -78,6 +78,9 @@ class DeepEnsemble(Method):
             y: targets.
             n_data: the number of training data.
             **options: as for the members.
+
+        Returns:
+            The loss in nats, a scalar.
         """
         return torch.stack([member(x, y, n_data, **options) for member in self._models()]).mean()
 

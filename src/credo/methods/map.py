@@ -80,8 +80,13 @@ class MAP(NetworkMethod):
     def _describe_parameter(self, name: str) -> str:
         return f"point estimate (prior {self._priors[name]!r})"
 
+    @override
     def extra_repr(self) -> str:
-        """The prior."""
+        """The prior.
+
+        Returns:
+            What ``repr`` shows beside the submodules.
+        """
         return f"prior={self.prior!r}"
 
     def _own_config(self) -> dict[str, object]:

@@ -132,8 +132,13 @@ class MCDropout(NetworkMethod):
         assert isinstance(self.posterior, WeightDropout)
         return f"dropout before it, p={self.posterior.rates[name]:g}"
 
+    @override
     def extra_repr(self) -> str:
-        """Rate and length scale."""
+        """Rate and length scale.
+
+        Returns:
+            What ``repr`` shows beside the submodules.
+        """
         return f"p={self.p!r}, length_scale={self.length_scale:g}, weight_noise={self.weight_noise:g}"
 
     def _own_config(self) -> dict[str, object]:

@@ -19,6 +19,7 @@ from credo.errors import InputError, LoadError
 from credo.functional import Evaluator, Forward, Replica
 from credo.likelihoods import Gaussian, Likelihood, infer_likelihood, likelihood_from_config
 from credo.methods.base import Method, Predictor
+from credo.model import Model
 from credo.nests import take_rows
 from credo.posteriors.base import Posterior
 from credo.predictive import Predictive
@@ -40,9 +41,12 @@ class NetworkMethod(Method):
     with c = 1 except under a KL weighting or warm-up. A datum is one row of dim 0; its log likelihood sums over its
     outputs. ``n_data`` is the size of the whole training set, over all processes.
 
-    Attributes:
+    Args:
         net: the network; its parameters are the means of the posterior.
-        likelihood: p(y | f(x)).
+        likelihood: p(y | f(x)); ``None``: chosen from the dtype of the targets.
+        forward: ``callable(net, x)`` for networks with unusual inputs or outputs, or ``None``.
+
+    Attributes:
         posterior: the distribution over the weights.
         temperature: T.
     """
@@ -60,6 +64,10 @@ class NetworkMethod(Method):
             raise InputError(
                 "likelihood must be a credo likelihood such as credo.Gaussian() or credo.Categorical(), an object and "
                 f"not a class, got {getattr(likelihood, '__name__', type(likelihood).__name__)}"
+            )
+        if isinstance(net, Model):
+            raise InputError(
+                f"net is a {type(net).__name__} already; pass the plain network, and the method of an ensemble as base="
             )
         self.net = check_network(net)
         self.likelihood: Likelihood = likelihood or Gaussian(noise="learned")
@@ -155,6 +163,9 @@ class NetworkMethod(Method):
             sample_weight: ``[B]``, multiplies the log likelihood of each row.
             batch: (i, M) for minibatch i of M, counted from 1; used by a KL weighting by minibatch.
             kl_weight: c itself, instead of ``batch``.
+
+        Returns:
+            The loss in nats, a scalar.
         """
         n_data = n_data if n_data is not None else self.n_data
         if n_data is None or n_data < 1:

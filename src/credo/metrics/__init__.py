@@ -1,13 +1,20 @@
-"""Was the belief worth holding? Scores of predictions against the targets that came.
+"""Metrics for probabilistic predictions.
 
 Every function takes a :class:`~credo.Predictive` and its targets and returns a number; ``scores`` returns the standard
-set for the kind of target, with confidence intervals and what each means.
+set for the kind of target, with confidence intervals and descriptions.
 """
 
 from credo.metrics.classification import Reliability, accuracy, brier, ece, reliability
-from credo.metrics.detection import Detection, aupr, auroc, fpr95, misclassification
-from credo.metrics.likelihood import nll
-from credo.metrics.ranked_probability import crps
+from credo.metrics.ranking import (
+    Detection,
+    RiskCoverage,
+    aupr,
+    aurc,
+    auroc,
+    fpr95,
+    misclassification,
+    risk_coverage,
+)
 from credo.metrics.regression import (
     CalibrationCurve,
     calibration_curve,
@@ -18,13 +25,13 @@ from credo.metrics.regression import (
     rmse,
     width,
 )
-from credo.metrics.selective import RiskCoverage, aurc, risk_coverage
-from credo.metrics.summary import DESCRIPTIONS, Description, Score, scores
+from credo.metrics.scoring_rules import crps, nll
+from credo.metrics.summary import DESCRIPTIONS, Score, ScoreDescription, scores
 
 __all__ = [
     "scores",
     "Score",
-    "Description",
+    "ScoreDescription",
     "DESCRIPTIONS",
     "nll",
     "rmse",

@@ -1,7 +1,7 @@
-"""95 % confidence intervals of scores over the choice of test rows: for each kind of score one that holds what it says.
+"""95 % confidence intervals of scores over the choice of test rows, one method per kind of score.
 
-The percentile bootstrap does so for many rows only. Of ten intervals for the share of targets inside a 95 % interval,
-all ten of which are right, it makes [1, 1]; and it places a calibration error that is really 0 above 0 in every case.
+The percentile bootstrap is accurate for many rows only. For a coverage of 10 of 10 targets it gives [1, 1]; and it
+places a calibration error whose true value is 0 above 0 in every case.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from torch import Tensor
 
 from credo.metrics._statistics import Statistic
 
-TAIL = 0.025  # beyond each end
+TAIL = 0.025  # probability beyond each end
 
 
 class Bounds(NamedTuple):
-    """The ends of an interval; NaN where the rows cannot tell."""
+    """The ends of an interval; NaN if there are too few rows."""
 
     lower: float
     upper: float
@@ -32,31 +32,35 @@ UNKNOWN = Bounds(math.nan, math.nan)
 
 
 @dataclass(frozen=True)
-class Estimate(ABC):
-    """A score of the test rows, and what its interval is made from."""
+class ScoreInterval(ABC):
+    """The confidence interval of a score.
+
+    Attributes:
+        statistic: the score as a function of weights on the rows.
+    """
 
     statistic: Statistic
 
     def replicates(self, weights: Tensor) -> Tensor:
-        """What the interval asks of resamples with ``weights [R, rows]``, ``[R, K]``; nothing unless said otherwise."""
+        """Return the K quantities of each resample that the interval needs, ``[R, K]``; none by default."""
         return weights.new_empty(len(weights), 0)
 
     @abstractmethod
     def bounds(self, value: float, replicates: Tensor) -> Bounds:
-        """The interval of the score ``value``, from the replicates of all resamples, ``[R, K]``."""
+        """Return the interval of the score ``value``, from the replicates of all resamples, ``[R, K]``."""
 
 
 @dataclass(frozen=True)
-class Share(Estimate):
-    """A share of targets: the exact binomial interval of Clopper and Pearson.
+class BinomialInterval(ScoreInterval):
+    """The exact binomial interval of a fraction of targets (Clopper & Pearson 1934).
 
-    It holds the true share in 95 % of cases or more, whatever that is and however few the rows are. The targets of one
-    row (pixels, tokens, outputs) are not independent: they count as p(1 − p)/v of them, v the variance of the share
-    over rows (Korn & Graubard 1998), and where all are right or all wrong, as one per row.
+    It contains the true fraction in at least 95 % of cases, for any fraction and any number of rows. The targets of one
+    row (pixels, tokens, outputs) are not independent: their effective number is p(1 − p)/v, v the variance of the
+    fraction over rows (Korn & Graubard 1998), or one per row if all are right or all wrong.
 
     Attributes:
-        targets: how many there are, in all rows together.
-        filled: how many rows have any.
+        targets: the number of targets in all rows.
+        filled: the number of rows with at least one target.
 
     References:
         C. J. Clopper, E. S. Pearson. The use of confidence or fiducial limits illustrated in the case of the binomial.
@@ -69,7 +73,7 @@ class Share(Estimate):
     filled: int
 
     def bounds(self, value: float, replicates: Tensor) -> Bounds:
-        """By quantiles of beta distributions, which take parts of a target too."""
+        """By quantiles of beta distributions, which allow a fractional number of targets."""
         from scipy.stats import beta
 
         count = self._effective_count(value)
@@ -89,46 +93,49 @@ class Share(Estimate):
         return min(float(count), self.targets)
 
 
-class Scale(NamedTuple):
-    """A scale on which a score is studentized: how to get there and back, and its slope."""
+class ScoreTransform(NamedTuple):
+    """An increasing or decreasing transformation of a score, its inverse and its derivative."""
 
-    to: Callable[[Tensor], Tensor]
-    back: Callable[[float], float]
-    slope: Callable[[Tensor], Tensor]
+    forward: Callable[[Tensor], Tensor]
+    inverse: Callable[[float], float]
+    derivative: Callable[[Tensor], Tensor]
 
 
-PLAIN = Scale(lambda x: x, lambda x: x, torch.ones_like)
-LOG = Scale(torch.log, math.exp, torch.reciprocal)
-LOG_REST = Scale(lambda x: torch.log1p(-x), lambda x: -math.expm1(x), lambda x: -1 / (1 - x))  # for scores up to 1
+IDENTITY = ScoreTransform(lambda x: x, lambda x: x, torch.ones_like)
+LOG = ScoreTransform(torch.log, math.exp, torch.reciprocal)
+LOG_COMPLEMENT = ScoreTransform(  # for scores up to 1
+    lambda x: torch.log1p(-x), lambda x: -math.expm1(x), lambda x: -1 / (1 - x)
+)
 
 
 @dataclass(frozen=True)
-class Studentized(Estimate):
-    """A mean, or a smooth function of means: the studentized bootstrap, also called bootstrap-t.
+class StudentizedInterval(ScoreInterval):
+    """The studentized bootstrap (bootstrap-t) interval of a mean, or of a smooth function of means.
 
     With standard errors s by the infinitesimal jackknife, of the score θ̂ and of every replicate θ*, and the quantiles t
-    of (θ* − θ̂)/s*, the interval is [θ̂ − t_{0.975} s, θ̂ − t_{0.025} s]: it follows the skewness of the rows, and the
-    uncertainty of s itself (Efron & Tibshirani 1993, chapter 12). On a scale without bounds, ends stay in range.
+    of (θ* − θ̂)/s*, the interval is [θ̂ − t_{0.975} s, θ̂ − t_{0.025} s]. It accounts for the skewness of the rows and for
+    the error of s (Efron & Tibshirani 1993, chapter 12). A transformation to an unbounded scale keeps ends in range.
 
-    One row has no spread, and says nothing, nor do rows of which more than one resample in twenty has no score. Two or
-    three rows are alike in so many resamples that an end is infinite. Where all rows are equal, so are the ends. An
-    infinite score has the interval of percentiles.
+    The interval is unknown (NaN) for one row, and if the score is undefined in more than one of twenty resamples. Two
+    or three rows are equal in so many resamples that an end is infinite. If all rows are equal, the interval is a
+    point. An infinite score has the percentile interval.
 
     Attributes:
-        scale: on which differences are taken.
-        smallest, largest: the range of the score.
+        transform: to the scale on which differences are taken.
+        minimum: the lower bound of the score.
+        maximum: the upper bound of the score.
     """
 
-    scale: Scale = PLAIN
-    smallest: float = -math.inf
-    largest: float = math.inf
+    transform: ScoreTransform = IDENTITY
+    minimum: float = -math.inf
+    maximum: float = math.inf
 
     def replicates(self, weights: Tensor) -> Tensor:
         """The score and its standard error, ``[R, 2]``."""
         return torch.stack(self.statistic.with_error(weights), 1)
 
     def bounds(self, value: float, replicates: Tensor) -> Bounds:
-        """θ̂ − ts on the scale, and back."""
+        """θ̂ − ts on the transformed scale, and back."""
         defined = ~replicates[:, 0].isnan()
         if self.statistic.rows < 2 or math.isnan(value) or float(defined.double().mean()) < 1 - 2 * TAIL:
             return UNKNOWN
@@ -138,74 +145,75 @@ class Studentized(Estimate):
         of_all, error = self.statistic.with_error(self.statistic.unit_weights)
         if not float(error) > 1e-12 * abs(value):  # rows that are equal to rounding
             return Bounds(value, value)
-        center, spread = self._scaled(of_all, error)
-        at, spreads = self._scaled(values, errors)
-        # A resample of equal rows has no spread but rounding, and neither has a score of 0 on a log scale.
+        center, spread = self._transformed(of_all, error)
+        at, spreads = self._transformed(values, errors)
+        # The spread of a resample of equal rows, or of a score of 0 on a log scale, is rounding error.
         distance = at - center
         t = torch.where(spreads > 1e-9 * spread, distance / spreads, distance.sign() * math.inf)
         t = torch.where(values == of_all, 0.0, t)
         ends = (float(center) - _order_statistic(t, q) * float(spread) for q in (1 - TAIL, TAIL))
-        lower, upper = sorted(min(max(self._back(end), self.smallest), self.largest) for end in ends)
+        lower, upper = sorted(min(max(self._inverse(end), self.minimum), self.maximum) for end in ends)
         return Bounds(lower, upper)
 
-    def _scaled(self, values: Tensor, errors: Tensor) -> tuple[Tensor, Tensor]:
-        return self.scale.to(values), errors * self.scale.slope(values).abs()
+    def _transformed(self, values: Tensor, errors: Tensor) -> tuple[Tensor, Tensor]:
+        return self.transform.forward(values), errors * self.transform.derivative(values).abs()
 
-    def _back(self, x: float) -> float:
+    def _inverse(self, x: float) -> float:
         try:
-            return self.scale.back(x)
+            return self.transform.inverse(x)
         except OverflowError:
-            return math.copysign(math.inf, self.scale.back(1.0) - self.scale.back(0.0))
+            return math.copysign(math.inf, self.transform.inverse(1.0) - self.transform.inverse(0.0))
 
 
 @dataclass(frozen=True)
-class Distance(Estimate):
-    """A calibration error, the norm ‖μ̂‖ of a vector of means that would be 0: within the distance that chance moves μ̂.
+class NormInterval(ScoreInterval):
+    """The interval of a calibration error, which is the norm ‖μ̂‖ of a vector of means that should be 0.
 
-    By the triangle inequality ‖μ‖ is no farther from ‖μ̂‖ than ‖μ̂ − μ‖, of which the bootstrap has the distribution,
-    in ‖μ* − μ̂‖, whether μ is 0 or not. So the interval reaches down to 0 where chance explains the error. Percentiles
-    of ‖μ*‖ never do: resampling adds noise to the noise that is measured already. It errs on the wide side.
+    By the triangle inequality, ‖μ‖ differs from ‖μ̂‖ by at most ‖μ̂ − μ‖, whose distribution the bootstrap gives as that
+    of ‖μ* − μ̂‖, whether μ is 0 or not. So the interval reaches down to 0 if chance explains the error. Percentiles of
+    ‖μ*‖ never do: resampling adds noise to the noise in μ̂. The interval is conservative.
 
     Attributes:
-        observed: ‖μ* − μ̂‖ as a statistic.
-        share: of right answers, where the means are of right answers: if it is off by δ, so is the error at most, which
-            counts where all answers are right and a resample knows no other.
+        deviation: ‖μ* − μ̂‖ as a statistic.
+        accuracy: the interval of the accuracy, if the means are of correct predictions: an error δ of the accuracy
+            changes the calibration error by at most δ. Needed if all predictions are correct, because then all
+            resamples are equal.
     """
 
-    observed: Statistic
-    share: Share | None = None
+    deviation: Statistic
+    accuracy: BinomialInterval | None = None
 
     def replicates(self, weights: Tensor) -> Tensor:
         """‖μ* − μ̂‖, ``[R, 1]``."""
-        return self.observed(weights).unsqueeze(1)
+        return self.deviation(weights).unsqueeze(1)
 
     def bounds(self, value: float, replicates: Tensor) -> Bounds:
-        """The value less and plus the distance, 0 at least."""
+        """The value minus and plus the deviation, at least 0."""
         rows = self.statistic.rows
         if rows < 2:
             return UNKNOWN
-        # The spread of a resample is (n − 1)/n of what it should be.
+        # The variance of a resample is (n − 1)/n of that of the rows.
         below = above = _order_statistic(replicates[:, 0], 1 - TAIL) * math.sqrt(rows / (rows - 1))
-        if self.share is not None:
-            right = self.share.statistic.value
-            lower, upper = self.share.bounds(right, replicates)
+        if self.accuracy is not None:
+            right = self.accuracy.statistic.value
+            lower, upper = self.accuracy.bounds(right, replicates)
             below, above = max(below, right - lower), max(above, upper - right)
         return Bounds(max(value - below, 0.0), value + above)
 
 
 @dataclass(frozen=True)
-class Ranking(Estimate):
-    """The probability θ that a row of one kind ranks above one of another: Newcombe's score interval (2006, method 5).
+class RankingInterval(ScoreInterval):
+    """Newcombe's score interval (2006, method 5) of the probability θ that a row of one class ranks above another's.
 
     All θ with |θ̂ − θ| ≤ 1.96 √V(θ), where V is Hanley & McNeil's variance with m and n both replaced by their mean:
 
         V(θ) = θ(1 − θ) [1 + N(1 − θ)/(2 − θ) + Nθ/(1 + θ)]/mn,    N = (m + n)/2 − 1.
 
-    Not a point where the kinds are separated, as the bootstrap's.
+    It is not a point if the classes are separated, unlike that of the bootstrap.
 
     Attributes:
-        m: rows of the one kind.
-        n: rows of the other.
+        m: the number of rows of one class.
+        n: the number of rows of the other.
 
     References:
         R. G. Newcombe. Confidence intervals for an effect size measure based on the Mann–Whitney statistic. Part 2:
@@ -231,28 +239,31 @@ class Ranking(Estimate):
             inflation = 1 + half * (1 - theta) / (2 - theta) + half * theta / (1 + theta)
             return theta - value - z * math.sqrt(theta * (1 - theta) * inflation / (self.m * self.n))
 
-        start = value + 1e-9  # at 0 the value itself solves the equation
+        start = value + 1e-9  # if the value is 0, it solves the equation itself
         return float(brentq(excess, start, 1.0)) if start < 1 and excess(start) < 0 else 1.0
 
 
 @dataclass(frozen=True)
-class Risk(Estimate):
-    """A mean of losses of 0 and 1, weighted by rank: percentiles, no narrower than the share of losses makes them.
+class SelectiveRiskInterval(ScoreInterval):
+    """The interval of a mean of losses of 0 and 1, weighted by rank: percentiles, at least as wide as the error rate's.
 
-    Where the loss is rare, a resample often has none at all. So the interval holds that of the share too, in
-    proportion: for a score A and a share e within [e₋, e₊], [A e₋/e, A e₊/e]; and [0, e₊] where there is no loss.
+    If losses are rare, a resample often has none. So the interval also covers that of the error rate, in proportion:
+    for a score A and an error rate e within [e₋, e₊], [A e₋/e, A e₊/e]; and [0, e₊] if there are no losses.
+
+    Attributes:
+        error_rate: the interval of the fraction of losses.
     """
 
-    share: Share
+    error_rate: BinomialInterval
 
     def replicates(self, weights: Tensor) -> Tensor:
         """The score, ``[R, 1]``."""
         return self.statistic(weights).unsqueeze(1)
 
     def bounds(self, value: float, replicates: Tensor) -> Bounds:
-        """The wider of the two, at either end."""
-        losses = self.share.statistic.value
-        lower, upper = self.share.bounds(losses, replicates)
+        """The wider of the two intervals, at each end."""
+        losses = self.error_rate.statistic.value
+        lower, upper = self.error_rate.bounds(losses, replicates)
         if losses == 0:
             return Bounds(0.0, upper)
         low, high = (_order_statistic(replicates[:, 0], q) for q in (TAIL, 1 - TAIL))
@@ -260,5 +271,5 @@ class Risk(Estimate):
 
 
 def _order_statistic(values: Tensor, q: float) -> float:
-    """The ``q`` quantile, one of the values: between two infinite ones nothing can be interpolated."""
+    """The ``q`` quantile, one of the values: infinite values cannot be interpolated."""
     return float(np.quantile(values.numpy(), q, method="nearest"))

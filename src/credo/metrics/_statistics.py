@@ -1,9 +1,8 @@
 """Scores as functions of weights on the rows.
 
-A score is a functional of the empirical distribution of the rows. Written as a function of their weights it is computed
-by the same few lines in all its uses: all weights 1 give its value, the counts of a bootstrap resample a replicate of
-it, and the gradient in the weights its standard error. Rows are evaluated once, and a thousand replicates are a few
-matrix products.
+A score is a functional of the empirical distribution of the rows, so it can be written as a function of their weights.
+Weights of 1 give its value, the counts of a bootstrap resample give a replicate, and the gradient in the weights gives
+its standard error. Rows are evaluated once, and a thousand replicates are a few matrix products.
 """
 
 from __future__ import annotations
@@ -14,32 +13,37 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-_WORK = 2**22  # weights spread over targets at once
+_MAX_WEIGHTS = 2**22  # weights of targets held at once
 
 
 @dataclass(frozen=True)
 class Statistic:
-    """A score of ``rows`` rows; ``function`` takes weights ``[R, rows]``, integers in float64, to ``[R]``."""
+    """A score of ``rows`` rows as a function of their weights.
+
+    Attributes:
+        rows: the number of rows.
+        function: maps weights ``[R, rows]``, integers in float64, to scores ``[R]``.
+    """
 
     rows: int
     function: Callable[[Tensor], Tensor]
 
     def __call__(self, weights: Tensor) -> Tensor:
-        """The score under every set of weights ``[R, rows]``, ``[R]``; NaN where it is undefined."""
+        """Return the score for every set of weights ``[R, rows]``, ``[R]``; NaN where it is undefined."""
         return self.function(weights)
 
     @property
     def unit_weights(self) -> Tensor:
-        """Every row counts once, ``[1, rows]``."""
+        """Weights of 1, ``[1, rows]``."""
         return torch.ones(1, self.rows, dtype=torch.float64)
 
     @property
     def value(self) -> float:
-        """The score itself: every row counts once."""
+        """The score itself, with all weights 1."""
         return float(self(self.unit_weights))
 
     def with_error(self, weights: Tensor) -> tuple[Tensor, Tensor]:
-        """The score θ under every set of weights, and its standard error √(Σ_i w_i (∂θ/∂w_i)²), ``[R]`` each.
+        """Return the score θ for every set of weights, and its standard error √(Σ_i w_i (∂θ/∂w_i)²), ``[R]`` each.
 
         The infinitesimal jackknife: the influence of row i on a function of N rows is N ∂θ/∂w_i (Jaeckel 1972).
         """
@@ -50,15 +54,15 @@ class Statistic:
         return values.detach(), (weights.detach() * slope.square()).sum(1).sqrt()
 
     def on_rows(self, row: Tensor, rows: int) -> Statistic:
-        """A statistic of targets as one of rows: target n counts as often as ``row[n]``, the row it belongs to."""
+        """Return a statistic of targets as one of rows: target n has the weight of its row, ``row[n]``."""
         if self.rows == rows and torch.equal(row, torch.arange(rows)):
             return self
-        size = max(_WORK // max(self.rows, 1), 1)
+        size = max(_MAX_WEIGHTS // max(self.rows, 1), 1)
         return Statistic(rows, lambda weights: torch.cat([self(part[:, row]) for part in weights.split(size)]))
 
 
 def mean(values: Tensor) -> Statistic:
-    """The mean of ``values [B]``; infinite where a value that counts is, and only there (0 · ∞ is NaN)."""
+    """The mean of ``values [B]``; infinite if a value with a positive weight is (0 · ∞ is NaN)."""
     infinite = values.isinf()
     finite = torch.where(infinite, 0.0, values)
 
@@ -80,7 +84,7 @@ def root_mean(squares: Tensor) -> Statistic:
 def explained_variance(squared_error: Tensor, y: Tensor) -> Statistic:
     """1 − Σ (error)² / Σ (y − ȳ)², for ``squared_error [B]`` averaged over the outputs ``y [B, D]``.
 
-    NaN where all rows that count are equal.
+    NaN if all rows with a positive weight are equal.
     """
     centered = y - y.mean(0)
 
@@ -89,7 +93,7 @@ def explained_variance(squared_error: Tensor, y: Tensor) -> Statistic:
         square = (weights @ centered.square() / rows).mean(1)
         variance = square - (weights @ centered / rows).square().mean(1)
         residual = weights @ squared_error / rows.squeeze(1)
-        # Equal targets leave no variance but rounding, some 1e-16 of the square.
+        # The variance of equal targets is rounding error, about 1e-16 of the square.
         return torch.where(variance > 1e-12 * square, 1 - residual / variance, torch.nan)
 
     return Statistic(len(y), function)
@@ -104,10 +108,10 @@ def mean_absolute_deviation(values: Tensor, nominal: Tensor) -> Statistic:
     return Statistic(len(values), function)
 
 
-def binned_gap(gap: Tensor, index: Tensor, bins: int, from_observed: bool = False) -> Statistic:
-    """Σ_k |Σ_{n in bin k} gap_n| / N, for ``gap [N]`` in the bins ``index [N]``; or how far its terms have moved."""
+def binned_gap(gap: Tensor, index: Tensor, bins: int, centered: bool = False) -> Statistic:
+    """Σ_k |Σ_{n in bin k} gap_n| / N, for ``gap [N]`` in the bins ``index [N]``; with each sum centered if asked."""
     members = torch.nn.functional.one_hot(index, bins) * gap[:, None]
-    center = members.mean(0) if from_observed else torch.zeros(bins, dtype=gap.dtype)
+    center = members.mean(0) if centered else torch.zeros(bins, dtype=gap.dtype)
 
     def function(weights: Tensor) -> Tensor:
         return (weights @ members / weights.sum(1, keepdim=True) - center).abs().sum(1)
@@ -116,10 +120,10 @@ def binned_gap(gap: Tensor, index: Tensor, bins: int, from_observed: bool = Fals
 
 
 def auroc(score: Tensor, positive: Tensor) -> Statistic:
-    """P(a positive row scores above a negative one) + ½ P(equal), the area under the ROC curve; NaN for one kind alone.
+    """P(a positive row scores above a negative one) + ½ P(equal), the area under the ROC curve; NaN for one class.
 
-    With P and N the weight of positive and negative rows that score up to s, it is ∫ N dP / (P_∞ N_∞), and equal scores
-    are one step of both, through which the curve is straight.
+    With P and N the total weight of positive and negative rows with scores up to s, it is ∫ N dP / (P_∞ N_∞); equal
+    scores are one step of both, along which the curve is linear.
     """
     up_to = _Cumulative(score)
     positive = positive.double()
@@ -134,7 +138,7 @@ def auroc(score: Tensor, positive: Tensor) -> Statistic:
 def aurc(loss: Tensor, uncertainty: Tensor) -> Statistic:
     """(1/N) Σ_k E[mean loss of the k most certain rows], the expectation over the order of equally certain ones.
 
-    In a group of c rows equally uncertain, of mean loss l, behind n rows of total loss L, the sum over the group is
+    For a group of c equally uncertain rows of mean loss l, after n rows of total loss L, the sum over the group is
 
         Σ_{k=n+1}^{n+c} (L + (k − n) l)/k = c l + (L − n l)(H_{n+c} − H_n),
 
@@ -153,7 +157,7 @@ def aurc(loss: Tensor, uncertainty: Tensor) -> Statistic:
 
 
 class _Cumulative:
-    """Total weights up to each distinct score, ``[R, N]`` to ``[R, G + 1]``, from 0 before the first."""
+    """Cumulative weights up to each distinct score, ``[R, N]`` to ``[R, G + 1]``, starting at 0."""
 
     def __init__(self, score: Tensor) -> None:
         self.order = score.argsort()

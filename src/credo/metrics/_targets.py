@@ -1,4 +1,4 @@
-"""What every metric asks of its arguments: a prediction of the right kind, and targets that fit it."""
+"""Checks of the arguments of metrics: a prediction of the right kind, and targets that match it."""
 
 from __future__ import annotations
 
@@ -11,59 +11,56 @@ from torch import Tensor
 
 from credo.errors import InputError
 from credo.predictive import Predictive
-from credo.predictive.components import ClassComponents, Components, RealComponents, listed
+from credo.predictive.components import ClassComponents, PredictiveComponents, RealComponents
 
 Values: TypeAlias = Tensor | ArrayLike
 
 
 def as_tensor(values: Values, name: str) -> Tensor:
-    """Numbers of any kind as a tensor without a graph; arrays are copied."""
+    """Return numbers of any kind as a tensor without a graph; arrays are copied."""
     if isinstance(values, Tensor):
         return values.detach()
     array = np.asarray(values)
     if array.dtype.kind not in "biuf":
         raise InputError(f"{name} must hold numbers, got {type(values).__name__} of dtype {array.dtype}.")
-    if array.dtype.kind == "u":  # torch compares and subtracts few of the unsigned types
+    if array.dtype.kind == "u":  # torch supports few operations on unsigned types
         array = array.astype(np.int64)
     return torch.from_numpy(np.array(array, order="C"))
 
 
-def real_targets(p: Predictive, y: Values, metric: str) -> Tensor:
-    """``y`` as float64 on the prediction's device, once it is sure that it holds numbers that fit."""
-    return _fitting(p, y, require_real(p, metric))
+def check_real_targets(p: Predictive, y: Values, metric: str) -> Tensor:
+    """Return ``y`` as float64 on the prediction's device; raise ``InputError`` unless it matches real targets."""
+    return _check_targets(y, check_real(p, metric)).double()
 
 
-def class_targets(p: Predictive, y: Values, metric: str) -> Tensor:
-    """``y`` on the prediction's device, once it is sure that it holds classes that fit."""
-    return _fitting(p, y, require_classes(p, metric))
+def check_class_targets(p: Predictive, y: Values, metric: str) -> Tensor:
+    """Return ``y`` on the prediction's device; raise ``InputError`` unless it matches class-valued targets."""
+    components = _components(p, metric)
+    if not isinstance(components, ClassComponents):
+        raise InputError(f"{metric} is for class-valued targets, got a prediction of numbers: {p}.")
+    return _check_targets(y, components)
 
 
-def any_targets(p: Predictive, y: Values, metric: str) -> Tensor:
-    """``y`` on the prediction's device, once it is sure that it fits."""
-    return _fitting(p, y, _components(p, metric))
+def check_targets(p: Predictive, y: Values, metric: str) -> Tensor:
+    """Return ``y`` on the prediction's device, real targets as float64; raise ``InputError`` unless it matches."""
+    components = _components(p, metric)
+    targets = _check_targets(y, components)
+    return targets.double() if isinstance(components, RealComponents) else targets
 
 
-def require_real(p: Predictive, metric: str) -> RealComponents:
-    """The components of a prediction of real or count-valued targets."""
+def check_real(p: Predictive, metric: str) -> RealComponents:
+    """Return the components of a prediction; raise ``InputError`` unless its targets are real or counts."""
     components = _components(p, metric)
     if not isinstance(components, RealComponents):
         raise InputError(f"{metric} is for real or count-valued targets, got a prediction of classes: {p}.")
     return components
 
 
-def require_classes(p: Predictive, metric: str) -> ClassComponents:
-    """The components of a prediction of class-valued targets."""
-    components = _components(p, metric)
-    if not isinstance(components, ClassComponents):
-        raise InputError(f"{metric} is for class-valued targets, got a prediction of numbers: {p}.")
-    return components
-
-
-def score_vector(values: Values, name: str) -> Tensor:
-    """One number a row as float64 on the CPU, ``[N]``: not empty, none missing."""
+def check_vector(values: Values, name: str) -> Tensor:
+    """Return one number per row as float64 on the CPU, ``[N]``; raise ``InputError`` if empty or NaN."""
     vector = as_tensor(values, name).double().cpu()
     if vector.ndim != 1:
-        raise InputError(f"{name} must hold one number a row, [N], got shape {listed(vector.shape)}.")
+        raise InputError(f"{name} must hold one number per row, [N], got shape {list(vector.shape)}.")
     if not len(vector):
         raise InputError(f"{name} is empty: at least one row is needed.")
     missing = int(vector.isnan().sum())
@@ -73,24 +70,24 @@ def score_vector(values: Values, name: str) -> Tensor:
 
 
 def outputs(values: Tensor) -> Tensor:
-    """``values [B, ...]`` as one vector a row, ``[B, D]``, float64 on the CPU."""
+    """Return ``values [B, ...]`` as one vector per row, ``[B, D]``, float64 on the CPU."""
     return values.detach().double().cpu().reshape(len(values), -1)
 
 
-def by_row(values: Tensor) -> Tensor:
-    """``values [B, ...]`` averaged over the outputs of each row, ``[B]``, float64 on the CPU."""
+def mean_outputs(values: Tensor) -> Tensor:
+    """Return ``values [B, ...]`` averaged over the outputs of each row, ``[B]``, float64 on the CPU."""
     return outputs(values).mean(1)
 
 
-def _components(p: Predictive, metric: str) -> Components:
+def _components(p: Predictive, metric: str) -> PredictiveComponents:
     if not isinstance(p, Predictive):
-        raise InputError(f"{metric} needs a Predictive, as model.predict(x) gives it, got {type(p).__name__}.")
+        raise InputError(f"{metric} needs a Predictive, as returned by model.predict(x), got {type(p).__name__}.")
     if not len(p):
-        raise InputError(f"{metric} of no rows is undefined, and the prediction is empty: predict at least one row.")
+        raise InputError(f"{metric} is undefined for an empty prediction: predict at least one row.")
     return p.components
 
 
-def _fitting(p: Predictive, y: Values, components: Components) -> Tensor:
+def _check_targets(y: Values, components: PredictiveComponents) -> Tensor:
     targets = as_tensor(y, "y").to(components.parameter.device)
     components.check(targets)
-    return targets.double() if isinstance(components, RealComponents) else targets
+    return targets

@@ -1,4 +1,4 @@
-"""Predictions of real and count-valued targets: is the mean close, and are the error bars honest?"""
+"""Errors of the predictive mean, and calibration of intervals and quantiles, for real and count-valued targets."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from credo.errors import InputError
 from credo.metrics._statistics import explained_variance, mean, mean_absolute_deviation, root_mean
-from credo.metrics._targets import Values, as_tensor, by_row, outputs, real_targets, require_real
+from credo.metrics._targets import Values, as_tensor, check_real, check_real_targets, mean_outputs, outputs
 from credo.predictive import Interval, Predictive
 from credo.seeding import check_seed
 
@@ -19,10 +19,18 @@ LEVELS = tuple(k / 20 for k in range(1, 20))  # 0.05, 0.10, …, 0.95
 
 @dataclass(frozen=True, eq=False)
 class CalibrationCurve:
-    """What a prediction promised and what came: ``observed[k]`` of the targets lie below the ``nominal[k]`` quantile.
+    """The fraction of targets below predicted quantiles.
 
-    Both ``[K]``. On the diagonal the prediction is calibrated. Where the curve is steeper in the middle it is too wide,
-    where flatter too sure of itself; above the diagonal it is too high, below too low.
+    A calibrated prediction is on the diagonal. If the curve is steeper in the middle, predictions are too wide, if
+    flatter, too narrow; above the diagonal they are too high, below too low.
+
+    Attributes:
+        nominal: the levels of the quantiles, ``[K]``.
+        observed: the fraction of targets below them, ``[K]``.
+
+    Example:
+        >>> curve = credo.metrics.calibration_curve(p, y)
+        >>> plt.plot(curve.nominal, curve.observed)
     """
 
     nominal: Tensor
@@ -30,87 +38,153 @@ class CalibrationCurve:
 
 
 def rmse(p: Predictive, y: Values) -> float:
-    """√ of the mean of (y − E[y])² over all targets: the error of ``p.mean`` in the unit of y; lower is better."""
-    return root_mean(squared_error(p, real_targets(p, y, "rmse"))).value
+    """Return the root mean squared error of ``p.mean`` over all targets, in the unit of y; lower is better.
+
+    Args:
+        p: the prediction of real or count-valued targets.
+        y: the targets, in the shape of ``p.mean``.
+
+    Returns:
+        The error.
+
+    Raises:
+        InputError: if ``p`` is a prediction of classes or ``y`` does not match it.
+    """
+    return root_mean(row_squared_error(p, check_real_targets(p, y, "rmse"))).value
 
 
 def r2(p: Predictive, y: Values) -> float:
-    """1 − Σ (y − E[y])² / Σ (y − ȳ)²: the share of the targets' variance that ``p.mean`` explains; higher is better.
+    """Return R² = 1 − Σ (y − E[y])² / Σ (y − ȳ)², the fraction of variance explained by ``p.mean``; higher is better.
 
-    0 is no better than the average of the targets, 1 is perfect. The sums go over all outputs, each with an average ȳ
-    of its own. NaN where all targets are equal.
+    0 is no better than the average of the targets, 1 is perfect. The sums are over all outputs, each with its own
+    average ȳ.
+
+    Args:
+        p: the prediction of real or count-valued targets.
+        y: the targets, in the shape of ``p.mean``.
+
+    Returns:
+        The score; NaN if all targets are equal.
+
+    Raises:
+        InputError: if ``p`` is a prediction of classes or ``y`` does not match it.
     """
-    targets = real_targets(p, y, "r2")
-    return explained_variance(squared_error(p, targets), outputs(targets)).value
+    targets = check_real_targets(p, y, "r2")
+    return explained_variance(row_squared_error(p, targets), outputs(targets)).value
 
 
 def coverage(p: Predictive, y: Values, level: float = 0.95) -> float:
-    """The share of the targets inside ``p.interval(level)``, ends included; right where it equals ``level``.
+    """Return the fraction of targets inside ``p.interval(level)``, ends included; best if equal to ``level``.
 
-    For counts the interval holds at least ``level``, so more than it is no fault.
+    For counts the interval contains at least ``level``, so a higher coverage is no error.
+
+    Args:
+        p: the prediction of real or count-valued targets.
+        y: the targets, in the shape of ``p.mean``.
+        level: the probability inside the interval.
+
+    Returns:
+        The coverage, from 0 to 1.
+
+    Raises:
+        InputError: if ``p`` is a prediction of classes or ``y`` does not match it.
     """
-    targets = real_targets(p, y, "coverage")
-    return mean(covered(p.interval(level), targets)).value
+    targets = check_real_targets(p, y, "coverage")
+    return mean(row_coverage(p.interval(level), targets)).value
 
 
 def width(p: Predictive, level: float = 0.95) -> float:
-    """The mean width of ``p.interval(level)`` in the unit of y; lower is better, at the right coverage.
+    """Return the mean width of ``p.interval(level)`` in the unit of y; lower is better, at the right coverage.
 
     Args:
         p: the prediction of real or count-valued targets.
         level: the probability inside the interval.
+
+    Returns:
+        The width.
+
+    Raises:
+        InputError: if ``p`` is a prediction of classes.
     """
-    require_real(p, "width")
-    return mean(widths(p.interval(level))).value
+    check_real(p, "width")
+    return mean(row_width(p.interval(level))).value
 
 
 def pit(p: Predictive, y: Values, seed: int = 0) -> Tensor:
-    """The probability integral transform u = F(y) of every target, in the shape of ``y``, float64 on the CPU.
+    """Return the probability integral transform u = F(y) of every target.
 
-    Uniform between 0 and 1 if the prediction is calibrated: a histogram shaped like ∪ is too sure, like ∩ too wide. The
-    cdf of counts jumps at y, by the probability of y; there u is drawn uniformly within the jump (Dunn & Smyth 1996),
-    which is again uniform, from a stream of its own given by ``seed``.
+    It is uniform between 0 and 1 if the prediction is calibrated; a histogram shaped like ∪ means that predictions are
+    too narrow, like ∩ too wide. The cdf of counts jumps at y; there u is drawn uniformly within the jump (Dunn & Smyth
+    1996), which is again uniform for a calibrated prediction.
+
+    Args:
+        p: the prediction of real or count-valued targets.
+        y: the targets, in the shape of ``p.mean``.
+        seed: for the draws of counts; the global random state is not used.
+
+    Returns:
+        u, in the shape of ``y``, float64 on the CPU.
+
+    Raises:
+        InputError: if ``p`` is a prediction of classes or ``y`` does not match it.
 
     References:
         P. K. Dunn, G. K. Smyth. Randomized quantile residuals. J. Comput. Graph. Stat. 1996.
     """
-    step = cdf_step(p, real_targets(p, y, "pit"))
+    step = cdf_step(p, check_real_targets(p, y, "pit"))
     stream = torch.Generator().manual_seed(check_seed(seed))
     return step.below + (step.upto - step.below) * torch.rand(step.upto.shape, generator=stream, dtype=torch.float64)
 
 
 def calibration_curve(p: Predictive, y: Values, levels: Values = LEVELS) -> CalibrationCurve:
-    """For every level q the share of the targets below the predicted q quantile (Kuleshov et al. 2018).
+    """Return, for every level q, the fraction of targets below the predicted q quantile (Kuleshov et al. 2018).
 
         observed(q) = (1/N) Σ_n P(u_n ≤ q),    u_n = F_n(y_n),
 
-    which is 1{u_n ≤ q} for real targets; for counts it is the share of the jump of F_n at y_n that lies below q, the
+    where P is 1{u_n ≤ q} for real targets; for counts it is the fraction of the jump of F_n at y_n below q, the
     expectation of the randomized transform :func:`pit` (Czado et al. 2009).
 
     Args:
         p: the prediction of real or count-valued targets.
         y: the targets, in the shape of ``p.mean``.
-        levels: q, between 0 and 1, ``[K]``.
+        levels: q, between 0 and 1, ``[K]``; by default 0.05, 0.10, …, 0.95.
+
+    Returns:
+        The levels and the observed fractions.
+
+    Raises:
+        InputError: if ``p`` is a prediction of classes, ``y`` does not match it, or a level is not between 0 and 1.
 
     References:
         V. Kuleshov, N. Fenner, S. Ermon. Accurate uncertainties for deep learning using calibrated regression. ICML
         2018.
         C. Czado, T. Gneiting, L. Held. Predictive model assessment for count data. Biometrics 2009.
     """
-    nominal = _levels(levels)
-    below = share_below(p, real_targets(p, y, "calibration_curve"), nominal)
+    nominal = _check_levels(levels)
+    below = fraction_below(p, check_real_targets(p, y, "calibration_curve"), nominal)
     return CalibrationCurve(nominal, below.mean(0))
 
 
 def quantile_calibration_error(p: Predictive, y: Values, levels: Values = LEVELS) -> float:
-    """The mean over ``levels`` q of |observed(q) − q|, see :func:`calibration_curve`; lower is better.
+    """Return the mean over ``levels`` q of |observed(q) − q|, see :func:`calibration_curve`; lower is better.
 
-    The absolute deviation in place of the squared one of Kuleshov et al. (2018), so that it is read as a probability;
-    of quantiles, not central intervals, so that a bias shows too. With the default levels it is at most ½, and for N
-    targets not 0 but about 0.3/√N where the prediction is perfect.
+    It uses the absolute deviation, not the squared one of Kuleshov et al. (2018), so that it is a probability; and
+    quantiles, not central intervals, so that it also measures a bias. With the default levels it is at most ½, and for
+    N targets it is not 0 but about 0.3/√N for a perfectly calibrated prediction.
+
+    Args:
+        p: the prediction of real or count-valued targets.
+        y: the targets, in the shape of ``p.mean``.
+        levels: q, between 0 and 1, ``[K]``; by default 0.05, 0.10, …, 0.95.
+
+    Returns:
+        The error.
+
+    Raises:
+        InputError: if ``p`` is a prediction of classes, ``y`` does not match it, or a level is not between 0 and 1.
     """
-    nominal = _levels(levels)
-    below = share_below(p, real_targets(p, y, "quantile_calibration_error"), nominal)
+    nominal = _check_levels(levels)
+    below = fraction_below(p, check_real_targets(p, y, "quantile_calibration_error"), nominal)
     return mean_absolute_deviation(below, nominal).value
 
 
@@ -122,36 +196,36 @@ class CdfStep(NamedTuple):
 
 
 @torch.no_grad()
-def squared_error(p: Predictive, y: Tensor) -> Tensor:
-    """(y − E[y])² averaged over the outputs of every row, ``[B]``."""
-    return by_row((p.mean - y).square())
+def row_squared_error(p: Predictive, y: Tensor) -> Tensor:
+    """Return (y − E[y])² of every row, averaged over its outputs, ``[B]``."""
+    return mean_outputs((p.mean - y).square())
 
 
-def covered(interval: Interval, y: Tensor) -> Tensor:
-    """The share of every row's targets inside the interval, ``[B]``."""
-    return by_row((interval.lower <= y) & (y <= interval.upper))
+def row_coverage(interval: Interval, y: Tensor) -> Tensor:
+    """Return the fraction of every row's targets inside the interval, ``[B]``."""
+    return mean_outputs((interval.lower <= y) & (y <= interval.upper))
 
 
-def widths(interval: Interval) -> Tensor:
-    """The mean width of every row's intervals, ``[B]``."""
-    return by_row(interval.upper - interval.lower)
+def row_width(interval: Interval) -> Tensor:
+    """Return the mean width of every row's intervals, ``[B]``."""
+    return mean_outputs(interval.upper - interval.lower)
 
 
 @torch.no_grad()
 def cdf_step(p: Predictive, y: Tensor) -> CdfStep:
-    """The cdf just before and at every target."""
+    """Return the cdf just below and at every target."""
     upto = p.cdf(y).double().cpu()
-    return CdfStep(p.cdf(y - 1).double().cpu() if require_real(p, "pit").discrete else upto, upto)
+    return CdfStep(p.cdf(y - 1).double().cpu() if check_real(p, "pit").discrete else upto, upto)
 
 
-def share_below(p: Predictive, y: Tensor, levels: Tensor) -> Tensor:
-    """P(u ≤ q) of every row, averaged over its outputs, for each of K levels q, ``[B, K]``."""
+def fraction_below(p: Predictive, y: Tensor, levels: Tensor) -> Tensor:
+    """Return P(u ≤ q) of every row, averaged over its outputs, for each of K levels q, ``[B, K]``."""
     below, upto = (outputs(t)[..., None] for t in cdf_step(p, y))
-    share = torch.where(upto > below, ((levels - below) / (upto - below)).clamp(0, 1), (upto <= levels).double())
-    return share.mean(1)
+    fraction = torch.where(upto > below, ((levels - below) / (upto - below)).clamp(0, 1), (upto <= levels).double())
+    return fraction.mean(1)
 
 
-def _levels(levels: Values) -> Tensor:
+def _check_levels(levels: Values) -> Tensor:
     nominal = as_tensor(levels, "levels").double().cpu()
     if nominal.ndim != 1 or not len(nominal) or not bool(((nominal > 0) & (nominal < 1)).all()):
         raise InputError(f"levels must be a list of numbers between 0 and 1, both excluded, got {nominal.tolist()}.")

@@ -1,4 +1,4 @@
-"""Clusters and mixtures: which of K sources a row came from."""
+"""Clustering and mixture models."""
 
 from credo.mixture.gaussian_mixture import GaussianMixture
 from credo.mixture.kmeans import KMeans

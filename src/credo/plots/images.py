@@ -1,4 +1,4 @@
-"""Images side by side."""
+"""Grids of images."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_ROOM_BELOW_ZERO = 0.25
+_BELOW_ZERO = 0.25  # images with lower values range from −1 to 1
 
 
 def image_grid(
@@ -28,15 +28,21 @@ def image_grid(
     value_range: tuple[float, float] | None = None,
     gap: int = 0,
 ) -> Figure:
-    """A figure with all images in rows, as papers show samples.
+    """Plot images in a grid.
 
     Args:
         images: ``[N, H, W]``, ``[N, 1, H, W]`` or ``[N, 3, H, W]``; rows of numbers ``[N, D]`` with D a square; or
-            ``[rows, columns, C, H, W]``, as ``interpolate`` gives them.
-        columns: how many in a row; by default about as many as rows.
-        value_range: the values of black and white; by default 0 and 1, −1 and 1 where there are clearly negative ones,
-            0 and 255 for integers.
-        gap: black pixels around every image.
+            ``[rows, columns, C, H, W]``, as returned by ``interpolate``.
+        columns: the number of images per row; ``None``: about as many as rows.
+        value_range: the values of black and white; ``None``: 0 and 1, −1 and 1 if there are values below −0.25, 0 and
+            255 for integers.
+        gap: the number of black pixels around each image.
+
+    Returns:
+        A new figure.
+
+    Raises:
+        InputError: if the shape is not that of images, values are not finite, or an option is not valid.
     """
     from matplotlib.figure import Figure
 
@@ -46,10 +52,10 @@ def image_grid(
         given = given.flatten(0, 1)
     tiles = as_images(given.float())
     if not bool(tiles.isfinite().all()):
-        raise InputError("images hold NaN or infinite values, which have no shade")
-    low, high = value_range or _usual_range(given)
+        raise InputError("images must be finite, got NaN or infinite values")
+    low, high = value_range or _default_range(given)
     if not low < high:
-        raise InputError(f"value_range must be the values of black and white, black the lower, got {value_range}")
+        raise InputError(f"value_range must be (black, white) with black < white, got {value_range}")
     count = math.ceil(math.sqrt(len(tiles))) if columns is None else columns
     mosaic = tile(((tiles - low) / (high - low)).clamp(0.0, 1.0), count, gap)
     height, width = mosaic.shape[:2]
@@ -59,7 +65,7 @@ def image_grid(
 
 
 def draw_images(ax: Axes, images: Tensor, columns: int, title: str = "", *, gap: int = 1) -> None:
-    """Draw images ``[N, C, H, W]`` between 0 and 1 into one panel of a figure, in rows."""
+    """Draw images ``[N, C, H, W]`` between 0 and 1 in a grid on the axes."""
     _show(ax, tile(images.detach().cpu().float().clamp(0.0, 1.0), columns, gap))
     ax.set_title(title)
 
@@ -69,15 +75,15 @@ def _show(ax: Axes, mosaic: NDArray[np.float32], **options: Any) -> None:
     ax.set_axis_off()
 
 
-def _usual_range(images: Tensor) -> tuple[float, float]:
-    """The values of black and white by the kind of numbers; means near 0 may fall a little below."""
+def _default_range(images: Tensor) -> tuple[float, float]:
+    """Return the values of black and white by dtype and range; means near 0 can be slightly negative."""
     if not images.is_floating_point() and images.dtype != torch.bool:
         return 0.0, 255.0
-    return (-1.0, 1.0) if float(images.min()) < -_ROOM_BELOW_ZERO else (0.0, 1.0)
+    return (-1.0, 1.0) if float(images.min()) < -_BELOW_ZERO else (0.0, 1.0)
 
 
 def as_images(values: Tensor) -> Tensor:
-    """``values`` as images ``[N, C, H, W]`` with one or three channels."""
+    """Return ``values`` as images ``[N, C, H, W]`` with one or three channels."""
     if values.ndim == 2:
         side = math.isqrt(values.shape[1])
         if side * side != values.shape[1]:
@@ -93,9 +99,9 @@ def as_images(values: Tensor) -> Tensor:
 
 
 def tile(images: Tensor, columns: int, gap: int = 0) -> NDArray[np.float32]:
-    """Images ``[N, C, H, W]`` as one, ``[rows·H, columns·W, C]`` (no last dimension where C is 1); blanks are white.
+    """Return images ``[N, C, H, W]`` as one, ``[rows·H, columns·W, C]`` (without C if it is 1); blanks are white.
 
-    ``gap`` black pixels are put around every image.
+    Every image has a border of ``gap`` black pixels.
     """
     columns, gap = check_integer(columns, "columns", minimum=1), check_integer(gap, "gap", minimum=0)
     images = F.pad(images, (gap, gap, gap, gap))

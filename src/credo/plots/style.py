@@ -1,4 +1,4 @@
-"""Colors that everyone can tell apart, and the settings of a figure fit to print."""
+"""Colors for all kinds of color vision, and settings for print."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OKABE_ITO: Final = {
     "purple": "#CC79A7",
 }
 
-# One color for each idea, the same in every figure of the library.
+# One color per quantity, the same in every figure of the library.
 EPISTEMIC: Final = OKABE_ITO["blue"]
 ALEATORIC: Final = OKABE_ITO["orange"]
 DATA: Final = "#222222"
@@ -25,16 +25,19 @@ TRUTH: Final = OKABE_ITO["vermilion"]
 MUTED: Final = "#8A8A8A"
 
 CYCLE: Final = tuple(OKABE_ITO[name] for name in ("blue", "vermilion", "green", "purple", "orange", "sky", "black"))
-# Beside the color, so that a figure can be read in gray.
+# In addition to colors, so that figures are readable in gray.
 DASHES: Final = ("-", "--", "-.", ":")
 MARKERS: Final = ("o", "s", "^", "D", "v", "P", "X", "<")
 
 
 def paper() -> AbstractContextManager[None]:
-    """A context in which figures are made for print: ``with credo.plots.paper(): ...``.
+    """Return a context with matplotlib settings for print: ``with credo.plots.paper(): ...``.
 
-    Small sans-serif type, no box around the axes, Okabe–Ito colors, 200 dots per inch on saving. The user's own
-    settings return when the context closes.
+    Small sans-serif type, no box around the axes, Okabe–Ito colors, 200 dots per inch for saved files. The previous
+    settings are restored at the end.
+
+    Returns:
+        The context manager.
     """
     import matplotlib as mpl
     from cycler import cycler

@@ -1,4 +1,4 @@
-"""How unsure a model is, what of, and whether its doubts are in the right place."""
+"""Figures of uncertainty: its distribution, its parts, and whether it ranks the errors."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from credo import metrics
+from credo._arguments import check_integer
 from credo.errors import InputError
-from credo.plots._tools import axes_or_new, check_count, legend_on_top, spread, to_array
+from credo.plots._tools import axes_or_new, evenly_spaced, legend_on_top, to_array
 from credo.plots.style import ALEATORIC, CYCLE, DASHES, EPISTEMIC, MUTED
 from credo.predictive.components import ClassComponents
 
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
 
     from credo.predictive import Predictive
 
-_POINTS = 1000  # of a curve; more cannot be told apart
-_STEPS = 200  # more rows than this are averaged in groups of neighbors
+_MAX_POINTS = 1000  # of a curve
+_MAX_STEPS = 200  # more rows than this are averaged in groups of neighbors
 
 
 def uncertainty_histogram(
@@ -33,16 +34,22 @@ def uncertainty_histogram(
     limits: tuple[float, float] | None = None,
     label: str = "predictive entropy (nats)",
 ) -> Axes:
-    """Histograms of an uncertainty over several groups of inputs, such as test images and foreign ones.
+    """Plot histograms of an uncertainty for several groups of inputs, such as test images and unfamiliar ones.
 
-    Every group is scaled to area 1 over the same bins, so that groups of different sizes compare.
+    Every histogram has area 1 over the same bins, so that groups of different sizes can be compared.
 
     Args:
-        groups: one uncertainty a row, by the name of the group.
-        ax: where to draw; a new figure where ``None``.
-        bins: number of bins.
-        limits: the range of the bins; by default that of all values.
-        label: what the uncertainty is, for the axis.
+        groups: one uncertainty per row, by the name of the group.
+        ax: the axes to draw on; ``None``: those of a new figure.
+        bins: the number of bins.
+        limits: the range of the bins; ``None``: that of all values.
+        label: the label of the x axis.
+
+    Returns:
+        The axes.
+
+    Raises:
+        InputError: if a group is empty or not finite, or ``bins`` is less than 1.
     """
     from matplotlib.colors import to_rgba
 
@@ -51,9 +58,9 @@ def uncertainty_histogram(
     values = {name: to_array(group).reshape(-1) for name, group in groups.items()}
     for name, group in values.items():
         if not group.size or not np.isfinite(group).all():
-            raise InputError(f"groups must hold finite values, got none or others in {name!r}")
+            raise InputError(f"groups must hold finite values, but {name!r} is empty or has NaN or infinite values")
     low, high = limits or (min(v.min() for v in values.values()), max(v.max() for v in values.values()))
-    edges = np.linspace(low, high if high > low else low + 1.0, check_count("bins", bins) + 1).tolist()
+    edges = np.linspace(low, high if high > low else low + 1.0, check_integer(bins, "bins", minimum=1) + 1).tolist()
     ax = axes_or_new(ax)
     for (name, group), color in zip(values.items(), cycle(CYCLE), strict=False):
         ax.hist(
@@ -77,18 +84,24 @@ def risk_coverage(
     *,
     label: str = "mean loss",
 ) -> Axes:
-    """What it gains to answer only where one is certain: the mean loss of the most certain rows, over their share.
+    """Plot the mean loss of the most certain rows over their fraction (a risk–coverage curve).
 
-    Two references in gray. Rows taken at random keep the mean loss; the best order, which knows the losses, is the
-    lowest curve there can be. A good uncertainty lies near the latter. The key gives the area under each curve,
+    Two references are gray: rows in random order, with a constant mean loss, and rows sorted by their loss, the lowest
+    possible curve. A good uncertainty is close to the latter. The legend contains the area under each curve,
     :func:`credo.metrics.aurc`.
 
     Args:
-        losses: one loss a row: 0 or 1 for right and wrong, a squared error, …; or several by name, as many as there are
-            uncertainties and with their names.
-        uncertainty: one uncertainty a row, or several by name.
-        ax: where to draw; a new figure where ``None``.
-        label: what the losses are, for the axis: ``"error rate"``.
+        losses: one loss per row: 0 or 1 for right and wrong, a squared error, …; or several by name, with the names
+            of the uncertainties.
+        uncertainty: one uncertainty per row, or several by name.
+        ax: the axes to draw on; ``None``: those of a new figure.
+        label: the label of the y axis, such as ``"error rate"``.
+
+    Returns:
+        The axes.
+
+    Raises:
+        InputError: if names or lengths do not match, or values are NaN.
     """
     named = dict(uncertainty) if isinstance(uncertainty, Mapping) else {"uncertainty": uncertainty}
     loss_of = dict(losses) if isinstance(losses, Mapping) else dict.fromkeys(named, losses)
@@ -102,12 +115,12 @@ def risk_coverage(
     ax = axes_or_new(ax)
     for i, oracle in enumerate(oracles):
         coverage, risk = to_array(oracle.coverage), to_array(oracle.risk)
-        shown = spread(len(risk), _POINTS)
+        shown = evenly_spaced(len(risk), _MAX_POINTS)
         ax.axhline(risk[-1], color=MUTED, linestyle="--", linewidth=1.0, label=None if i else "random order")
         ax.plot(coverage[shown], risk[shown], ":", color=MUTED, label=None if i else "best order")
     for (name, curve), color, dashes in zip(curves.items(), cycle(CYCLE), cycle(DASHES), strict=False):
         coverage, risk = to_array(curve.coverage), to_array(curve.risk)
-        shown = spread(len(risk), _POINTS)
+        shown = evenly_spaced(len(risk), _MAX_POINTS)
         ax.plot(
             coverage[shown],
             risk[shown],
@@ -123,33 +136,39 @@ def risk_coverage(
 
 
 def uncertainty_parts(p: Predictive, ax: Axes | None = None) -> Axes:
-    """What the uncertainty of every row is made of, from the surest row to the least sure.
+    """Plot the aleatoric and epistemic parts of the uncertainty of every row, most certain rows first.
 
-    The height is the whole uncertainty, the variance of a real target or the entropy of a class; it is the sum of its
-    aleatoric part, below, and its epistemic part, which more data would remove. Where there are more than a few
-    hundred rows, neighbors in that order are averaged.
+    The height is the total uncertainty, the variance of a real target or the entropy of a class: the sum of the
+    aleatoric part, below, and the epistemic part, which more data would reduce. With more than 200 rows, neighbors in
+    that order are averaged.
 
     Args:
-        p: the prediction; targets of several outputs count one by one.
-        ax: where to draw; a new figure where ``None``.
+        p: the prediction; several outputs of a row are counted separately.
+        ax: the axes to draw on; ``None``: those of a new figure.
+
+    Returns:
+        The axes.
+
+    Raises:
+        InputError: if ``p`` is empty or has an infinite variance.
     """
     aleatoric, epistemic = to_array(p.aleatoric).reshape(-1), to_array(p.epistemic).reshape(-1)
     total = aleatoric + epistemic
     if not total.size:
         raise InputError("p must hold at least one row, got none")
     if not np.isfinite(total).all():
-        raise InputError("p has rows without a finite variance, whose parts cannot be shown; leave them out")
-    groups = np.array_split(np.argsort(total, kind="stable"), min(len(total), _STEPS))
+        raise InputError("p has rows of infinite variance, whose parts cannot be shown; leave them out")
+    groups = np.array_split(np.argsort(total, kind="stable"), min(len(total), _MAX_STEPS))
     floor = np.array([aleatoric[group].mean() for group in groups])
     top = floor + [epistemic[group].mean() for group in groups]
     edges = np.concatenate([[0], np.cumsum([len(group) for group in groups])]) / len(total)
-    share = epistemic.sum() / max(total.sum(), np.finfo(float).tiny)
+    fraction = epistemic.sum() / max(total.sum(), np.finfo(float).tiny)
     ax = axes_or_new(ax)
-    ax.stairs(top, edges, baseline=floor, fill=True, color=EPISTEMIC, alpha=0.9, label=f"epistemic ({share:.0%})")
-    ax.stairs(floor, edges, fill=True, color=ALEATORIC, alpha=0.55, label=f"aleatoric ({1.0 - share:.0%})")
+    ax.stairs(top, edges, baseline=floor, fill=True, color=EPISTEMIC, alpha=0.9, label=f"epistemic ({fraction:.0%})")
+    ax.stairs(floor, edges, fill=True, color=ALEATORIC, alpha=0.55, label=f"aleatoric ({1.0 - fraction:.0%})")
     ax.stairs(top, edges, color="black", linewidth=0.6, baseline=None)
     unit = "predictive entropy (nats)" if isinstance(p.components, ClassComponents) else "predictive variance"
-    ax.set(xlabel="share of rows, most certain first", ylabel=unit, xlim=(0.0, 1.0))
+    ax.set(xlabel="fraction of rows, most certain first", ylabel=unit, xlim=(0.0, 1.0))
     ax.set_ylim(bottom=0.0, auto=None)
     legend_on_top(ax)
     return ax

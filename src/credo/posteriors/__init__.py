@@ -1,4 +1,4 @@
-"""q(w | θ): what is believed of the weights after the data."""
+"""Posteriors q(w | θ): distributions over the weights, given the data."""
 
 from credo.posteriors.base import Posterior
 from credo.posteriors.mean_field import MeanField

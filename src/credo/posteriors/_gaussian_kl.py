@@ -12,11 +12,19 @@ keeps the right limit.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.distributions import Distribution, Normal, kl_divergence
+
+from credo._arguments import check_option
+from credo.errors import UnsupportedError
+from credo.priors import moved
+
+_KL_CHOICES = ("auto", "analytic", "sampled")
 
 
 def scale_and_kl(mean: Tensor, rho: Tensor, prior_mean: Tensor | None, prior_scale: Tensor) -> tuple[Tensor, Tensor]:
@@ -64,3 +72,28 @@ class _ScaleAndKL(torch.autograd.Function):
 def _sum_of_squares(values: Tensor) -> Tensor:
     flat = values.reshape(-1)
     return torch.dot(flat, flat)
+
+
+def has_closed_form(prior: Distribution) -> bool:
+    """Whether KL(Normal ‖ prior) is known in closed form."""
+    probe = Normal(torch.zeros(()), torch.ones(()), validate_args=False)
+    try:
+        kl_divergence(probe, moved(prior, torch.device("cpu")))
+    except NotImplementedError:
+        return False
+    return True
+
+
+def choose_kl(kind: str, priors: Mapping[str, Distribution]) -> dict[str, str]:
+    """``"analytic"`` or ``"sampled"`` for every parameter, from the option and the priors."""
+    check_option(kind, "kl", _KL_CHOICES)
+    chosen = {}
+    for name, prior in priors.items():
+        known = kind != "sampled" and has_closed_form(prior)
+        if kind == "analytic" and not known:
+            raise UnsupportedError(
+                f"kl='analytic', but KL(Normal ‖ {type(prior).__name__}) of {name!r} has no known closed form; "
+                "use kl='auto' or kl='sampled'"
+            )
+        chosen[name] = "analytic" if known else "sampled"
+    return chosen

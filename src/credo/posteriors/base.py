@@ -1,4 +1,4 @@
-"""The contract of a posterior: named draws that a network can be called with."""
+"""The interface of a posterior: named draws that a network can be called with."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from credo.errors import InputError
+from credo._arguments import check_integer
 from credo.functional import Draw, Replica, Sampler
 from credo.seeding import check_seed
 
 
 class Posterior(nn.Module, ABC):
-    """A distribution over (some of) what a network computes with, usually its parameters.
+    """A distribution over (some of) the parameters of a network.
 
-    A draw is a mapping from names to tensors. Draw number ``s`` of a seed is always the same, whatever was
-    drawn before it, so that draws need not be kept and results do not depend on how they are batched.
+    A draw is a mapping from names to tensors. Draw ``s`` of a seed is always the same, whatever was drawn before it, so
+    that draws need not be kept and results do not depend on how they are batched.
     """
 
     vectorizable: ClassVar[bool] = True
@@ -25,38 +25,79 @@ class Posterior(nn.Module, ABC):
 
     @abstractmethod
     def names(self) -> list[str]:
-        """The names a draw holds; tied parameters once, frozen and deterministic ones absent."""
+        """The names of a draw; tied parameters once, frozen and deterministic ones absent.
+
+        Returns:
+            Parameter names.
+        """
 
     @abstractmethod
     def mean(self) -> Draw:
-        """The posterior mean, detached."""
+        """The posterior mean, detached.
+
+        Returns:
+            Name to tensor.
+        """
 
     def point(self) -> Draw:
-        """What to call the network with for its deterministic prediction; nothing where its own state says it all."""
+        """The weights for the deterministic prediction, as far as they differ from the network's own parameters.
+
+        Returns:
+            Name to tensor; empty by default.
+        """
         return {}
 
     @abstractmethod
     def sampler(self, seed: int) -> Sampler:
-        """A function from draw numbers to those draws of the stream ``seed``, detached.
+        """A function that returns draws by number, detached.
 
-        What all draws have in common is computed here, once. A call of the function may overwrite the draws of the
+        What all draws have in common is computed once, here. A call of the function may overwrite the draws of the
         call before: fresh memory for every draw of a large network costs more than the draw.
+
+        Args:
+            seed: the seed of the stream of draws.
+
+        Returns:
+            ``sampler(numbers)``, which returns one draw per number.
         """
 
     def draw(self, seed: int, s: int) -> Draw:
-        """Draw number ``s`` of the stream ``seed``, detached."""
+        """One draw, detached.
+
+        Args:
+            seed: the seed of the stream.
+            s: the number of the draw.
+
+        Returns:
+            Name to tensor.
+        """
         return self.sampler(seed)([s])[0]
 
     def call(self, network: Replica, draw: Draw, x: Any) -> Tensor:
-        """The network's output for ``x`` under ``draw``, one function for all rows."""
+        """The network's output under a draw, which is one function for all rows.
+
+        Args:
+            network: a private copy of the network.
+            draw: the weights.
+            x: inputs, rows along dim 0.
+
+        Returns:
+            The output, ``[B, ...]``.
+        """
         return network(draw, x)
 
     @torch.no_grad()
     def sample(self, n: int = 1, seed: int | None = None) -> Draw:
-        """``n`` draws: name → ``[n, *shape]``."""
-        if n < 0:
-            raise InputError(f"n must be at least 0, got {n}")
-        if n == 0:
+        """Draw weights.
+
+        Args:
+            n: number of draws.
+            seed: the same seed gives the same draws; ``None``: from torch's random state.
+
+        Returns:
+            Name to tensor of shape ``[n, *shape]``.
+        """
+        if check_integer(n, "n", minimum=0) == 0:
             return {name: value.new_empty(0, *value.shape) for name, value in self.mean().items()}
         base = check_seed(seed)
         draws = self.sampler(base)(range(n))

@@ -10,18 +10,19 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.distributions import Distribution, Normal, kl_divergence
+from typing_extensions import override
 
+from credo._arguments import check_integer, check_positive
 from credo._devices import at_least_float32
-from credo.errors import InputError, UnsupportedError, unknown_name
+from credo.errors import InputError
 from credo.functional import Draw, Sampler
-from credo.posteriors._gaussian_kl import scale_and_kl
+from credo.posteriors._gaussian_kl import choose_kl, scale_and_kl
 from credo.posteriors.base import Posterior
-from credo.priors import AdaptiveNormal, Prior, all_moved, moved, resolve
+from credo.priors import AdaptiveNormal, Prior, all_moved, resolve
 from credo.seeding import seeded, standard_normal
 from credo.selection import owners
 
 _SMALL = 2**15
-_KL_CHOICES = ("auto", "analytic", "sampled")
 
 
 class MeanField(Posterior):
@@ -34,13 +35,16 @@ class MeanField(Posterior):
         names: the parameters to cover, as :func:`credo.selection.select` returns them.
         initial_scale: σ at the start, for every weight.
 
+    Example:
+        >>> model = credo.BayesByBackprop(net, credo.Gaussian(0.1)).fit((x, y))
+        >>> model.posterior.mean(), model.posterior.scale(), model.posterior.sample(10)
+
     Reference: C. Blundell et al., "Weight uncertainty in neural networks", ICML 2015.
     """
 
     def __init__(self, net: nn.Module, names: Sequence[str], initial_scale: float = 0.01) -> None:
         super().__init__()
-        if not (initial_scale > 0 and math.isfinite(initial_scale)):
-            raise InputError(f"initial_scale must be positive and finite, got {initial_scale}")
+        check_positive(initial_scale, "initial_scale")
         self._owners = owners(net, names)
         self.rho = nn.Module()
         self.kept = nn.Module()
@@ -59,21 +63,34 @@ class MeanField(Posterior):
                 rho.data = before[key].to(rho.device, at_least_float32(rho.dtype))
         return self
 
+    @override
     def names(self) -> list[str]:
-        """The covered parameters."""
         return list(self._owners)
 
     def scale_parameters(self) -> dict[Tensor, Tensor]:
-        """ρ of every mean, as an optimizer needs to know them."""
+        """The parameter ρ of every mean, for :class:`credo.training.NaturalAdam`.
+
+        Returns:
+            Mean to ρ, both as parameters.
+        """
         return {self._mean(name): self._rho(name) for name in self._owners}
 
+    @override
     def extra_repr(self) -> str:
-        """How much is covered."""
+        """The number of weights.
+
+        Returns:
+            What ``repr`` shows beside the submodules.
+        """
         weights = sum(self._mean(name).numel() for name in self._owners)
         return f"{weights:,} weights in {len(self._owners)} tensors"
 
     def mean(self) -> Draw:
-        """μ, detached; zero where a weight was pruned, whatever an optimizer did to it since."""
+        """μ, detached; 0 for pruned weights, whatever an optimizer did to them since.
+
+        Returns:
+            Name to tensor.
+        """
         means = {}
         for name in self._owners:
             mean, kept = self._mean(name).detach(), self._kept(name)
@@ -81,16 +98,24 @@ class MeanField(Posterior):
         return means
 
     def point(self) -> Draw:
-        """The means of pruned tensors, which the network's parameters may have left."""
+        """The means of pruned tensors, from which the network's parameters may differ.
+
+        Returns:
+            Name to tensor.
+        """
         return {name: mean for name, mean in self.mean().items() if self._kept(name) is not None}
 
     def scale(self) -> dict[str, Tensor]:
-        """σ = softplus(ρ), differentiable; zero where a weight was pruned."""
+        """σ = softplus(ρ), differentiable; 0 for pruned weights.
+
+        Returns:
+            Name to tensor.
+        """
         return {name: self._scale(name) for name in self._owners}
 
+    @override
     @torch.no_grad()
     def sampler(self, seed: int) -> Sampler:
-        """Draws w = μ + σ·ε, with ε from the stream (seed, s)."""
         mean, scale = self.mean(), self.scale()
         wide = {name: mean[name].to(scale[name].dtype) for name in mean}
         memory: list[Tensor] = []
@@ -109,7 +134,15 @@ class MeanField(Posterior):
         return draw
 
     def rsample(self, names: Sequence[str], scale: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """One reparameterized draw of ``names``, w = μ + σ·ε, from torch's default generator."""
+        """One reparameterized draw w = μ + σ·ε, from torch's default generator.
+
+        Args:
+            names: the parameters to draw.
+            scale: their σ, by name.
+
+        Returns:
+            Name to tensor, differentiable.
+        """
         return {
             name: torch.addcmul(self._wide_mean(name), scale[name], torch.randn_like(scale[name])).to(
                 self._mean(name).dtype
@@ -118,7 +151,17 @@ class MeanField(Posterior):
         }
 
     def kl(self, prior: Prior, samples: int = 1, seed: int | None = None, kind: str = "auto") -> Tensor:
-        """KL(q ‖ prior) in nats, summed over all weights; see :meth:`kl_by_name`."""
+        """KL(q ‖ prior), summed over all weights.
+
+        Args:
+            prior: a distribution, or a mapping from name patterns to distributions.
+            samples: number of draws for a Monte Carlo estimate.
+            seed: for the Monte Carlo estimate.
+            kind: ``"auto"``, ``"analytic"`` or ``"sampled"``, see :meth:`kl_by_name`.
+
+        Returns:
+            A scalar in nats, differentiable.
+        """
         return torch.stack(list(self.kl_by_name(prior, samples, seed, kind).values())).sum()
 
     def kl_by_name(
@@ -128,13 +171,18 @@ class MeanField(Posterior):
 
         Args:
             prior: a distribution, or a mapping from name patterns to distributions.
-            samples: draws for the Monte Carlo estimate, where one is needed.
+            samples: number of draws for a Monte Carlo estimate.
             seed: for the Monte Carlo estimate.
-            kind: ``"analytic"`` insists on the closed form (SGVB B), ``"sampled"`` on the estimate
-                E_q[log q − log p] (SGVB A), ``"auto"`` takes the closed form where one is known.
+            kind: ``"analytic"``: the closed form (SGVB B); ``"sampled"``: the estimate E_q[log q − log p] (SGVB A);
+                ``"auto"``: the closed form if there is one.
+
+        Returns:
+            Name to scalar.
+
+        Raises:
+            UnsupportedError: ``kind="analytic"``, but a prior has no closed form.
         """
-        if samples < 1:
-            raise InputError(f"samples must be at least 1, got {samples}")
+        check_integer(samples, "samples", minimum=1)
         priors = resolve(prior, {name: self._mean(name).shape for name in self._owners})
         rho = next(iter(self.rho.parameters()))
         kinds = choose_kl(kind, priors)
@@ -145,7 +193,18 @@ class MeanField(Posterior):
     def kl_of(
         self, name: str, prior: Distribution, kind: str, samples: int = 1, weight: Tensor | None = None
     ) -> Tensor:
-        """``"analytic"`` or ``"sampled"`` KL of one parameter tensor; ``weight`` is a draw to use for the latter."""
+        """KL(q ‖ prior) of one parameter tensor.
+
+        Args:
+            name: the parameter.
+            prior: its prior, on the same device.
+            kind: ``"analytic"`` or ``"sampled"``.
+            samples: number of draws for ``"sampled"``.
+            weight: a draw to use for ``"sampled"`` instead of fresh ones.
+
+        Returns:
+            A scalar in nats, differentiable.
+        """
         kept = self._kept(name)
         if kind == "analytic":
             if isinstance(prior, Normal | AdaptiveNormal) and kept is None:
@@ -163,10 +222,14 @@ class MeanField(Posterior):
     def scale_and_kl(
         self, priors: Mapping[str, Distribution], kinds: Mapping[str, str]
     ) -> tuple[dict[str, Tensor], list[Tensor]]:
-        """σ of every parameter tensor, and the terms of the KL that have a closed form, for little more than one.
+        """σ of every tensor and the closed-form terms of the KL; small tensors under one prior as one long vector.
 
-        Small tensors under the same Gaussian prior are handled as one long vector: a network of many small
-        tensors would otherwise spend its time on calls, not numbers.
+        Args:
+            priors: the prior of every parameter.
+            kinds: ``"analytic"`` or ``"sampled"`` for every parameter.
+
+        Returns:
+            σ by name, and the terms of the KL in nats.
         """
         scale: dict[str, Tensor] = {}
         kl: list[Tensor] = []
@@ -194,11 +257,22 @@ class MeanField(Posterior):
         return scale, kl
 
     def log_prob(self, weights: Mapping[str, Tensor]) -> Tensor:
-        """log q(w), summed over all weights."""
+        """log q(w), summed over all weights.
+
+        Args:
+            weights: name to tensor.
+
+        Returns:
+            A scalar in nats.
+        """
         return torch.stack([self._distribution(n).log_prob(weights[n]).sum() for n in self._owners]).sum()
 
     def snr(self) -> dict[str, Tensor]:
-        """Signal-to-noise ratio |μ|/σ of every weight (Blundell et al. 2015, section 3.3); 0 where pruned."""
+        """The signal-to-noise ratio |μ|/σ of every weight (Blundell et al. 2015, section 3.3); 0 for pruned weights.
+
+        Returns:
+            Name to tensor.
+        """
         ratios = {}
         for name in self._owners:
             ratio = self._wide_mean(name).detach().abs() / F.softplus(self._rho(name).detach())
@@ -208,15 +282,18 @@ class MeanField(Posterior):
 
     @torch.no_grad()
     def prune(self, fraction: float) -> int:
-        """Set the ``fraction`` of weights with the lowest signal-to-noise ratio to exactly zero, for good.
+        """Set the weights with the lowest signal-to-noise ratio to zero, permanently.
 
-        A pruned weight is 0 in every draw, leaves the KL, and stays 0 under further training.
+        A pruned weight is 0 in every draw, adds nothing to the KL, and stays 0 under further training.
+
+        Args:
+            fraction: the fraction of weights, from 0 to 1.
 
         Returns:
             The number of weights that are zero now.
         """
         if not 0.0 <= fraction <= 1.0:
-            raise InputError(f"fraction must lie between 0 and 1, got {fraction}")
+            raise InputError(f"fraction must be a number from 0 to 1, got {fraction!r}")
         snr = self.snr()
         ranking = torch.cat([ratio.flatten() for ratio in snr.values()]).argsort(stable=True)
         pruned = torch.zeros_like(ranking, dtype=torch.bool)
@@ -228,7 +305,12 @@ class MeanField(Posterior):
         return sum(int((~mask).sum()) for mask in self.kept.buffers())
 
     def keep(self, name: str, mask: Tensor) -> None:
-        """Mark the weights of ``name`` to keep (``True``) or prune (``False``), on top of earlier pruning."""
+        """Mark weights to keep or to prune, in addition to earlier pruning.
+
+        Args:
+            name: the parameter.
+            mask: ``True`` to keep a weight, ``False`` to prune it.
+        """
         before = self._kept(name)
         mask = mask if before is None else mask & before
         self.kept.register_buffer(_key(name), mask)
@@ -247,7 +329,7 @@ class MeanField(Posterior):
 
     @torch.no_grad()
     def enforce_pruning(self) -> None:
-        """Put the means of pruned weights back to zero, after an optimizer moved them."""
+        """Set the means of pruned weights to zero again, after an optimizer changed them."""
         for name in self._owners:
             kept = self._kept(name)
             if kept is not None:
@@ -309,34 +391,7 @@ class MeanField(Posterior):
         return Normal(self._wide_mean(name), scale.clamp_min(torch.finfo(scale.dtype).tiny), validate_args=False)
 
 
-def has_closed_form(prior: Distribution) -> bool:
-    """Whether KL(Normal ‖ prior) is known in closed form."""
-    probe = Normal(torch.zeros(()), torch.ones(()), validate_args=False)
-    try:
-        kl_divergence(probe, moved(prior, torch.device("cpu")))
-    except NotImplementedError:
-        return False
-    return True
-
-
-def choose_kl(kind: str, priors: Mapping[str, Distribution]) -> dict[str, str]:
-    """``"analytic"`` or ``"sampled"`` for every parameter, given what was asked for and what is known."""
-    if kind not in _KL_CHOICES:
-        raise unknown_name("kl", kind, _KL_CHOICES)
-    chosen = {}
-    for name, prior in priors.items():
-        known = kind != "sampled" and has_closed_form(prior)
-        if kind == "analytic" and not known:
-            raise UnsupportedError(
-                f"kl='analytic', but KL(Normal ‖ {type(prior).__name__}) of {name!r} has no known closed form; "
-                "use kl='auto' or kl='sampled'"
-            )
-        chosen[name] = "analytic" if known else "sampled"
-    return chosen
-
-
 def _joined(tensors: Sequence[Tensor]) -> Tensor:
-    """One tensor as it is; several as one long vector."""
     return tensors[0] if len(tensors) == 1 else torch.cat([tensor.flatten() for tensor in tensors])
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from torch import nn
+from typing_extensions import override
 
 from credo.functional import Draw, Sampler
 from credo.posteriors.base import Posterior
@@ -23,14 +24,14 @@ class PointMass(Posterior):
         super().__init__()
         self._owners = owners(net, names)
 
+    @override
     def names(self) -> list[str]:
-        """The covered parameters."""
         return list(self._owners)
 
+    @override
     def mean(self) -> Draw:
-        """The parameters, detached."""
         return {name: getattr(module, key).detach() for name, (module, key) in self._owners.items()}
 
+    @override
     def sampler(self, seed: int) -> Sampler:
-        """The same parameters, whatever the seed."""
         return lambda numbers: [self.mean() for _ in numbers]

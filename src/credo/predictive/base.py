@@ -1,4 +1,4 @@
-"""The one answer every model gives: a mixture, over draws, of the likelihood's own distribution."""
+"""The interface of a prediction: a mixture over posterior draws of the likelihood's distribution."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
+from credo._arguments import check_integer
 from credo.errors import InputError
-from credo.predictive.components import Components, average, listed, log_average_exp
+from credo.predictive.components import PredictiveComponents, average, log_average_exp
 from credo.seeding import check_seed, generator
 
 if TYPE_CHECKING:
@@ -22,7 +23,15 @@ P = TypeVar("P", bound="Predictive")
 
 
 class Interval(NamedTuple):
-    """The ends of a central credible interval, ``[B, ...]`` each."""
+    """The ends of a central credible interval.
+
+    Attributes:
+        lower: the lower ends, ``[B, ...]``.
+        upper: the upper ends, ``[B, ...]``.
+
+    Example:
+        >>> lower, upper = model.predict(x).interval(0.9)
+    """
 
     lower: Tensor
     upper: Tensor
@@ -34,20 +43,25 @@ class Predictive(ABC):
 
         p(y | x) = Σ_s w_s p(y | f_s(x)),    w_s = 1/S unless ensembles of unequal size were mixed.
 
-    A draw is a *function*: the rows of one draw belong together, and given the draw all targets are independent.
-    Uncertainty is split in two. What would remain if the function were known is *aleatoric*; what the draws
-    disagree on is *epistemic*. Real and count-valued targets are split in variance, classes in entropy:
+    A draw is a *function*, shared by all rows; given the draw, all targets are independent. The uncertainty has two
+    parts: *aleatoric*, which would remain if the function were known, and *epistemic*, the disagreement between the
+    draws. For real and count-valued targets the variance is split, for classes the entropy:
 
         Var[y] = E_s Var[y | f_s] + Var_s E[y | f_s]         (law of total variance; Kendall & Gal 2017)
         H[y]   = E_s H[y | f_s]   + I[y; f]                  (Houlsby et al. 2011; Depeweg et al. 2018)
 
-    ``entropy`` and ``mutual_information`` are in nats and exist for both kinds. Rows are addressed as in a tensor:
-    ``len(p)``, ``p[3]``, ``p[2:5]``, ``p[mask]``; an integer keeps the row as a batch of one. Everything but
-    ``quantile``, ``interval`` and ``sample`` is differentiable in the network's outputs.
+    ``entropy`` and ``mutual_information`` are in nats and exist for both kinds. Rows are indexed as in a tensor:
+    ``len(p)``, ``p[3]``, ``p[2:5]``, ``p[mask]``; an integer index returns a batch of one row. Everything except
+    ``quantile``, ``interval`` and ``sample`` is differentiable with respect to the network's outputs.
 
     Args:
         components: the distributions p(y | f_s(x_b)), ``[S, B, ...]``.
         weights: w, ``[S]``, summing to 1; ``None`` is uniform.
+
+    Example:
+        >>> p = model.predict(x)
+        >>> p.mean, p.std, p.epistemic
+        >>> p.interval(0.9).lower, p.log_prob(y)
 
     References:
         N. Houlsby, F. Huszár, Z. Ghahramani, M. Lengyel. Bayesian active learning for classification and preference
@@ -57,7 +71,7 @@ class Predictive(ABC):
         learning for efficient and risk-sensitive learning. ICML 2018.
     """
 
-    components: Components
+    components: PredictiveComponents
     weights: Tensor | None = None
 
     @property
@@ -83,17 +97,17 @@ class Predictive(ABC):
     @property
     @abstractmethod
     def aleatoric(self) -> Tensor:
-        """What remains if the function is known: E_s Var[y | f_s]; for classes E_s H[y | f_s] in nats."""
+        """The uncertainty if the function were known: E_s Var[y | f_s]; for classes E_s H[y | f_s] in nats."""
 
     @property
     @abstractmethod
     def epistemic(self) -> Tensor:
-        """What is not known of the function: Var E[y | f]; for classes I[y; f] in nats. Exactly 0 for one drawn one."""
+        """The uncertainty about the function: Var E[y | f]; for classes I[y; f] in nats. Exactly 0 for one draw."""
 
     @property
     @abstractmethod
     def entropy(self) -> Tensor:
-        """H[y] of each target in nats; differential for real targets, so it may be negative."""
+        """H[y] of each target in nats; the differential entropy for real targets, which can be negative."""
 
     @property
     @abstractmethod
@@ -107,32 +121,83 @@ class Predictive(ABC):
 
     @abstractmethod
     def cdf(self, y: Tensor) -> Tensor:
-        """P(Y ≤ y), each target on its own, ``[B, ...]``. Not for class-valued targets."""
+        """Return the distribution function P(Y ≤ y) of each target on its own.
+
+        Args:
+            y: targets, ``[B, ...]``.
+
+        Returns:
+            Probabilities, ``[B, ...]``.
+
+        Raises:
+            InputError: if ``y`` does not match in shape or dtype.
+            UnsupportedError: for class-valued targets, which have no order.
+        """
 
     @abstractmethod
     def quantile(self, q: float | Sequence[float] | Tensor) -> Tensor:
-        """The mixture's own quantiles: ``[B, ...]`` for a number, ``[K, B, ...]`` for K of them. Not for classes."""
+        """Return quantiles of the mixture: the smallest y with P(Y ≤ y) ≥ q.
+
+        Args:
+            q: one level or K of them, strictly between 0 and 1.
+
+        Returns:
+            The quantiles, ``[B, ...]`` for one level, ``[K, B, ...]`` for K.
+
+        Raises:
+            InputError: if a level is not between 0 and 1.
+            UnsupportedError: for class-valued targets.
+        """
 
     @abstractmethod
     def interval(self, level: float = 0.95) -> Interval:
-        """The central interval that holds y with probability ``level``. Not for class-valued targets."""
+        """Return the central interval that contains y with probability ``level`` (for counts, at least that).
+
+        Args:
+            level: the probability, strictly between 0 and 1.
+
+        Returns:
+            The quantiles at (1 − level)/2 and (1 + level)/2.
+
+        Raises:
+            InputError: if ``level`` is not between 0 and 1.
+            UnsupportedError: for class-valued targets.
+        """
 
     def log_prob(self, y: Tensor) -> Tensor:
-        """log Σ_s w_s Π_i p(y_i | f_s(x)), ``[B]``, for targets ``y [B, ...]``.
+        """Return the log density of each row, log Σ_s w_s Π_i p(y_i | f_s(x)).
 
-        The outputs of a row are independent given the draw, not without it: they are multiplied within a draw first.
+        The outputs of a row are independent given the draw only, so they are multiplied within each draw first.
+
+        Args:
+            y: targets, ``[B, ...]``.
+
+        Returns:
+            Log densities in nats, ``[B]``.
+
+        Raises:
+            InputError: if ``y`` does not match in shape or dtype, or holds a value of probability 0.
         """
         self.components.check(y)
         return log_average_exp(self.components.row_log_prob(y), self.weights)
 
     def sample(self, n: int = 1, seed: int | None = None) -> Tensor:
-        """``n`` targets from the mixture, ``[n, B, ...]``.
+        """Sample targets from the mixture.
 
-        Each sample picks one draw for the whole batch, then adds the noise, so that the rows of a sample lie on one
-        function. With a ``seed`` the global random state is neither used nor changed.
+        Each sample picks one draw for the whole batch and then adds noise, so that the rows of a sample lie on one
+        function.
+
+        Args:
+            n: number of samples.
+            seed: makes the samples reproducible, without using or changing the global random state.
+
+        Returns:
+            Targets, ``[n, B, ...]``.
+
+        Raises:
+            InputError: if ``n`` is negative.
         """
-        if n < 0:
-            raise InputError(f"n must be at least 0, got {n}.")
+        n = check_integer(n, "n", minimum=0)
         weights = _dense_weights(self)
         stream = None if seed is None else generator(weights.device, check_seed(seed))
         picked = torch.multinomial(weights, n, replacement=True, generator=stream) if n else torch.zeros(0).long()
@@ -141,12 +206,12 @@ class Predictive(ABC):
 
     @property
     def adjustment(self) -> object:
-        """What a calibrator has laid over the mixture, ``None`` for the mixture itself; joined parts must share it."""
+        """The correction that a calibrator applied to the mixture; ``None`` for the plain mixture."""
         return None
 
     @property
     def n_draws(self) -> int:
-        """S."""
+        """The number of draws S."""
         return self.components.parameter.shape[0]
 
     def __len__(self) -> int:
@@ -161,38 +226,62 @@ class Predictive(ABC):
 
     @staticmethod
     def concatenate(parts: Sequence[P]) -> P:
-        """The rows of all ``parts``, one behind the other; the parts must come from the same draws."""
-        first, *rest = _alike(parts)
+        """Concatenate predictions along the rows.
+
+        Args:
+            parts: predictions by the same draws, such as those of several batches.
+
+        Returns:
+            One prediction with the rows of all parts.
+
+        Raises:
+            InputError: if there are no parts, or they differ in likelihood, draws, calibration or target shape.
+        """
+        first, *rest = _check_compatible(parts)
         for part in rest:
-            _require_equal("numbers of draws", first.n_draws, part.n_draws)
-            _require_equal("target shapes per row", *(listed(p.components.target_shape[1:]) for p in (first, part)))
+            _check_equal("numbers of draws", first.n_draws, part.n_draws)
+            _check_equal("target shapes per row", *(list(p.components.target_shape[1:]) for p in (first, part)))
             if first.weights is not part.weights and not torch.equal(*(_dense_weights(p) for p in (first, part))):
                 raise InputError("the parts weight their draws differently: only the same draws can be joined.")
         return replace(first, components=first.components.join([p.components for p in rest], 1))
 
     @staticmethod
     def mixture(parts: Sequence[P]) -> P:
-        """The equal-weight mixture of ``parts`` (a deep ensemble), whatever their numbers of draws; rows must agree."""
-        first, *rest = _alike(parts)
+        """Mix predictions of the same rows with equal weights, as a deep ensemble does.
+
+        Args:
+            parts: predictions of the same rows, with any numbers of draws.
+
+        Returns:
+            One prediction with the draws of all parts.
+
+        Raises:
+            InputError: if there are no parts, they are calibrated, or they differ in likelihood or target shape.
+        """
+        first, *rest = _check_compatible(parts)
         if first.adjustment is not None:
             raise InputError("calibrated predictions cannot be mixed: mix the plain ones and calibrate the mixture.")
         for part in rest:
-            _require_equal("target shapes", *(listed(p.components.target_shape) for p in (first, part)))
+            _check_equal("target shapes", *(list(p.components.target_shape) for p in (first, part)))
         uniform = all(p.weights is None and p.n_draws == first.n_draws for p in parts)
         weights = None if uniform else torch.cat([_dense_weights(p) for p in parts]) / len(parts)
         return replace(first, components=first.components.join([p.components for p in rest], 0), weights=weights)
 
     def to(self, device: str | torch.device) -> Self:
-        """The same prediction on another device."""
+        """Return the prediction on another device.
+
+        Args:
+            device: the device to copy all tensors to.
+        """
         weights = None if self.weights is None else self.weights.to(device)
         return replace(self, components=self.components.map(lambda t: t.to(device)), weights=weights)
 
     def cpu(self) -> Self:
-        """The same prediction on the CPU."""
+        """Return the prediction on the CPU."""
         return self.to("cpu")
 
     def double(self) -> Self:
-        """The same prediction in float64."""
+        """Return the prediction in float64."""
         weights = None if self.weights is None else self.weights.double()
         return replace(self, components=self.components.map(Tensor.double), weights=weights)
 
@@ -204,24 +293,24 @@ def _dense_weights(p: Predictive) -> Tensor:
     return p.components.parameter.new_full((p.n_draws,), 1 / p.n_draws) if p.weights is None else p.weights
 
 
-def _alike(parts: Sequence[P]) -> Sequence[P]:
+def _check_compatible(parts: Sequence[P]) -> Sequence[P]:
     if not parts:
         raise InputError("there is nothing to join: give at least one Predictive.")
     for part in parts[1:]:
-        _require_equal("likelihoods", parts[0].components.name, part.components.name)
-        _require_equal("settings", parts[0].components.settings, part.components.settings)
+        _check_equal("likelihoods", parts[0].components.name, part.components.name)
+        _check_equal("settings", parts[0].components.settings, part.components.settings)
         if parts[0].adjustment != part.adjustment:
             raise InputError("the parts were calibrated differently: only predictions of one calibrator can be joined.")
     return parts
 
 
-def _require_equal(what: str, a: object, b: object) -> None:
+def _check_equal(what: str, a: object, b: object) -> None:
     if a != b:
         raise InputError(f"predictions with different {what} cannot be joined: {a} and {b}.")
 
 
 def _row_index(rows: object, count: int, device: torch.device) -> slice | Tensor:
-    """What selects ``rows`` of ``count`` and keeps the row dimension."""
+    """An index that selects ``rows`` of ``count`` and keeps the row dimension."""
     if isinstance(rows, slice):
         return rows if rows.step is None or rows.step > 0 else torch.tensor(range(count)[rows], device=device)
     if isinstance(rows, tuple):
@@ -231,7 +320,7 @@ def _row_index(rows: object, count: int, device: torch.device) -> slice | Tensor
         index = index.long()
     if index.dtype == torch.bool:
         if index.shape != (count,):
-            raise InputError(f"a row mask must have shape [{count}], got {listed(index.shape)}.")
+            raise InputError(f"a row mask must have shape [{count}], got {list(index.shape)}.")
         return index
     if index.is_floating_point() or index.is_complex() or index.ndim > 1:
         raise InputError(f"rows are chosen by a number, a slice, a mask or a list of numbers, got {rows!r}.")

@@ -1,45 +1,71 @@
-"""Predictions of class-valued targets."""
+"""Predictions of class-valued targets, and their components."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar, Never, Self
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
+from typing_extensions import override
 
-from credo.errors import UnsupportedError
-from credo.predictive.base import Interval, Predictive
-from credo.predictive.components import ClassComponents, average
+from credo.errors import InputError, UnsupportedError
+from credo.predictive.base import Predictive
+from credo.predictive.components import (
+    ClassComponents,
+    average,
+    check_finite,
+    check_target_shape,
+    check_tensor,
+    entropy_of,
+    log_average_exp,
+)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ClassPredictive(Predictive):
-    """A mixture on a finite set of classes; uncertainties are entropies, ``[B, ...]`` without the class dimension."""
+    """A mixture on a finite set of classes; uncertainties are entropies, ``[B, ...]`` without the class dimension.
+
+    Args:
+        components: the class probabilities of every draw and row.
+        weights: of the draws, ``[S]``, summing to 1; ``None`` is uniform.
+
+    Example:
+        >>> p = credo.Categorical().predictive(torch.randn(20, 4, 3))
+        >>> p.mean.shape, p.mode.shape
+        (torch.Size([4, 3]), torch.Size([4]))
+    """
 
     components: ClassComponents
 
     @property
+    @override
     def variance(self) -> Tensor:
         """p(1 − p) of each class, in the layout of ``mean``."""
         return self.mean * (1 - self.mean)
 
     @property
+    @override
     def aleatoric(self) -> Tensor:
         """E_s H[y | f_s] in nats."""
         return average(self.components.entropy, self.weights)
 
     @property
+    @override
     def epistemic(self) -> Tensor:
         """I[y; f] in nats."""
         return self.mutual_information
 
     @property
+    @override
     def entropy(self) -> Tensor:
         """H[y], of the mean probabilities, in nats."""
-        return self.components.mixed(self.weights).entropy[0]
+        return self.components.mixture(self.weights).entropy[0]
 
     @property
+    @override
     def mutual_information(self) -> Tensor:
         """H[y] − E_s H[y | f_s] in nats."""
         if self.n_draws == 1:
@@ -47,18 +73,182 @@ class ClassPredictive(Predictive):
         return (self.entropy - self.aleatoric).clamp(min=0)
 
     @property
+    @override
     def mode(self) -> Tensor:
         """The most probable class, int64."""
-        return self.components.mixed(self.weights).mode[0]
+        return self.components.mixture(self.weights).mode[0]
 
-    def cdf(self, y: Tensor) -> Tensor:
-        """Not for classes."""
+    @override
+    def cdf(self, y: Tensor) -> Never:
         raise UnsupportedError("classes have no order, so no cdf: use mean, the class probabilities.")
 
-    def quantile(self, q: float | Sequence[float] | Tensor) -> Tensor:
-        """Not for classes."""
+    @override
+    def quantile(self, q: float | Sequence[float] | Tensor) -> Never:
         raise UnsupportedError("classes have no order, so no quantiles: use mean, the class probabilities.")
 
-    def interval(self, level: float = 0.95) -> Interval:
-        """Not for classes."""
+    @override
+    def interval(self, level: float = 0.95) -> Never:
         raise UnsupportedError("classes have no order, so no interval: use mean, the class probabilities.")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class CategoricalComponents(ClassComponents):
+    """Categorical(y | π), parametrized by log probabilities with the classes along ``class_dim`` (negative).
+
+    Targets equal to ``ignore_index`` have log density 0.
+    """
+
+    log_p: Tensor
+    class_dim: int = -1
+    ignore_index: int | None = None
+
+    name: ClassVar[str] = "Categorical"
+
+    @property
+    @override
+    def draws(self) -> Tensor:
+        """π."""
+        return self.log_p.exp()
+
+    @property
+    def classes(self) -> int:
+        """The number of classes C."""
+        return self.log_p.shape[self.class_dim]
+
+    @property
+    @override
+    def target_shape(self) -> torch.Size:
+        """``[B, ...]``, without the class dimension."""
+        return self.log_p.select(self.class_dim, 0).shape[1:]
+
+    @property
+    @override
+    def entropy(self) -> Tensor:
+        """−Σ_c π_c log π_c."""
+        return entropy_of(self.log_p, self.class_dim)
+
+    @property
+    @override
+    def mode(self) -> Tensor:
+        """argmax_c π_c."""
+        return self.log_p.argmax(self.class_dim)
+
+    @override
+    def check_dtype_and_shape(self, y: Tensor) -> None:
+        check_tensor(y)
+        if y.shape == self.log_p.shape[1:]:
+            raise InputError(
+                f"y has shape {list(y.shape)}, the shape of the network's output, but class indices of shape "
+                f"{list(self.target_shape)} are needed; if y is one-hot, call y.argmax({self.class_dim}); if "
+                "it holds probabilities, repeat each row once per class and pass them as sample_weight."
+            )
+        if y.is_floating_point() or y.is_complex() or y.dtype == torch.bool:
+            raise InputError(f"y has dtype {y.dtype}, but integer class indices are needed: call y.long().")
+        check_target_shape(y, self.target_shape)
+
+    @override
+    def check_values(self, y: Tensor) -> None:
+        wrong = (y < 0) | (y >= self.classes)
+        if self.ignore_index is not None:
+            wrong &= y != self.ignore_index
+        if bool(wrong.any()):
+            label = int(y[wrong][0])
+            hint = f"; if it marks targets to ignore, pass ignore_index={label}" if label < 0 or label == 255 else ""
+            raise InputError(
+                f"y holds the label {label}, but the network has {self.classes} classes, 0 to {self.classes - 1}{hint}."
+            )
+
+    @override
+    def log_density(self, y: Tensor) -> Tensor:
+        """log π_y, or 0 where ignored."""
+        y = y.long()
+        ignored = None if self.ignore_index is None else y == self.ignore_index
+        index = y if ignored is None else torch.where(ignored, 0, y)
+        index = index.expand(len(self.log_p), *index.shape).unsqueeze(self.class_dim)
+        log_p = self.log_p.gather(self.class_dim, index).squeeze(self.class_dim)
+        return log_p if ignored is None else torch.where(ignored, 0.0, log_p)
+
+    @override
+    def sample(self, generator: torch.Generator | None) -> Tensor:
+        """Class indices, int64."""
+        p = self.log_p.movedim(self.class_dim, -1).exp()
+        if p.numel() == 0:
+            return torch.zeros(p.shape[:-1], dtype=torch.long, device=p.device)
+        return torch.multinomial(p.reshape(-1, p.shape[-1]), 1, generator=generator).view(p.shape[:-1])
+
+    @override
+    def mixture(self, weights: Tensor | None) -> Self:
+        """Categorical(Σ_s w_s π_s)."""
+        return type(self)(log_average_exp(self.log_p, weights)[None], self.class_dim, self.ignore_index)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class BernoulliComponents(ClassComponents):
+    """Bernoulli(y | sigmoid(l)), parametrized by the logit l."""
+
+    logits: Tensor
+
+    name: ClassVar[str] = "Bernoulli"
+
+    @property
+    @override
+    def draws(self) -> Tensor:
+        """p = sigmoid(l)."""
+        return self.logits.sigmoid()
+
+    @property
+    @override
+    def target_shape(self) -> torch.Size:
+        """``[B, ...]``, the shape of the logits."""
+        return self.logits.shape[1:]
+
+    @property
+    def _log_p(self) -> Tensor:
+        return torch.stack([F.logsigmoid(-self.logits), F.logsigmoid(self.logits)], -1)
+
+    @property
+    @override
+    def entropy(self) -> Tensor:
+        """−p log p − (1 − p) log(1 − p)."""
+        return entropy_of(self._log_p, -1)
+
+    @property
+    @override
+    def mode(self) -> Tensor:
+        """1 where p > ½."""
+        return (self.logits > 0).long()
+
+    @override
+    def check_dtype_and_shape(self, y: Tensor) -> None:
+        check_tensor(y)
+        if y.is_complex():
+            raise InputError(f"y has dtype {y.dtype}, but labels 0 and 1 are needed: call y.real.float().")
+        check_target_shape(y, self.target_shape)
+
+    @override
+    def check_values(self, y: Tensor) -> None:
+        check_finite(y)
+        if bool(((y != 0) & (y != 1)).any()):
+            raise InputError(
+                f"y holds values between {float(y.min()):g} and {float(y.max()):g}: Bernoulli() needs labels 0 and 1; "
+                "for more than two classes use Categorical()."
+            )
+
+    @override
+    def log_density(self, y: Tensor) -> Tensor:
+        """y log p + (1 − y) log(1 − p), from the logits, with 0 log 0 = 0."""
+        y = y.to(self.logits.dtype)
+        yes, no = F.logsigmoid(self.logits), F.logsigmoid(-self.logits)
+        return torch.where(y == 0, 0.0, y * yes) + torch.where(y == 1, 0.0, (1 - y) * no)
+
+    @override
+    def sample(self, generator: torch.Generator | None) -> Tensor:
+        """Labels 0 and 1, int64."""
+        u = torch.rand(self.logits.shape, generator=generator, dtype=self.logits.dtype, device=self.logits.device)
+        return (u < self.logits.sigmoid()).long()
+
+    @override
+    def mixture(self, weights: Tensor | None) -> Self:
+        """Bernoulli(Σ_s w_s p_s); its logit comes from log probabilities, which are accurate near 0 and 1."""
+        log_p = log_average_exp(self._log_p, weights)
+        return type(self)((log_p[..., 1] - log_p[..., 0])[None])

@@ -1,4 +1,4 @@
-"""The components of a predictive mixture: p(y | f_s(x_b)) for every draw s and row b."""
+"""The components of a predictive mixture, p(y | f_s(x_b)) for every draw s and row b, and checks of targets."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Components(ABC):
-    """``[S, B, ...]`` univariate distributions, independent given the draw. Every tensor it holds has that shape."""
+class PredictiveComponents(ABC):
+    """Univariate distributions ``[S, B, ...]``, independent given the draw. All tensor fields have that shape."""
 
     name: ClassVar[str]
 
@@ -32,19 +32,19 @@ class Components(ABC):
     @property
     @abstractmethod
     def target_shape(self) -> torch.Size:
-        """``[B, ...]``."""
+        """The shape of the targets, ``[B, ...]``."""
 
     @abstractmethod
-    def check_form(self, y: Tensor) -> None:
-        """Raise ``InputError`` for targets of the wrong dtype or shape. Static: it may run inside ``torch.compile``."""
+    def check_dtype_and_shape(self, y: Tensor) -> None:
+        """Raise ``InputError`` if the dtype or shape of ``y`` does not match. Safe inside ``torch.compile``."""
 
     @abstractmethod
     def check_values(self, y: Tensor) -> None:
-        """Raise ``InputError`` for targets of probability 0. Looks at the values: not for compiled code."""
+        """Raise ``InputError`` if ``y`` holds a value of probability 0. Reads the values: not for compiled code."""
 
     @abstractmethod
     def log_density(self, y: Tensor) -> Tensor:
-        """log p(y | f_s(x_b)), elementwise, ``[S, B, ...]``. Unchecked; broadcasts over draws."""
+        """log p(y | f_s(x_b)), elementwise, ``[S, B, ...]``; ``y`` is not checked and broadcasts over draws."""
 
     @abstractmethod
     def sample(self, generator: torch.Generator | None) -> Tensor:
@@ -52,32 +52,32 @@ class Components(ABC):
 
     @property
     def parameter(self) -> Tensor:
-        """One of the tensors, for its number of draws, its dtype and its device."""
+        """One of the tensors, for the number of draws, the dtype and the device."""
         return next(iter(self._tensors.values()))
 
     def check(self, y: Tensor) -> None:
-        """Raise ``InputError`` for targets that do not fit by dtype, shape or value."""
-        self.check_form(y)
+        """Raise ``InputError`` if ``y`` does not match in dtype, shape or value."""
+        self.check_dtype_and_shape(y)
         self.check_values(y)
 
     def row_log_prob(self, y: Tensor) -> Tensor:
         """The joint log density of each row of ``y [B, ...]`` under each draw, ``[S, B]``."""
-        self.check_form(y)
+        self.check_dtype_and_shape(y)
         log_p = self.log_density(y)
         return log_p.sum(dim=tuple(range(2, log_p.ndim))) if log_p.ndim > 2 else log_p
 
     def map(self, function: Callable[[Tensor], Tensor]) -> Self:
-        """The components with ``function`` applied to every tensor."""
+        """Apply ``function`` to every tensor."""
         return dataclasses.replace(self, **{name: function(t) for name, t in self._tensors.items()})
 
     def join(self, others: list[Self], dim: int) -> Self:
-        """The components with those of ``others`` concatenated behind them along ``dim`` (0: draws, 1: rows)."""
+        """Concatenate with ``others`` along ``dim`` (0: draws, 1: rows)."""
         parts = [part._tensors for part in (self, *others)]
         return dataclasses.replace(self, **{name: torch.cat([p[name] for p in parts], dim) for name in self._tensors})
 
     @property
     def settings(self) -> dict[str, object]:
-        """What two sets of components must share to be joined: everything that is not a tensor."""
+        """All fields that are not tensors, which components must share to be joined."""
         return {name: value for name, value in self._fields.items() if not isinstance(value, Tensor)}
 
     @property
@@ -98,29 +98,29 @@ class PartialMoments(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class RealComponents(Components):
+class RealComponents(PredictiveComponents):
     """Components on the real line or on the counts from 0."""
 
     discrete: ClassVar[bool]
 
     @property
     def target_shape(self) -> torch.Size:
-        """``[B, ...]``, the shape of the parameters."""
+        """The shape of the parameters, ``[B, ...]``."""
         return self.parameter.shape[1:]
 
     @property
     @abstractmethod
     def variance(self) -> Tensor:
-        """``[S, B, ...]``."""
+        """The variance of each component, ``[S, B, ...]``."""
 
     @property
     @abstractmethod
     def entropy(self) -> Tensor:
-        """In nats, ``[S, B, ...]``."""
+        """The entropy of each component in nats, ``[S, B, ...]``."""
 
     @property
     def noise_variance(self) -> Tensor:
-        """The part of ``variance`` that remains if the function is known, ``[S, B, ...]``: all of it for a draw."""
+        """The part of ``variance`` due to noise, ``[S, B, ...]``: all of it for a drawn function."""
         return self.variance
 
     @property
@@ -135,37 +135,39 @@ class RealComponents(Components):
 
     @abstractmethod
     def cdf(self, y: Tensor) -> Tensor:
-        """P(Y ≤ y), ``[S, B, ...]``, with all its digits in the lower tail."""
+        """P(Y ≤ y), ``[S, B, ...]``, accurate in the lower tail."""
 
     @abstractmethod
     def survival(self, y: Tensor) -> Tensor:
-        """P(Y > y), ``[S, B, ...]``, with all its digits in the upper tail, where 1 − cdf has none."""
+        """P(Y > y), ``[S, B, ...]``, accurate in the upper tail, where 1 − cdf is not."""
 
     @abstractmethod
     def bracket(self, q: float) -> tuple[Tensor, Tensor]:
-        """Two points ``[B, ...]`` between which every mixture of the draws has its ``q`` quantile."""
+        """Two points ``[B, ...]`` that enclose the ``q`` quantile of every mixture of the draws."""
 
     def partial_moments(self, y: Tensor) -> PartialMoments:
-        """E[(Y − m)^k; Y ≤ y] about a component's own mean m, for k = 0, 1, 2. Only for continuous targets."""
+        """E[(Y − m)^k; Y ≤ y] about the component's mean m, for k = 0, 1, 2. Only for continuous targets."""
         raise UnsupportedError(f"{self.name} targets are discrete: they have no partial moments")
 
     def rescaled(self, scale: float, offset: Tensor | float) -> Self:
-        """The components of ``offset + scale·y``, scale > 0; ``offset`` broadcasts. Only for a location and a scale."""
-        raise UnsupportedError(f"{self.name} targets cannot be shifted and scaled: they have no units")
+        """The components of ``offset + scale·y``, scale > 0. Only for location-scale families."""
+        raise UnsupportedError(
+            f"{self.name} targets cannot be shifted and scaled: they are not a location-scale family"
+        )
 
     @abstractmethod
     def grid(self, count: int) -> Tensor:
-        """About ``count`` points ``[N, B, ...]`` in rising order, fine enough for every component where it has mass."""
+        """About ``count`` ascending points ``[N, B, ...]`` that resolve every component where it has mass."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ClassComponents(Components):
-    """Components on a finite set of classes. A mixture of them is again one of them."""
+class ClassComponents(PredictiveComponents):
+    """Components on a finite set of classes, closed under mixtures."""
 
     @property
     @abstractmethod
     def entropy(self) -> Tensor:
-        """In nats, ``[S, B, ...]`` without the class dimension."""
+        """The entropy of each component in nats, ``[S, B, ...]`` without the class dimension."""
 
     @property
     @abstractmethod
@@ -173,7 +175,7 @@ class ClassComponents(Components):
         """The most probable class, int64, ``[S, B, ...]`` without the class dimension."""
 
     @abstractmethod
-    def mixed(self, weights: Tensor | None) -> Self:
+    def mixture(self, weights: Tensor | None) -> Self:
         """The mixture over draws, as a single component, ``[1, B, ...]``."""
 
 
@@ -191,17 +193,17 @@ def log_average_exp(log_x: Tensor, weights: Tensor | None) -> Tensor:
     return torch.logsumexp(log_x + weights.log().view(-1, *[1] * (log_x.ndim - 1)), 0)
 
 
-def pooled(z: Callable[[int], Tensor], count: int, draws: int) -> Tensor:
-    """A grid ``[N, B, ...]`` from the grids ``z(n) [n, S, B, ...]`` of single components: their union, in order."""
-    grid = z(max(count // draws, 10)).flatten(0, 1).sort(0).values
+def pool_grids(grid_of: Callable[[int], Tensor], count: int, draws: int) -> Tensor:
+    """Return the sorted union ``[N, B, ...]`` of the grids ``grid_of(n) [n, S, B, ...]`` of single components."""
+    grid = grid_of(max(count // draws, 10)).flatten(0, 1).sort(0).values
     return grid[:: 1 + len(grid) // (4 * count)]
 
 
 def quadrature(grid: Tensor, discrete: bool) -> tuple[Tensor, Tensor]:
-    """Points and weights of ∫ g dy ≈ Σ w g, or of Σ_k g(k), on a grid that rises along dim 0.
+    """Return points and weights of ∫ g dy ≈ Σ w g, or of Σ_k g(k), on a grid that ascends along dim 0.
 
-    Two-point Gauss–Legendre between neighbors for an integral. For a sum over counts the trapezoidal rule, which is
-    the sum itself where the grid holds every count, however often, and interpolates where it skips some.
+    An integral uses the two-point Gauss–Legendre rule between neighbors. A sum over counts uses the trapezoidal rule,
+    which is exact if the grid holds every count, repeated or not, and interpolates counts that it skips.
     """
     gaps = grid.diff(dim=0)
     if discrete:
@@ -216,36 +218,31 @@ def entropy_of(log_p: Tensor, dim: int) -> Tensor:
     return -(log_p.exp() * log_p.clamp(min=torch.finfo(log_p.dtype).min)).sum(dim)
 
 
-def listed(shape: torch.Size) -> str:
-    """A shape as it is written in an error: ``[5, 1]``."""
-    return str(list(shape))
-
-
-def check_shape(y: Tensor, wanted: torch.Size) -> None:
-    """Raise ``InputError`` for targets whose shape is not ``wanted``, and say what to do: nothing is broadcast."""
-    if y.shape == wanted:
+def check_target_shape(y: Tensor, expected: torch.Size) -> None:
+    """Raise ``InputError`` if the shape of ``y`` is not ``expected``, with a way to fix it: nothing is broadcast."""
+    if y.shape == expected:
         return
-    if y.ndim + 1 == len(wanted) and wanted[-1] == 1 and y.shape == wanted[:-1]:
+    if y.ndim + 1 == len(expected) and expected[-1] == 1 and y.shape == expected[:-1]:
         fix = f"reshape y with {'y[:, None]' if y.ndim == 1 else 'y.unsqueeze(-1)'} or squeeze the output"
-    elif y.ndim == len(wanted) + 1 and y.shape[-1] == 1 and y.shape[:-1] == wanted:
+    elif y.ndim == len(expected) + 1 and y.shape[-1] == 1 and y.shape[:-1] == expected:
         fix = "squeeze y with y.squeeze(-1)"
-    elif y.ndim > 0 and y.shape[0] != wanted[0]:
-        fix = f"inputs and targets must have the same number of rows, here {wanted[0]} and {y.shape[0]}"
+    elif y.ndim > 0 and y.shape[0] != expected[0]:
+        fix = f"inputs and targets must have the same number of rows, here {expected[0]} and {y.shape[0]}"
     else:
-        fix = "the two must agree, nothing is broadcast"
-        if len(wanted) > 1:
-            fix += " (where classes are not the last dimension of the output, pass class_dim; see also output_dim)"
-    raise InputError(f"y has shape {listed(y.shape)}, the network's output calls for {listed(wanted)}: {fix}.")
+        fix = "the shapes must be equal, nothing is broadcast"
+        if len(expected) > 1:
+            fix += " (if classes are not the last dimension of the output, pass class_dim; see also output_dim)"
+    raise InputError(f"y has shape {list(y.shape)}, but the network's output requires {list(expected)}: {fix}.")
 
 
 def check_tensor(y: object) -> None:
-    """Raise ``InputError`` for targets that are no tensor."""
+    """Raise ``InputError`` if ``y`` is not a tensor."""
     if not isinstance(y, Tensor):
         raise InputError(f"y must be a tensor, got {type(y).__name__}: convert it with torch.as_tensor(y).")
 
 
 def check_finite(y: Tensor) -> None:
-    """Raise ``InputError`` for missing and infinite targets."""
+    """Raise ``InputError`` if ``y`` holds NaN or infinite values."""
     bad = int((~torch.isfinite(y)).sum())
     if bad:
         raise InputError(f"y holds {bad} value(s) that are NaN or infinite: drop or impute those rows.")

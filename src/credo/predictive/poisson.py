@@ -8,17 +8,18 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from credo._special import log_poisson
 from credo.errors import InputError
-from credo.predictive.components import RealComponents, check_finite, check_shape, check_tensor, pooled
+from credo.predictive.components import RealComponents, check_finite, check_target_shape, check_tensor, pool_grids
 
-_LARGE = 1000.0  # rate from which on the expansion of the entropy is exact to rounding
+_LARGE = 1000.0  # for larger rates, the expansion of the entropy is exact to rounding
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PoissonComponents(RealComponents):
-    """Poisson(y | λ), by its log rate."""
+    """Poisson(y | λ), parametrized by the log rate."""
 
     log_rate: Tensor
 
@@ -26,20 +27,23 @@ class PoissonComponents(RealComponents):
     discrete: ClassVar[bool] = True
 
     @property
+    @override
     def draws(self) -> Tensor:
         """λ."""
         return self.log_rate.exp()
 
     @property
+    @override
     def variance(self) -> Tensor:
         """λ."""
         return self.log_rate.exp()
 
     @property
+    @override
     def entropy(self) -> Tensor:
-        """−Σ_k p(k) log p(k), over every count or, for λ > 70, evenly spaced ones; from λ = 1000 on its expansion.
+        """−Σ_k p(k) log p(k), over every count or, for λ > 70, evenly spaced ones; for λ > 1000 by its expansion.
 
-        A sum over every k-th count errs by a factor exp(−λ(1 − cos 2π/k)), for 128 of them less than rounding. The
+        The error of a sum over every k-th count is a factor exp(−λ(1 − cos 2π/k)), below rounding for 128 of them. The
         expansion is ½ log 2πeλ − 1/12λ − 1/24λ² − 19/360λ³ − 9/80λ⁴ − …, and the next term is below 1e-15.
         """
         summed = replace(self, log_rate=self.log_rate.clamp(max=math.log(_LARGE)))._summed_entropy()
@@ -48,39 +52,44 @@ class PoissonComponents(RealComponents):
         series = series - inverse * (1 / 12 + inverse * (1 / 24 + inverse * (19 / 360 + inverse * 9 / 80)))
         return torch.where(self.log_rate > math.log(_LARGE), series, summed)
 
-    def check_form(self, y: Tensor) -> None:
-        """Numbers, one per rate."""
+    @override
+    def check_dtype_and_shape(self, y: Tensor) -> None:
         check_tensor(y)
         if y.dtype == torch.bool or y.is_complex():
-            raise InputError(f"y has dtype {y.dtype}, counts are needed: call y.float() or y.long().")
-        check_shape(y, self.target_shape)
+            raise InputError(f"y has dtype {y.dtype}, but counts are needed: call y.float() or y.long().")
+        check_target_shape(y, self.target_shape)
 
+    @override
     def check_values(self, y: Tensor) -> None:
-        """Whole and not negative."""
         check_finite(y)
         if bool((y < 0).any()):
-            raise InputError(f"y holds {float(y.min()):g}: counts are 0 or more; for real targets use Gaussian().")
+            raise InputError(f"y holds {float(y.min()):g}: counts must be at least 0; for real targets use Gaussian().")
         if y.is_floating_point() and bool((y != y.floor()).any()):
-            raise InputError("y holds numbers that are not whole, no counts: for real targets use Gaussian().")
+            raise InputError("y holds numbers that are not integers: for real targets use Gaussian().")
 
+    @override
     def log_density(self, y: Tensor) -> Tensor:
         """y log λ − λ − log y!, without cancellation; see :func:`~credo._special.log_poisson`."""
         return log_poisson(y.to(self.log_rate.dtype), self.log_rate, self.log_rate.exp())
 
+    @override
     def sample(self, generator: torch.Generator | None) -> Tensor:
         """Counts, in the rates' dtype."""
         return torch.poisson(self.log_rate.exp(), generator=generator)
 
+    @override
     def cdf(self, y: Tensor) -> Tensor:
         """The regularized upper incomplete gamma function Q(⌊y⌋ + 1, λ), in float64; not differentiable in y."""
         count, rate = self._arguments(y)
         return torch.where(count < 0, 0.0, torch.special.gammaincc(count.clamp(min=0) + 1, rate)).to(self.log_rate)
 
+    @override
     def survival(self, y: Tensor) -> Tensor:
-        """The lower one, P(⌊y⌋ + 1, λ)."""
+        """The regularized lower incomplete gamma function P(⌊y⌋ + 1, λ), in float64."""
         count, rate = self._arguments(y)
         return torch.where(count < 0, 1.0, torch.special.gammainc(count.clamp(min=0) + 1, rate)).to(self.log_rate)
 
+    @override
     def bracket(self, q: float) -> tuple[Tensor, Tensor]:
         """By Cantelli's inequality: λ − √(λ(1−q)/q) ≤ quantile ≤ λ + √(λq/(1−q)), for each draw."""
         rate = self.log_rate.exp()
@@ -88,11 +97,12 @@ class PoissonComponents(RealComponents):
         upper = (rate + (rate * (q / (1 - q))).sqrt()).ceil()
         return lower.amin(0).clamp(min=-1), upper.amax(0)
 
+    @override
     def grid(self, count: int) -> Tensor:
-        """Every count, if at most 2 ``count`` of them.
+        """Every count, if there are at most 2 ``count``.
 
-        Else counts evenly spaced in √k, in which every Poisson is as wide, and beside them each draw's own, which
-        resolve narrow draws where rates are orders of magnitude apart.
+        Otherwise counts evenly spaced in √k, in which all Poisson distributions have the same width, and counts of
+        each draw, which resolve narrow draws if rates are orders of magnitude apart.
         """
         firsts, lasts = self._span()
         first, last = firsts.amin(0), lasts.amax(0)
@@ -108,7 +118,7 @@ class PoissonComponents(RealComponents):
 
         spaced = (first.sqrt() + (last.sqrt() - first.sqrt()) * steps / (n - 1)).square().round()
         grid = torch.where(last - first < n, every, spaced)
-        return torch.cat([grid, pooled(of_each, count, len(firsts))]).sort(0).values
+        return torch.cat([grid, pool_grids(of_each, count, len(firsts))]).sort(0).values
 
     def _summed_entropy(self) -> Tensor:
         first, last = self._span()
@@ -123,6 +133,6 @@ class PoissonComponents(RealComponents):
         return y.double().floor().expand_as(rate), rate
 
     def _span(self) -> tuple[Tensor, Tensor]:
-        """Counts beyond which a component has no mass to speak of, λ ± 7√λ and a little more, ``[S, B, ...]``."""
+        """Counts beyond which a component has negligible mass, λ ± 7√λ and a little more, ``[S, B, ...]``."""
         rate = self.log_rate.exp()
         return (rate - 7 * rate.sqrt()).floor().clamp(min=0), (rate + 7 * rate.sqrt() + 10).ceil()

@@ -8,43 +8,60 @@ from functools import cached_property
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
+from credo._arguments import check_fraction
 from credo.errors import InputError, UnsupportedError
 from credo.predictive.base import Interval, Predictive
 from credo.predictive.components import RealComponents, average, log_average_exp, quadrature
+from credo.predictive.location_scale import ExactGaussianComponents
 
-CPU_WORK, DEVICE_WORK = 2**18, 2**24  # numbers held at once: a cache's worth, or enough to fill an accelerator
-GRID = 1024  # points on which a mixture's entropy is integrated
+_GRID = 1024  # points on which a mixture's entropy is integrated
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class RealPredictive(Predictive):
-    """A mixture on the real line or on the counts; uncertainties are variances."""
+    """A mixture on the real line or on the counts 0, 1, 2, …; uncertainties are variances.
+
+    Args:
+        components: the distributions of every draw and row.
+        weights: of the draws, ``[S]``, summing to 1; ``None`` is uniform.
+
+    Example:
+        >>> p = credo.Gaussian(noise=0.1).predictive(torch.randn(20, 4, 1))
+        >>> torch.equal(p.variance, p.aleatoric + p.epistemic)
+        True
+    """
 
     components: RealComponents
 
     @property
+    @override
     def variance(self) -> Tensor:
         """E_s Var[y | f_s] + Var_s E[y | f_s], ``[B, ...]``."""
         return self.aleatoric + self.epistemic
 
     @property
+    @override
     def aleatoric(self) -> Tensor:
         """E_s Var[y | f_s], ``[B, ...]``."""
         return average(self.components.noise_variance, self.weights)
 
     @property
+    @override
     def epistemic(self) -> Tensor:
         """Var E[y | f] = Σ_s w_s (v_s + (m_s − m̄)²), ``[B, ...]``: v_s within a component, 0 for a drawn function."""
         centered = self.draws - self.mean
         return average(self.components.function_variance + centered.square(), self.weights)
 
     @property
+    @override
     def entropy(self) -> Tensor:
         """E_s H[y | s] + I[y; s] in nats, ``[B, ...]``."""
         return average(self.components.entropy, self.weights) + self._draw_information
 
     @property
+    @override
     def mutual_information(self) -> Tensor:
         """I[y; f] = I[y; s] + E_s I[y; f | s] in nats, ``[B, ...]``: the second part is 0 for drawn functions."""
         return self._draw_information + average(self.components.function_information, self.weights)
@@ -53,28 +70,27 @@ class RealPredictive(Predictive):
     def _draw_information(self) -> Tensor:
         """I[y; s] = ∫ p(y) KL(p(s | y) ‖ p(s)) dy in nats, ``[B, ...]``: how far a target would move the weights.
 
-        A quadrature on the grids of all components together, so that narrow ones are resolved among wide ones.
+        By quadrature on the union of the grids of all components, which resolves narrow ones among wide ones.
         """
         draws = self.n_draws
         if draws == 1 or self.components.target_shape.numel() == 0:
             return torch.zeros_like(self.draws[0])
-        return self._by_element(lambda part: _information(part, self.weights), 2 * GRID * draws)
+        return self._by_element(lambda part: _information(part, self.weights), 2 * _GRID * draws)
 
     @property
+    @override
     def mode(self) -> Tensor:
-        """Not for real or count-valued targets."""
+        """Raises ``UnsupportedError``: only for classes."""
         raise UnsupportedError("mode is the most probable class; for this target use mean or quantile(0.5).")
 
+    @override
     def cdf(self, y: Tensor) -> Tensor:
-        """Σ_s w_s P(Y ≤ y | f_s), ``[B, ...]``."""
-        self.components.check_form(y)
+        self.components.check_dtype_and_shape(y)
         return average(self.components.cdf(y), self.weights)
 
+    @override
     def quantile(self, q: float | Sequence[float] | Tensor) -> Tensor:
-        """The smallest y with P(Y ≤ y) ≥ q, by bisection of the mixture's cdf between the draws' own quantiles.
-
-        ``[B, ...]`` for a number ``q``, ``[K, B, ...]`` for K of them; 0 < q < 1.
-        """
+        # By bisection of the mixture's cdf between the smallest and the largest quantile of the draws.
         levels = check_levels(q)
         if levels.ndim == 0:
             return self._quantile(float(levels))
@@ -82,21 +98,20 @@ class RealPredictive(Predictive):
             return self.components.parameter.new_empty(0, *self.components.target_shape)
         return torch.stack([self._quantile(level) for level in levels.tolist()])
 
+    @override
     def interval(self, level: float = 0.95) -> Interval:
-        """Between the quantiles (1 ∓ level)/2: holds y with probability ``level`` (for counts, at least that)."""
-        check_level(level)
+        level = check_fraction(level, "level")
         return Interval(self._quantile((1 - level) / 2), self._quantile((1 + level) / 2))
 
     @torch.no_grad()
     def _quantile(self, q: float, steps: int | None = None) -> Tensor:
-        """The ``q`` quantile, to rounding or by so many halvings of the distance between the draws' own."""
+        """The ``q`` quantile, to rounding or by a number of bisection ``steps``."""
         return self._by_element(lambda part: _bisect(part, self.weights, q, steps), self.n_draws)
 
     def _by_element(self, function: Callable[[RealComponents], Tensor], cost: int) -> Tensor:
-        """``function`` over flattened components ``[S, E]``, part by part, each element holding ``cost`` numbers."""
+        """Apply ``function`` to flattened components ``[S, E]``, in chunks; an element needs ``cost`` numbers."""
         shape = self.components.target_shape
-        work = CPU_WORK if self.components.parameter.device.type == "cpu" else DEVICE_WORK
-        size = max(work // cost, 1)
+        size = chunk_size(self.components.parameter.device, cost)
         flat = self.components.map(lambda t: t.reshape(len(t), shape.numel()))
         parts = [
             function(flat.map(lambda t, start=start: t[:, start : start + size]))  # type: ignore[misc]
@@ -105,8 +120,45 @@ class RealPredictive(Predictive):
         return torch.cat(parts).view(shape)
 
 
+@dataclass(frozen=True, eq=False, repr=False)
+class ExactGaussianPredictive(RealPredictive):
+    """y = f(x) + ε with f(x) ~ N(m, v) and ε ~ N(0, σ²): one Gaussian in closed form, without draws.
+
+    ``draws`` holds the one mean function. Every row is a marginal distribution: the rows of a ``sample`` do not lie on
+    one function; to sample functions, use the model. A mixture of such predictions has one component per part.
+
+    Args:
+        components: m, v and σ²; see :meth:`of`.
+        weights: of the parts of a mixture, ``[S]``; ``None`` is uniform.
+
+    Example:
+        >>> p = ExactGaussianPredictive.of(mean=torch.zeros(3), epistemic=torch.ones(3), noise=0.25)
+        >>> p.std
+        tensor([1.1180, 1.1180, 1.1180])
+    """
+
+    components: ExactGaussianComponents
+
+    @classmethod
+    def of(cls, mean: Tensor, epistemic: Tensor, noise: Tensor | float) -> ExactGaussianPredictive:
+        """Build a prediction from its moments.
+
+        Args:
+            mean: m, ``[B, ...]``.
+            epistemic: v, ``[B, ...]``; values below 0, by rounding, count as 0.
+            noise: σ², ``[B, ...]`` or one number for all rows.
+
+        Returns:
+            The prediction.
+        """
+        aleatoric = torch.as_tensor(noise, dtype=mean.dtype, device=mean.device).expand_as(mean).clone()
+        spread = epistemic.clamp(min=0.0)
+        total = (spread + aleatoric).log()
+        return cls(ExactGaussianComponents(mean[None], total[None], aleatoric[None], spread[None]))
+
+
 def check_levels(q: float | Sequence[float] | Tensor) -> Tensor:
-    """The levels of quantiles in float64, ``[]`` or ``[K]``, which must lie between 0 and 1."""
+    """Return quantile levels in float64, ``[]`` or ``[K]``; raise ``InputError`` unless all are between 0 and 1."""
     levels = torch.as_tensor(q, dtype=torch.float64)
     if levels.ndim > 1:
         raise InputError(f"q must be a number or a list of them, got shape {list(levels.shape)}.")
@@ -115,10 +167,9 @@ def check_levels(q: float | Sequence[float] | Tensor) -> Tensor:
     return levels
 
 
-def check_level(level: float) -> None:
-    """Raise ``InputError`` for the level of an interval that is not between 0 and 1."""
-    if not 0 < level < 1:
-        raise InputError(f"level must lie between 0 and 1, both excluded, got {level}.")
+def chunk_size(device: torch.device, cost: int) -> int:
+    """Return how many elements of ``cost`` numbers to process at once: those that fill a CPU cache or a GPU."""
+    return max((2**18 if device.type == "cpu" else 2**24) // max(cost, 1), 1)
 
 
 def _bisect(components: RealComponents, weights: Tensor | None, q: float, steps: int | None) -> Tensor:
@@ -129,7 +180,7 @@ def _bisect(components: RealComponents, weights: Tensor | None, q: float, steps:
             middle = middle.floor()
         if not bool(((middle > lower) & (middle < upper)).any()):
             break
-        # Whichever of the two is small has its digits.
+        # The smaller of the two probabilities is the accurate one.
         if q <= 0.5:
             below = average(components.cdf(middle), weights) < q
         else:
@@ -139,8 +190,8 @@ def _bisect(components: RealComponents, weights: Tensor | None, q: float, steps:
 
 
 def _information(components: RealComponents, weights: Tensor | None) -> Tensor:
-    """I[y; f] from components ``[S, E]``, ``[E]``."""
-    points, areas = quadrature(components.grid(GRID), components.discrete)
+    """I[y; s] of components ``[S, E]``, ``[E]``."""
+    points, areas = quadrature(components.grid(_GRID), components.discrete)
     log_p = components.log_density(points[:, None]).transpose(0, 1)
     gain = log_p - log_average_exp(log_p, weights)
     return (areas * average(log_p.exp() * gain, weights)).sum(0).clamp(min=0)

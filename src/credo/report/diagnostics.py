@@ -9,8 +9,7 @@ import numpy as np
 import torch
 from scipy import stats
 
-from credo.metrics._answers import Answers
-from credo.metrics.classification import calibration_gap
+from credo.metrics.classification import LabeledPredictions, calibration_gap
 from credo.report.formatting import format_number, format_percent, format_range, format_rows, quote
 from credo.report.holdout import HoldoutResult, ScoredPredictions
 from credo.report.page import Diagnostics, Finding
@@ -177,7 +176,7 @@ def _check_reliability(scored: ScoredPredictions) -> Iterator[str]:
         )
 
 
-def _calibration_error_limit(predictions: Answers, seed: int) -> float:
+def _calibration_error_limit(predictions: LabeledPredictions, seed: int) -> float:
     """Return the calibration error that calibrated probabilities exceed with probability :data:`SIGNIFICANCE`."""
     generator = torch.Generator().manual_seed(seed)
     simulations = min(max(_MAX_SIMULATED_ROWS // len(predictions.label), _MIN_SIMULATIONS), _MAX_SIMULATIONS)

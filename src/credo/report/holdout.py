@@ -18,9 +18,8 @@ from torch import Tensor
 from credo import metrics
 from credo.errors import InputError
 from credo.metrics import Score
-from credo.metrics._answers import Answers
-from credo.predictive import Interval, Predictive
-from credo.predictive.classes import ClassPredictive
+from credo.metrics.classification import LabeledPredictions
+from credo.predictive import ClassPredictive, Interval, Predictive
 from credo.report.associations import Association, find_associations
 from credo.report.formatting import truncate
 from credo.tabular.base import TableEstimator
@@ -75,9 +74,9 @@ class ScoredPredictions:
         return next(score for score in self.scores if score.name == name)
 
     @cached_property
-    def class_predictions(self) -> Answers:
+    def class_predictions(self) -> LabeledPredictions:
         """The predicted classes and their probabilities beside the labels."""
-        return Answers.of(self.prediction, self.y, "report")
+        return LabeledPredictions.from_predictive(self.prediction, self.y, "report")
 
     @cached_property
     def interval(self) -> Interval:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from credo import metrics, plots
-from credo.predictive.conformal import ConformalPredictive
+from credo.predictive import ConformalPredictive
 from credo.report.formatting import (
     escape_for_figure,
     format_number,

@@ -1,4 +1,4 @@
-"""Models of rows that follow one another."""
+"""Models of sequences."""
 
 from credo.sequence.gaussian_hmm import Decoding, GaussianHMM
 

@@ -300,10 +300,10 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         if calibrator is None:
             return everything, everything[:0]
         share = round(self.calibration_fraction * rows)
-        if share < calibrator.least_rows or share > rows - 2:
+        if share < calibrator.min_rows or share > rows - 2:
             raise InputError(
                 f"calibrate={self.calibrate!r} holds out {self.calibration_fraction:.0%} of {rows} rows, {share}, and "
-                f"needs {calibrator.least_rows} at least: add rows, raise calibration_fraction, or do without"
+                f"needs {calibrator.min_rows} at least: add rows, raise calibration_fraction, or do without"
             )
         return self._divide(everything, targets, share)
 

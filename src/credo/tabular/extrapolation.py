@@ -19,8 +19,7 @@ from torch import Tensor
 
 from credo.predictive import Predictive
 from credo.predictive.components import average
-from credo.predictive.exact import ExactGaussianComponents
-from credo.predictive.gaussian import GaussianComponents
+from credo.predictive.location_scale import ExactGaussianComponents, GaussianComponents
 from credo.tabular.columns import Columns, TableRows
 from credo.tabular.wording import counted, listed, quoted
 

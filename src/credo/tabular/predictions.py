@@ -12,9 +12,9 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from credo._arguments import check_fraction
 from credo.errors import InputError, unknown_name
 from credo.predictive import Predictive
-from credo.predictive.real import check_level
 from credo.tabular.extrapolation import OutsideRange
 from credo.tabular.sources import Source
 from credo.tabular.targets import ClassTarget, RegressionTarget
@@ -77,7 +77,7 @@ def predict_source(
         level: of the bounds of quantities.
         keep: columns of the file to put before those of the predictions.
     """
-    check_level(level)
+    check_fraction(level, "level")
     for name in keep:
         if name not in source.names:
             raise unknown_name("column to keep", name, source.names)

@@ -16,10 +16,9 @@ from credo import calibration
 from credo.errors import InputError, unknown_name
 from credo.likelihoods import Gaussian, Likelihood
 from credo.methods.base import Predictor
-from credo.predictive import Predictive
+from credo.predictive import Predictive, RealPredictive
 from credo.predictive.components import RealComponents
-from credo.predictive.gaussian import GaussianComponents
-from credo.predictive.real import RealPredictive
+from credo.predictive.location_scale import GaussianComponents
 from credo.tabular.base import TableEstimator, predict_features
 from credo.tabular.columns import TableRows
 from credo.tabular.extrapolation import Extrapolation, split_noise

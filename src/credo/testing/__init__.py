@@ -1,11 +1,11 @@
-"""Conformance checks for your own methods and posteriors: plain functions, to be called from your tests.
+"""Conformance checks for your own methods and posteriors: functions to call from your tests.
 
     from credo.testing import check_method, check_posterior
 
     def test_my_method():
         check_method(lambda net: MyMethod(net, credo.Gaussian(0.1)))
 
-Every method and posterior of credo passes them. ``simulation_based_calibration`` checks exact posteriors by simulation.
+All methods and posteriors of credo pass them. ``simulation_based_calibration`` checks exact posteriors by simulation.
 """
 
 from credo.testing.calibration import Ranks, simulation_based_calibration

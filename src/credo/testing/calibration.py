@@ -1,4 +1,4 @@
-"""Simulation-based calibration: a posterior that is right has uniform ranks."""
+"""Simulation-based calibration: the ranks of a correct posterior are uniform."""
 
 from __future__ import annotations
 
@@ -9,56 +9,90 @@ from typing import Any
 import torch
 from torch import Generator, Tensor
 
+from credo._arguments import check_integer
 from credo.errors import InputError
 from credo.seeding import seeded
 
-_FEWEST_A_BIN = 5.0
-"""The expected count below which the statistic of a bin is far from its χ² limit (Cochran 1952)."""
+_MIN_EXPECTED_COUNT = 5.0
+"""With a smaller expected count, the distribution of the statistic is far from χ² (Cochran 1952)."""
 
 
 @dataclass(frozen=True, eq=False)
 class Ranks:
-    """Ranks of true parameters among draws from their posteriors, uniform where the posterior is right.
+    """Ranks of true parameters among draws from their posteriors, uniform if the posterior is correct.
 
-    A ∪-shaped histogram means a posterior that is too narrow, a ∩-shaped one that it is too wide, a slope that it is
+    A ∪-shaped histogram means that the posterior is too narrow, a ∩-shaped one that it is too wide, a slope that it is
     shifted.
 
     Attributes:
-        ranks: how many draws lie below the truth, from 0 to ``draws``, ``[simulations, P]``.
-        draws: from each posterior.
+        ranks: the number of draws below the true parameter, from 0 to ``draws``, ``[simulations, P]``.
+        draws: the number of draws from each posterior.
+
+    Example:
+        >>> ranks = simulation_based_calibration(prior, simulate, posterior)
+        >>> assert ranks.p_values().min() > 1e-3
     """
 
     ranks: Tensor
     draws: int
 
     def counts(self, bins: int = 20) -> Tensor:
-        """The rank histogram of every parameter, ``[P, bins]``; compare with :meth:`expected_counts`."""
-        self._check(bins)
+        """Return the rank histogram of every parameter.
+
+        Args:
+            bins: the number of bins.
+
+        Returns:
+            Counts, ``[P, bins]``; compare with :meth:`expected_counts`.
+
+        Raises:
+            InputError: if there are fewer than 2 bins, or more bins than possible ranks.
+        """
+        self._check_bins(bins)
         where = self.ranks * bins // (self.draws + 1)
         return torch.nn.functional.one_hot(where, bins).sum(0)
 
     def expected_counts(self, bins: int = 20) -> Tensor:
-        """What :meth:`counts` are on average for a right posterior, ``[bins]``: all equal if bins divide draws + 1."""
-        self._check(bins)
-        share = torch.bincount(torch.arange(self.draws + 1) * bins // (self.draws + 1), minlength=bins)
-        return share.double() * len(self.ranks) / (self.draws + 1)
+        """Return the expected :meth:`counts` for a correct posterior.
+
+        Args:
+            bins: the number of bins.
+
+        Returns:
+            Expected counts, ``[bins]``; all equal if ``bins`` divides draws + 1.
+
+        Raises:
+            InputError: if there are fewer than 2 bins, or more bins than possible ranks.
+        """
+        self._check_bins(bins)
+        n_ranks = torch.bincount(torch.arange(self.draws + 1) * bins // (self.draws + 1), minlength=bins)
+        return n_ranks.double() * len(self.ranks) / (self.draws + 1)
 
     def p_values(self, bins: int = 20) -> Tensor:
-        """The p-value of every parameter in Pearson's χ² test that its ranks are uniform, ``[P]``.
+        """Return the p-value of Pearson's χ² test of uniform ranks, for every parameter.
 
-        With P parameters, a level of ε/P keeps the chance of a false alarm below ε.
+        With P parameters, a significance level of ε/P keeps the probability of a false alarm below ε.
+
+        Args:
+            bins: the number of bins.
+
+        Returns:
+            P-values, ``[P]``.
+
+        Raises:
+            InputError: if fewer than 5 ranks are expected per bin, or ``bins`` is not valid.
         """
         from scipy.stats import chisquare
 
         observed, expected = self.counts(bins), self.expected_counts(bins)
-        if float(expected.min()) < _FEWEST_A_BIN:
+        if float(expected.min()) < _MIN_EXPECTED_COUNT:
             raise InputError(
-                f"bins must be few enough that {_FEWEST_A_BIN:.0f} ranks are expected in each, got {bins} bins for "
+                f"each bin must have at least {_MIN_EXPECTED_COUNT:.0f} expected ranks, got {bins} bins for "
                 f"{len(self.ranks)} simulations: run more simulations or use fewer bins"
             )
         return torch.from_numpy(chisquare(observed.numpy(), expected.numpy(), axis=1).pvalue)
 
-    def _check(self, bins: int) -> None:
+    def _check_bins(self, bins: int) -> None:
         if not 2 <= bins <= self.draws + 1:
             raise InputError(f"bins must be from 2 to the {self.draws + 1} possible ranks, got {bins}")
 
@@ -76,32 +110,39 @@ def simulation_based_calibration(
 
         θ ~ p(θ),    y ~ p(y | θ),    θ₁ … θ_L ~ p(θ | y),    rank = #{θ_l < θ}
 
-    θ and the draws are exchangeable if the posterior is right, so every rank from 0 to L is equally likely. Ties, as
+    If the posterior is correct, θ and the draws are exchangeable, so every rank from 0 to L is equally likely. Ties, as
     between discrete parameters, are broken at random.
 
-        ranks = simulation_based_calibration(
-            lambda g: torch.randn(1, generator=g),                                       # θ ~ N(0, 1)
-            lambda theta, g: theta + torch.randn(1, generator=g),                        # y ~ N(θ, 1)
-            lambda y, n, g: y / 2 + torch.randn(n, 1, generator=g) / math.sqrt(2),       # θ | y ~ N(y/2, 1/2)
-        )
-        assert ranks.p_values().min() > 1e-3
-
     Args:
-        prior: gives θ, ``[P]``.
-        simulate: gives data for a θ, in whatever form ``posterior`` takes.
-        posterior: gives independent draws of θ for the data, ``[draws, P]``.
-        simulations: how many parameters to rank.
-        draws: L; the default leaves 100 ranks.
-        seed: fixes everything random. The generator that the three functions are given is torch's own, seeded for
-            the time of this call, so torch distributions, which take no generator, follow it too.
+        prior: a function of a generator that returns θ, ``[P]``.
+        simulate: a function of θ and a generator that returns data, in any form that ``posterior`` accepts.
+        posterior: a function of data, a number of draws and a generator that returns independent draws of θ,
+            ``[draws, P]``.
+        simulations: the number of parameters to rank.
+        draws: L; with the default there are 100 possible ranks.
+        seed: makes the result reproducible. The generator passed to the three functions is torch's default one, seeded
+            during this call, so torch distributions, which take no generator, use it too.
+
+    Returns:
+        The ranks.
+
+    Raises:
+        InputError: if a function returns tensors of the wrong shape or values that are not finite.
+
+    Example:
+        >>> ranks = simulation_based_calibration(
+        ...     lambda g: torch.randn(1, generator=g),  # θ ~ N(0, 1)
+        ...     lambda theta, g: theta + torch.randn(1, generator=g),  # y ~ N(θ, 1)
+        ...     lambda y, n, g: y / 2 + torch.randn(n, 1, generator=g) / math.sqrt(2),  # θ | y ~ N(y/2, 1/2)
+        ... )
+        >>> assert ranks.p_values().min() > 1e-3
 
     References:
         S. Talts, M. Betancourt, D. Simpson, A. Vehtari, A. Gelman. Validating Bayesian Inference Algorithms with
         Simulation-Based Calibration. arXiv:1804.06788, 2018.
     """
-    for name, value in (("simulations", simulations), ("draws", draws)):
-        if value < 1:
-            raise InputError(f"{name} must be at least 1, got {value}")
+    check_integer(simulations, "simulations", minimum=1)
+    check_integer(draws, "draws", minimum=1)
     with seeded(seed, torch.device("cpu")):
         source = torch.default_generator
         ranks = []
@@ -115,8 +156,8 @@ def simulation_based_calibration(
 
 def _rank(truth: Tensor, drawn: Tensor, source: Generator) -> Tensor:
     below, ties = (drawn < truth).sum(0), (drawn == truth).sum(0)
-    share = torch.rand(truth.shape, generator=source, dtype=torch.float64)
-    return below + (share * (ties + 1)).long()
+    fraction = torch.rand(truth.shape, generator=source, dtype=torch.float64)
+    return below + (fraction * (ties + 1)).long()
 
 
 def _check_draws(truth: Tensor, drawn: Tensor, draws: int) -> None:
@@ -125,4 +166,4 @@ def _check_draws(truth: Tensor, drawn: Tensor, draws: int) -> None:
     if drawn.shape != (draws, len(truth)):
         raise InputError(f"posterior must return draws of shape [{draws}, {len(truth)}], got shape {list(drawn.shape)}")
     if not bool(truth.isfinite().all() and drawn.isfinite().all()):
-        raise InputError("prior and posterior must return finite numbers, got NaN or infinity, which have no rank")
+        raise InputError("prior and posterior must return finite numbers, got NaN or infinity")

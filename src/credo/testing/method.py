@@ -1,4 +1,4 @@
-"""What every method promises."""
+"""Conformance checks of methods."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from credo.testing._require import (
     require_close,
     require_equal,
     require_input_error,
-    undisturbed,
+    require_unchanged,
 )
 
 Task: TypeAlias = Literal["regression", "classification"]
@@ -32,7 +32,7 @@ Task: TypeAlias = Literal["regression", "classification"]
 _ROWS, _FEATURES, _CLASSES = 21, 3, 3
 _DRAWS = 6
 _REPEATS = 20
-_FIT = {"epochs": 2, "batch_size": 7, "lr": 1e-2, "progress": False}
+_FIT_OPTIONS = {"epochs": 2, "batch_size": 7, "lr": 1e-2, "progress": False}
 
 
 @dataclass(frozen=True)
@@ -74,24 +74,27 @@ def check_method(
     fit_options: Mapping[str, Any] | None = None,
     load_options: Mapping[str, Any] | None = None,
 ) -> None:
-    """Check that a method keeps the contract of :class:`credo.Method`, by building, fitting and using it.
+    """Check that a method satisfies the contract of :class:`credo.Method`, by building, fitting and using it.
 
-    It trains; its loss on a minibatch is an unbiased estimate of the loss on all data; predictions depend on the
-    seed and nothing else, neither on the order of rows nor on the batch size, and disturb nothing; uncertainty is
-    the sum of its two parts; copies, files and float64 work.
+    It trains; its loss on a minibatch is an unbiased estimate of the loss on all data; predictions depend on the seed,
+    not on the order of rows or the batch size, and change nothing else; uncertainty is the sum of its two parts;
+    copies, files and float64 work.
 
     Args:
-        build: the method around a network: ``lambda net: MyMethod(net, credo.Gaussian(0.1))``.
-        network: makes a network for ``data``; a small MLP by default.
-        task: real targets ``[N, 1]``, or the classes 0, 1 and 2.
-        data: inputs and targets, in place of 21 rows of 3 standard normal features.
-        stochastic: whether predictions are drawn at random: ``False`` for a point estimate or an ensemble of them.
+        build: returns the method for a network: ``lambda net: MyMethod(net, credo.Gaussian(0.1))``.
+        network: returns a network for ``data``; ``None``: a small MLP.
+        task: ``"regression"``, with targets ``[N, 1]``, or ``"classification"``, with the classes 0, 1 and 2.
+        data: inputs and targets; ``None``: 21 rows of 3 standard normal features.
+        stochastic: whether predictions are random; ``False`` for a point estimate or an ensemble of them.
         gradient: whether the method has a loss to train by gradient.
-        fit_options: for ``fit``, in place of two epochs of minibatches.
-        load_options: for ``credo.load``, what JSON cannot hold, such as ``prior=`` or ``forward=``.
+        fit_options: options of ``fit``; ``None``: two epochs of minibatches.
+        load_options: options of ``credo.load`` that JSON cannot hold, such as ``prior=`` or ``forward=``.
 
     Raises:
-        AssertionError: a promise is broken; the message says which.
+        AssertionError: if a check fails; the message names it.
+
+    Example:
+        >>> check_method(lambda net: credo.BayesByBackprop(net, credo.Gaussian(0.1)))
     """
     x, y = _data(task) if data is None else data
     outputs = 1 if task == "regression" else _CLASSES
@@ -102,7 +105,7 @@ def check_method(
         y=y,
         task=task,
         stochastic=stochastic,
-        fit_options=_FIT if fit_options is None else fit_options,
+        fit_options=_FIT_OPTIONS if fit_options is None else fit_options,
         load_options=load_options or {},
     )
     if gradient:
@@ -110,7 +113,7 @@ def check_method(
         _check_batch_loss(case)
     model = _check_fit(case)
     _check_seeds(case, model)
-    _check_nothing_disturbed(case, model)
+    _check_nothing_changed(case, model)
     _check_rows(case, model)
     _check_decomposition(case, model)
     _check_copies(case, model, gradient)
@@ -132,12 +135,12 @@ def _check_fit(case: _Case) -> Method:
     state = torch.get_rng_state()
     result = model.fit((case.x, case.y), seed=0, **case.fit_options)
     require(result is model, "fit must return the model itself")
-    require(torch.equal(state, torch.get_rng_state()), "fit with a seed must leave torch's random state alone")
+    require(torch.equal(state, torch.get_rng_state()), "fit with a seed must not change torch's random state")
     after = model.state_dict()
     changed = [name for name, value in after.items() if name not in before or not torch.equal(value, before[name])]
-    require(len(changed) > 0, "fit must change the model, but its state_dict is what it was")
+    require(len(changed) > 0, "fit must change the model, but its state_dict is the same")
     for name, value in after.items():
-        require(bool(value.isfinite().all()), f"fit must end in finite numbers, but {name!r} is not")
+        require(bool(value.isfinite().all()), f"fit must end with finite values, but {name!r} has others")
     return model
 
 
@@ -145,7 +148,7 @@ def _check_loss(case: _Case) -> None:
     model = case.model()
     require_input_error(
         lambda: model.loss(case.x, case.y),
-        "loss(x, y) must raise an InputError while the number of data is unknown: the KL is shared between them",
+        "loss(x, y) must raise an InputError if the number of data is unknown: the KL is divided by it",
     )
     loss = _loss(model, case.x, case.y, case.rows, seed=0)
     require(isinstance(loss, Tensor) and loss.dim() == 0, "loss(x, y, n_data) must be a tensor without dimensions")
@@ -161,14 +164,16 @@ def _check_loss(case: _Case) -> None:
 
 
 def _check_batch_loss(case: _Case) -> None:
-    """Mean over minibatches == full batch: exactly for a fixed complexity term, in expectation for all of it."""
+    """Mean over minibatches == full batch: exactly for a fixed complexity term, in expectation for the loss."""
     model = case.model().eval()
     n = case.rows
     complexities = [_complexity(model, case, slice(0, size), seed) for size in (1, 7, n) for seed in (0, 1)]
     if torch.equal(complexities[0], complexities[1]):
         for value in complexities[2:]:
             require_close(
-                value, complexities[0], "what the weights cost must not depend on the batch: divide it by n_data"
+                value,
+                complexities[0],
+                "the complexity must not depend on the batch: divide it by n_data",
             )
     model.train()
     for part in model.modules():
@@ -183,25 +188,25 @@ def _check_batch_loss(case: _Case) -> None:
         error = (variances[0] + variances[-1]).sqrt()
         require(
             bool((means[-1] - means[0]).abs() <= STANDARD_ERRORS * error + rounding),
-            f"the loss over minibatches of {size} is {float(means[-1]):.6g} a datum, over all data "
-            f"{float(means[0]):.6g}, standard error {float(error):.2g}: it must be an unbiased estimate, whatever the "
+            f"the loss over minibatches of {size} is {float(means[-1]):.6g} per datum, over all data "
+            f"{float(means[0]):.6g}, standard error {float(error):.2g}: it must be an unbiased estimate for any "
             "batch size; is the complexity divided by n_data, and the log likelihood a mean over rows?",
         )
 
 
 def _pass(model: Method, case: _Case, size: int, seed: int) -> Tensor:
-    """The mean over rows of the losses of all minibatches of ``size`` rows."""
+    """Return the mean over rows of the losses of all minibatches of ``size`` rows."""
     n, total = case.rows, torch.zeros(())
     with seeded(seed, torch.device("cpu")):
         for start in range(0, n, size):
             rows = slice(start, start + size)
-            share = case.y[rows].shape[0] / n
-            total = total + share * model.loss(_rows(case.x, rows), case.y[rows], n_data=n).detach()
+            fraction = case.y[rows].shape[0] / n
+            total = total + fraction * model.loss(_rows(case.x, rows), case.y[rows], n_data=n).detach()
     return total
 
 
 def _complexity(model: Method, case: _Case, rows: slice, seed: int) -> Tensor:
-    """C in loss = nll + C/n_data, from two values of n_data and one set of random numbers."""
+    """Return C in loss = nll + C/n_data, from two values of n_data and one set of random numbers."""
     x, y = _rows(case.x, rows), case.y[rows]
     return 2.0 * (_loss(model, x, y, 1, seed) - _loss(model, x, y, 2, seed)).detach()
 
@@ -213,8 +218,8 @@ def _check_seeds(case: _Case, model: Method) -> None:
         other = case.predict(model, seed=1)
         require(not torch.equal(other.draws, first.draws), "different seeds must give different predictions")
         fresh = case.predict(model, seed=None)
-        require(not torch.equal(fresh.draws, first.draws), "without a seed the draws must be fresh")
-        require(bool(first.epistemic.gt(0).any()), "draws must disagree somewhere: the epistemic part is zero")
+        require(not torch.equal(fresh.draws, first.draws), "without a seed the draws must differ")
+        require(bool(first.epistemic.gt(0).any()), "draws must differ somewhere, but the epistemic part is zero")
     mean = case.predict(model, samples=0)
     require(bool(mean.epistemic.eq(0).all()), "samples=0 predicts with the mean weights: epistemic must be exactly 0")
     require_equal(mean.draws, case.predict(model, samples=0, seed=1).draws, "samples=0 must not depend on the seed")
@@ -222,10 +227,10 @@ def _check_seeds(case: _Case, model: Method) -> None:
     require_input_error(lambda: case.predict(model, batch_size=0), "batch_size=0 must raise an InputError")
 
 
-def _check_nothing_disturbed(case: _Case, model: Method) -> None:
+def _check_nothing_changed(case: _Case, model: Method) -> None:
     for training in (True, False):
         model.train(training)
-        with undisturbed("predict", model):
+        with require_unchanged("predict", model):
             case.predict(model)
             case.predict(model, samples=0)
     in_training = case.predict(model.train())
@@ -245,9 +250,12 @@ def _check_rows(case: _Case, model: Method) -> None:
         parts = case.predict(model, batch_size=size)
         require_close(parts.draws, whole.draws, f"batch_size={size} must not change the prediction")
     one = case.predict(model, _rows(case.x, slice(2, 3)))
-    require_close(one.draws, whole.draws[:, 2:3], "a row must be predicted alone as among others")
+    require_close(one.draws, whole.draws[:, 2:3], "the prediction of a row must not depend on other rows")
     empty = case.predict(model, _rows(case.x, slice(0, 0)))
-    require(len(empty) == 0 and empty.mean.shape[1:] == whole.mean.shape[1:], "no rows must give an empty prediction")
+    require(
+        len(empty) == 0 and empty.mean.shape[1:] == whole.mean.shape[1:],
+        "no rows must give an empty prediction",
+    )
 
 
 def _check_decomposition(case: _Case, model: Method) -> None:
@@ -277,8 +285,8 @@ def _check_copies(case: _Case, model: Method, gradient: bool) -> None:
                 parameter.add_(0.5)
         _loss(twin, case.x, case.y, case.rows, seed=0)
         require_equal(case.predict(model).draws, expected, "a deepcopy must share nothing with the original")
-    thawed = pickle.loads(pickle.dumps(model))
-    require_equal(case.predict(thawed).draws, expected, "a pickled model must predict the same")
+    unpickled = pickle.loads(pickle.dumps(model))
+    require_equal(case.predict(unpickled).draws, expected, "a pickled model must predict the same")
     fresh = case.model(seed=1)
     if gradient:
         _loss(fresh.eval(), case.x, case.y, case.rows, seed=0)
@@ -288,7 +296,7 @@ def _check_copies(case: _Case, model: Method, gradient: bool) -> None:
         path = f"{folder}/run"
         model.save(path)
         loaded = load(path, net=case.net(seed=2), **case.load_options)
-    require(type(loaded) is type(model), f"credo.load must give a {type(model).__name__}, got {type(loaded).__name__}")
+    require(type(loaded) is type(model), f"load must return a {type(model).__name__}, got {type(loaded).__name__}")
     require_equal(case.predict(loaded).draws, expected, "a saved and loaded model must predict the same")
     require_equal(case.predict(model).draws, expected, "copying and saving must not change the model")
 

@@ -1,4 +1,4 @@
-"""What every posterior promises."""
+"""Conformance checks of posteriors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from credo.testing._require import (
     require_close,
     require_equal,
     require_input_error,
-    undisturbed,
+    require_unchanged,
 )
 
 
@@ -30,22 +30,26 @@ class _HasKL(Protocol):
 def check_posterior(
     posterior: Posterior, net: nn.Module, *, prior: Prior | None = None, samples: int = 400, closed_form: bool = True
 ) -> None:
-    """Check that ``posterior`` keeps the contract of :class:`credo.Posterior`.
+    """Check that a posterior satisfies the contract of :class:`credo.Posterior`.
 
-    Its draws are named tensors of the network's parameters that regenerate from (seed, s), whatever else is
-    drawn, have the mean it says, and leave torch's random state alone. Where it has a KL, that is the sum of its
-    parts, is not negative and needs no forward pass.
+    Its draws are named tensors of the network's parameters. Draw s of a seed is always the same, the draws have the
+    mean of the posterior, and torch's random state does not change. A KL is the sum of its parts, is not negative and
+    needs no forward pass.
 
     Args:
         posterior: a posterior over parameters of ``net``.
         net: the network.
-        prior: for the KL; a standard normal one by default.
-        samples: draws for the test of the mean, which must lie within five standard errors of ``posterior.mean()``.
-        closed_form: whether the KL to ``prior`` has a closed form; an estimate may be negative and depends on its
+        prior: the prior of the KL; ``None``: a standard normal one.
+        samples: the number of draws whose mean must be within five standard errors of ``posterior.mean()``.
+        closed_form: whether the KL to ``prior`` has a closed form; an estimate can be negative and depends on its
             seed.
 
     Raises:
-        AssertionError: a promise is broken; the message says which.
+        AssertionError: if a check fails; the message names it.
+
+    Example:
+        >>> model = credo.BayesByBackprop(net)
+        >>> check_posterior(model.posterior, net)
     """
     _check_names(posterior, net)
     _check_draws(posterior)
@@ -59,10 +63,10 @@ def _check_names(posterior: Posterior, net: nn.Module) -> None:
     names, parameters = posterior.names(), dict(net.named_parameters())
     require(len(names) > 0, "names() must name at least one parameter")
     require(len(set(names)) == len(names), f"names() must name every parameter once, got {names}")
-    strangers = [name for name in names if name not in parameters]
+    unknown = [name for name in names if name not in parameters]
     require(
-        not strangers,
-        f"names() must be names of the network's parameters, a tied one under its first name; unknown: {strangers}",
+        not unknown,
+        f"names() must be names of the network's parameters, a tied one under its first name; unknown: {unknown}",
     )
     frozen = [name for name in names if not parameters[name].requires_grad]
     require(not frozen, f"frozen parameters must stay deterministic, but names() holds {frozen}")
@@ -96,7 +100,7 @@ def _check_draws(posterior: Posterior) -> None:
         repeats = [n for n in mean if not torch.equal(five[n], five[n][:1].expand_as(five[n]))]
         require(len(repeats) > 0, "the draws of one seed must differ from each other")
         free = [posterior.sample(20) for _ in range(2)]
-        require(any(not torch.equal(free[0][n], free[1][n]) for n in mean), "without a seed, draws must be fresh")
+        require(any(not torch.equal(free[0][n], free[1][n]) for n in mean), "without a seed, draws must differ")
     none = posterior.sample(0)
     for name, value in mean.items():
         require(
@@ -107,10 +111,10 @@ def _check_draws(posterior: Posterior) -> None:
 
 
 def _check_random_state(posterior: Posterior, net: nn.Module) -> None:
-    with undisturbed("sample", posterior, net):
+    with require_unchanged("sample", posterior, net):
         posterior.sample(3, seed=0)
     if isinstance(posterior, _HasKL):
-        with undisturbed("kl", posterior, net):
+        with require_unchanged("kl", posterior, net):
             posterior.kl(Normal(), seed=0)
 
 
@@ -123,8 +127,8 @@ def _check_mean(posterior: Posterior, samples: int) -> None:
         worst = float(((draws.mean(0) - mean.double()).abs() - rounding).div(error + 1e-300).max())
         require(
             worst <= STANDARD_ERRORS,
-            f"the mean of {samples} draws of {name!r} lies {worst:.1f} standard errors from mean(); "
-            f"more than {STANDARD_ERRORS:g} is no accident",
+            f"the mean of {samples} draws of {name!r} is {worst:.1f} standard errors from mean(); "
+            f"at most {STANDARD_ERRORS:g} are allowed",
         )
 
 

@@ -71,6 +71,8 @@ class _Run:
         self.best_score, self.best_epoch = -math.inf, -1
         self.best: dict[str, Tensor] = {}
         self.step = 0
+        self.start = 0
+        self.before_training: dict[str, Tensor] = {}
         self.epoch_start: dict[str, Tensor] = {}
         self.good: dict[str, Tensor] = {}
         self.good_epochs = 0
@@ -83,22 +85,25 @@ class _Run:
             with folder, torch.enable_grad(), seeded(self.seed, self.fabric.device):
                 try:
                     self._set_up()
-                    start = self._resume() if self.options.resume else 0
+                    if self.options.resume:
+                        self.start = self._resume()
                 except BaseException:
                     self.task.undo_setup()
                     self.module.to(device)
                     for module, flag in flags:
                         module.training = flag
                     raise
-                self._train(start)
+                self._train()
         finally:
             self.order.restore()
 
-    def _train(self, start: int) -> None:
-        self.good, self.good_epochs = _snapshot(self.module), start
+    def _train(self) -> None:
+        if self.start:
+            self.before_training = _snapshot(self.module)
+        self.good, self.good_epochs = self.before_training, self.start
         try:
-            with ProgressBar(self.options.progress, self.epochs, start, self.fabric.global_rank == 0) as progress:
-                for epoch in range(start, self.epochs):
+            with ProgressBar(self.options.progress, self.epochs, self.start, self.fabric.global_rank == 0) as progress:
+                for epoch in range(self.start, self.epochs):
                     if self._is_stale(epoch):
                         break
                     self._epoch(epoch, progress)
@@ -133,6 +138,7 @@ class _Run:
         task.setup(batch)
         self._check_data(batch)
         task.before_step(batch.x)
+        self.before_training = _snapshot(self.module)
         task.on_train_start(None if self.batches is None else self.epochs * self.batches)
         self.optimizers = OptimizerSet(task.parameter_groups(options.weight_decay), options, task.default_optimizer)
         loss: Any = torch.compile(self.module) if options.compile else self.module
@@ -144,7 +150,7 @@ class _Run:
     def _epoch(self, epoch: int, progress: ProgressBar) -> None:
         task, fabric = self.task, self.fabric
         begin = time.perf_counter()
-        self.epoch_start = _snapshot(self.module)
+        self.epoch_start = self.before_training if epoch == self.start else _snapshot(self.module)
         reseed(derive(self.seed, _NOISE, epoch, fabric.global_rank), fabric.device)
         self.order.set(self.seed, epoch)
         watch = FiniteWatch(fabric, check_data=not isinstance(self.loader.dataset, data_.TensorRows))

@@ -1,0 +1,1 @@
+"""Experiments on probabilistic and Bayesian PCA."""

@@ -1,0 +1,1 @@
+"""Experiments on Gaussian process regression."""

@@ -1,0 +1,1 @@
+"""Experiments on variational auto-encoders and generative adversarial networks."""

@@ -1,0 +1,1 @@
+"""Experiments on k-means and Gaussian mixtures."""

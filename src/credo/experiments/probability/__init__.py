@@ -1,0 +1,1 @@
+"""Experiments on distributions, conjugate updates, divergences and Monte Carlo."""

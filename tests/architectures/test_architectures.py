@@ -1,0 +1,113 @@
+"""Networks of all kinds: shapes, parameter counts of the papers, and rebuilding from JSON."""
+
+import json
+
+import pytest
+import torch
+from torch import nn
+
+from credo import architectures
+from credo.architectures import MLP, LeNet, ResNet
+from credo.errors import InputError
+
+NETWORKS = [
+    (MLP(3, (8, 5), 2, "tanh"), (4, 3), (4, 2)),
+    (MLP(3, (), 2), (4, 3), (4, 2)),
+    (MLP(3, (8,), 1, dropout=0.1), (4, 7, 3), (4, 7, 1)),
+    (MLP(3, (8,), 2, skip=True, constants=1), (4, 7, 3), (4, 7, 3)),
+    (LeNet(), (2, 1, 28, 28), (2, 10)),
+    (LeNet(classes=4, size=8, dropout=0.5), (2, 1, 8, 8), (2, 4)),
+    (LeNet(in_channels=3, size=32), (2, 3, 32, 32), (2, 10)),
+    (LeNet(size=15), (2, 1, 15, 15), (2, 10)),
+    (LeNet(size=16), (2, 1, 16, 16), (2, 10)),
+    (ResNet(widths=(4, 8)), (2, 1, 28, 28), (2, 10)),
+    (ResNet(classes=3, in_channels=3, widths=(4, 4, 8), blocks=2, dropout=0.1), (2, 3, 9, 11), (2, 3)),
+]
+
+
+@pytest.mark.parametrize(("net", "in_shape", "out_shape"), NETWORKS)
+def test_output_has_the_documented_shape(net, in_shape, out_shape):
+    assert net(torch.randn(in_shape)).shape == out_shape
+
+
+@pytest.mark.parametrize(("net", "in_shape", "out_shape"), NETWORKS)
+def test_build_from_json_description_gives_the_same_network(net, in_shape, out_shape):
+    again = architectures.build(**json.loads(json.dumps(architectures.describe(net))))
+    assert type(again) is type(net)
+    again.load_state_dict(net.state_dict())
+    x = torch.randn(in_shape)
+    torch.testing.assert_close(again.eval()(x), net.eval()(x), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(("net", "in_shape", "out_shape"), NETWORKS)
+def test_every_parameter_is_reset_by_its_own_layer(net, in_shape, out_shape):
+    """An ensemble re-initializes a copy layer by layer: no parameter may be left behind."""
+    covered = set()
+    for module in net.modules():
+        if hasattr(module, "reset_parameters"):
+            covered |= {id(p) for p in module.parameters(recurse=False)}
+    assert covered == {id(p) for p in net.parameters()}
+
+
+def test_lenet_has_the_parameters_of_the_caffe_model():
+    """20·(25 + 1) + 50·(20·25 + 1) + 500·(800 + 1) + 10·(500 + 1) = 431,080."""
+    assert sum(p.numel() for p in LeNet().parameters()) == 431_080
+
+
+@pytest.mark.parametrize(
+    ("net", "count"),
+    [(MLP(1, (50, 50), 1, dropout=0.1), 2), (LeNet(dropout=0.5), 3), (ResNet(blocks=1, dropout=0.1), 7)],
+)
+def test_dropout_precedes_each_weight_layer_but_the_first(net, count):
+    assert sum(isinstance(m, nn.Dropout) for m in net.modules()) == count
+
+
+def test_skip_adds_a_linear_map_and_constants_are_appended():
+    net = MLP(3, (8,), 2, skip=True, constants=2)
+    nn.init.normal_(net.constants.weight)
+    x = torch.randn(5, 3)
+    out = net(x)
+    torch.testing.assert_close(out[:, :2], net.layers(x) + x @ net.skip.weight.T)
+    torch.testing.assert_close(out[:, 2:], net.constants.weight.expand(5, 2), rtol=0, atol=0)
+    with pytest.raises(InputError, match="constants"):
+        MLP(3, constants=-1)
+
+
+def test_no_dropout_layer_without_dropout():
+    for net in (MLP(1), LeNet(), ResNet()):
+        assert not any(isinstance(m, nn.Dropout) for m in net.modules())
+
+
+def test_resnet_block_is_the_identity_when_its_residual_is_zero():
+    net = ResNet(widths=(4,), blocks=1)
+    block = net.stages[0]
+    nn.init.zeros_(block.residual[-1].weight)
+    x = torch.randn(2, 4, 5, 5)
+    torch.testing.assert_close(block(x), x, rtol=0, atol=0)
+
+
+def test_describe_returns_none_for_other_networks():
+    class Twist(MLP):
+        def forward(self, x):
+            return -super().forward(x)
+
+    assert architectures.describe(nn.Linear(1, 1)) is None
+    assert architectures.describe(Twist(1)) is None
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: architectures.build("lenett"), "did you mean 'lenet'"),
+        (lambda: architectures.build("mlp", {"depth": 3}), "cannot be built from"),
+        (lambda: MLP(1, activation="rellu"), "did you mean 'relu'"),
+        (lambda: MLP(True), "in_features must be an integer of at least 1, got True"),
+        (lambda: MLP(0), "in_features must be an integer of at least 1, got 0"),
+        (lambda: MLP(1, (50, -1)), r"hidden\[1\] must be"),
+        (lambda: LeNet(size=3), "size must be at least 4"),
+        (lambda: ResNet(widths=()), "at least one stage"),
+    ],
+)
+def test_invalid_arguments_raise(make, message):
+    with pytest.raises(InputError, match=message):
+        make()

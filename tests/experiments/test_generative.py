@@ -1,0 +1,58 @@
+"""The experiments on generative models reproduce the claims in their descriptions."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from credo.experiments.generative.gan_mnist import nearest
+from credo.experiments.generative.infogan_codes import match_codes
+from credo.seeding import seeded
+
+
+def test_codes_are_matched_to_labels_one_to_one():
+    with seeded(0, torch.device("cpu")):
+        label_of, codes = torch.randperm(10), torch.randint(10, (500,))
+    labels = label_of[codes]
+    assert torch.equal(match_codes(codes, labels), label_of)
+    # One to one even if two codes have the same most frequent label: the rarer pair is matched to another label.
+    codes, labels = torch.tensor([0, 0, 0, 1, 1]), torch.tensor([7, 7, 7, 7, 3])
+    assert match_codes(codes, labels)[:2].tolist() == [7, 3]
+
+
+def test_nearest_returns_the_closest_training_image():
+    train = torch.arange(5.0).view(5, 1, 1, 1).expand(5, 1, 2, 2)
+    assert nearest(torch.full((1, 1, 2, 2), 3.2), train).flatten().tolist() == [3.0] * 4
+
+
+@pytest.mark.slow
+def test_dcgan_has_a_lower_frechet_distance_than_gan_and_both_generate_all_digits(run_values):
+    value = run_values("gan-mnist", "quick")
+    distance = "Fréchet distance to test digits, LeNet features"
+    assert value[f"training digits: {distance}"] < value[f"DCGAN: {distance}"] < value[f"GAN: {distance}"]
+    assert value["GAN: digits present, of 10"] == value["DCGAN: digits present, of 10"] == 10.0
+
+
+@pytest.mark.slow
+def test_categorical_code_classifies_digits_without_labels(run_values):
+    value = run_values("infogan-codes", "quick")
+    assert value["accuracy of the categorical code as a classifier of test digits, %"] > 50.0  # chance is 10
+    assert value["bound on the information about the categorical code, nats"] > 2.0
+
+
+@pytest.mark.slow
+def test_elbo_increases_with_latent_variables_by_less_and_less(run_values):
+    values = run_values("vae-samples", "quick")
+    bound = {n: values[f"{n} latent variables: ELBO of a test image, nats"] for n in (2, 5, 10, 20)}
+    assert bound[5] - bound[2] > 1.0
+    assert abs(bound[20] - bound[10]) < 0.5 * (bound[5] - bound[2])
+    for n, elbo in bound.items():
+        assert values[f"{n} latent variables: its log likelihood, nats"] > elbo
+
+
+@pytest.mark.slow
+def test_log_likelihood_exceeds_the_elbo_for_both_decoders(run_values):
+    values = run_values("vae-manifold", "quick")
+    for decoder in ("Bernoulli", "Gaussian"):
+        name = f"8×8 digits, {decoder} decoder"
+        assert values[f"{name}: its log likelihood, nats"] > values[f"{name}: ELBO of a held-out image, nats"]
