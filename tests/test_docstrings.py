@@ -30,7 +30,6 @@ INCOMPLETE = {
     "priors",
     "report",
     "sequence",
-    "tabular",
     "testing",
 }
 """Packages and modules whose docstrings are to be completed. Only ever shorten this set."""

@@ -18,7 +18,7 @@ DESIGN = ROOT / "docs" / "design.md"
 MAX_LINES = 400
 NOT_MIRRORED = {"traps"}  # grouped by the numbers of docs/traps.md
 
-KNOWN = {("tabular", "report")}
+KNOWN: set[tuple[str, str]] = set()
 """Imports (importer, imported) to be removed: without them there is no cycle. Only ever shorten this set."""
 
 Graph = dict[str, set[str]]

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from cli.tables import PAGE, table
-from credo.tabular import recipes
+from credo.tabular import methods
 from tabular.hostile import TARGET
 
 QUICK = ("--target", TARGET, "--epochs", 2, "--folds", 2)
@@ -32,10 +32,10 @@ def test_all_methods_are_compared_by_default(call, tmp_path, quick_report):
     result = call("compare", "data.csv", *QUICK, "--json", "--drop", "x", "--out", "here")
     assert result.exit_code == 0, result.output
     printed = json.loads(result.stdout)
-    assert [entry["name"] for entry in printed["results"]] == recipes.names()
+    assert [entry["name"] for entry in printed["results"]] == methods.names()
     assert printed["notes"] == ["Left out, because all values are the same: 'constant'."]
     assert printed["best"] in [entry["name"] for entry in printed["results"]]
-    assert len(printed["gaps"]) == len(recipes.names()) - 1
+    assert len(printed["gaps"]) == len(methods.names()) - 1
     written = json.loads((tmp_path / "here" / "compare.json").read_text())
     assert {key: printed[key] for key in written} == written
 

@@ -59,7 +59,7 @@ def test_rows_outside_the_training_range_give_a_note(call, runs):
     frame.to_csv("test.csv", index=False)
     result = call("evaluate", "regression", "test.csv", "--json")
     assert result.exit_code == 0, result.output
-    told = "2 rows lie outside the training range in 'x': what is predicted there is an extrapolation."
+    told = "2 rows lie outside the training range in 'x': predictions there are extrapolations."
     assert json.loads(result.stdout)["notes"] == [told]
 
 
@@ -72,6 +72,8 @@ def test_report_on_the_rows(call, runs, quick_report):
     ((model, x, y), options) = quick_report[0]
     assert isinstance(model, credo.Regressor)
     assert (len(x), list(x.columns), y.name) == (30, ["x", "z", "color"], TARGET)
+    evaluation = options.pop("evaluation")
+    assert (len(evaluation.y), evaluation.seed) == (30, 5)
     assert options == {"source": "test.csv", "seed": 5}
 
 
@@ -101,7 +103,7 @@ def test_report_of_a_run_is_made_from_its_held_out_rows(call, runs, quick_report
     assert json.loads(result.stdout) == {"run": "regression", "report": "again.html", "notes": []}
     ((_, x, y), options) = quick_report[1]
     assert len(x) == len(y) == 12
-    assert options == {"source": "data.csv", "seed": 0}
+    assert options == {"source": "data.csv", "seed": 0, "evaluation": None}
 
 
 def test_model_without_held_out_rows_has_no_report(call, runs):

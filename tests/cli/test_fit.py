@@ -6,6 +6,7 @@ import csv
 import json
 import subprocess
 import sys
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
 import pandas as pd
@@ -13,8 +14,9 @@ import pytest
 
 import credo
 from cli.tables import PAGE, table
+from credo.tabular import files
 from credo.tabular import runs as library
-from credo.tabular.sources import open_source
+from credo.tabular.table_files import open_table
 from tabular.hostile import CORPUS, TARGET
 
 
@@ -34,6 +36,27 @@ def test_fit_writes_a_run_and_prints_the_next_command(call, data, tmp_path, quic
     assert sorted(path.name for path in (tmp_path / "my run").iterdir()) == sorted(library.FILES)
     assert (tmp_path / "my run" / "report.html").read_text() == PAGE
     assert isinstance(credo.load(tmp_path / "my run"), credo.Regressor)
+
+
+def test_fit_reads_chooses_predicts_and_scores_once(call, data, monkeypatch):
+    counts = Counter()
+
+    def count(owner, name):
+        original = getattr(owner, name)
+
+        def counted(*args, **options):
+            counts[name] += 1
+            return original(*args, **options)
+
+        monkeypatch.setattr(owner, name, counted)
+
+    count(files, "read_table")
+    count(library, "guess_task")
+    count(credo.Regressor, "predict_dist")
+    count(credo.Regressor, "stream")
+    count(credo.metrics, "scores")
+    assert call("fit", data, "--target", TARGET, "--epochs", 1).exit_code == 0
+    assert counts == {"read_table": 1, "guess_task": 1, "stream": 1, "scores": 1}
 
 
 def test_task_is_chosen_from_the_target(call, tmp_path, quick_report):
@@ -148,9 +171,9 @@ def test_bad_options_are_usage_errors(call, data, tmp_path, options, words):
         (["data.csv", "--target", "Y "], "did you mean 'y'?"),
         (["data.csv", "--target", "y", "--drop", "X"], "choose from x, z, color, y"),
         (["data.csv", "--target", "y", "--drop", "y"], "not dropped"),
-        (["data.csv", "--target", "y", "--holdout", "0.95"], "leaves 3 to learn from"),
+        (["data.csv", "--target", "y", "--holdout", "0.95"], "leaves 3 to train on"),
         (["data.csv", "--target", "y", "--calibrate", "temperature"], "unknown calibrate 'temperature'"),
-        (["data.csv", "--target", "y", "--calibrate", "conformal"], "needs 19 at least"),
+        (["data.csv", "--target", "y", "--calibrate", "conformal"], "needs at least 19"),
         (["data.csv", "--target", "y", "--out", "data.csv/run"], "cannot be"),
     ],
 )
@@ -273,7 +296,7 @@ def test_carriage_returns_in_cells_are_preserved(call, tmp_path, quick_report):
     held_out = library.open_run("run").holdout
     assert held_out["note"].tolist() == frame["note"][held_out.index].tolist()
     assert call("predict", "run", "data.csv", "--out", "out.csv", "--keep-all").exit_code == 0
-    (piece,) = open_source(tmp_path / "out.csv").pieces(100, as_text=["note"])
+    (piece,) = open_table(tmp_path / "out.csv").chunks(100, as_text=["note"])
     assert piece["note"].tolist() == frame["note"].tolist()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from credo.errors import InputError
-from credo.tabular import recipes
+from credo.tabular import methods
 
 COMMANDS = ("fit", "predict", "evaluate", "compare", "report", "reproduce")
 
@@ -21,7 +21,7 @@ def test_help_has_an_example_and_the_shared_options(call, command):
 @pytest.mark.parametrize("command", ["fit", "compare"])
 def test_help_lists_all_methods(call, command):
     shown = call(command, "--help").stdout
-    assert all(name in shown for name in recipes.names())
+    assert all(name in shown for name in methods.names())
 
 
 @pytest.mark.parametrize("command", COMMANDS)

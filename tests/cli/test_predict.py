@@ -146,15 +146,15 @@ def test_file_formats(call, new, tmp_path, suffix):
 def test_predictions_do_not_depend_on_pieces(call, new, tmp_path, monkeypatch):
     new.assign(color="mauve").to_csv("new.csv", index=False)
     whole = call("predict", "regression", "new.csv", "--keep", "id")
-    monkeypatch.setattr(predictions, "_MOST_ROWS", 7)
-    pieces = call("predict", "regression", "new.csv", "--keep", "id")
-    assert pieces.exit_code == 0
-    assert pieces.stdout == whole.stdout
-    ignored, unseen = pieces.stderr.splitlines()
+    monkeypatch.setattr(predictions, "_MAX_CHUNK_ROWS", 7)
+    chunks = call("predict", "regression", "new.csv", "--keep", "id")
+    assert chunks.exit_code == 0
+    assert chunks.stdout == whole.stdout
+    ignored, unseen = chunks.stderr.splitlines()
     assert (
-        ignored == "note: Ignored, because training had no such column: 'id'. The same in 3 later pieces of the table."
+        ignored == "note: Ignored, because training had no such column: 'id'. The same in 3 later chunks of the table."
     )
-    assert "'color' (7 rows, such as 'mauve'). The same in 3 later pieces" in unseen
+    assert "'color' (7 rows, such as 'mauve'). The same in 3 later chunks" in unseen
     assert "'color' (25 rows, such as 'mauve')" in whole.stderr
 
 
@@ -178,11 +178,11 @@ def test_rows_outside_the_training_range_are_counted_in_all_pieces(call, runs, m
     frame = inside(25).drop(columns=TARGET)
     frame.loc[[0, 11, 24], "z"] = [-1.0, 99.0, 1e9]
     frame.to_csv("new.csv", index=False)
-    monkeypatch.setattr(predictions, "_MOST_ROWS", 7)
+    monkeypatch.setattr(predictions, "_MAX_CHUNK_ROWS", 7)
     result = call("predict", task, "new.csv", "--out", "out.csv", "--json")
     assert result.exit_code == 0, result.output
     assert json.loads(result.stdout)["notes"] == [
-        "3 rows lie outside the training range in 'z': what is predicted there is an extrapolation."
+        "3 rows lie outside the training range in 'z': predictions there are extrapolations."
     ]
 
 
@@ -243,7 +243,7 @@ def test_copied_column_with_the_name_of_a_prediction_raises(call, new, tmp_path)
     new.rename(columns={"id": "mean"}).to_csv("new.csv", index=False)
     result = call("predict", "regression", "new.csv", "--keep", "mean")
     assert result.exit_code == 1
-    assert "mistaken for predictions, 'mean'" in result.stderr
+    assert "the names of predictions, 'mean'" in result.stderr
 
 
 def test_interrupt_keeps_the_existing_file(call, new, tmp_path, monkeypatch):
@@ -256,7 +256,7 @@ def test_interrupt_keeps_the_existing_file(call, new, tmp_path, monkeypatch):
         return to_frame(*args)
 
     (tmp_path / "out.csv").write_text("mine")
-    monkeypatch.setattr(predictions, "_MOST_ROWS", 7)
+    monkeypatch.setattr(predictions, "_MAX_CHUNK_ROWS", 7)
     monkeypatch.setattr(predictions, "to_frame", second_time_interrupted)
     result = call("predict", "regression", "new.csv", "--out", "out.csv")
     assert (result.exit_code, result.output) == (130, "")

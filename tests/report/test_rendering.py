@@ -151,7 +151,7 @@ def test_loaded_model_gives_the_same_report(tmp_path: Path, pages: dict[str, str
 @pytest.mark.parametrize("method", ["mc_dropout", "ensemble", "map"])
 def test_every_method(method: str) -> None:
     text = cases.text_of(report.render(cases.regressor(method=method), *cases.held_out("amount")))
-    assert credo.tabular.recipes.get(method).title in text
+    assert credo.tabular.methods.get(method).title in text
     assert ("this method does not estimate the uncertainty of the model itself" in text) is (method == "map")
 
 
@@ -269,7 +269,7 @@ def test_bad_arguments_raise() -> None:
         report.render(credo.Regressor(), X, y)
     with pytest.raises(InputError, match="same number of rows, got 100 and 99"):
         report.render(cases.regressor(), X, y[1:])
-    with pytest.raises(InputError, match=r"one value a row, got shape \[100, 2\]"):
+    with pytest.raises(InputError, match=r"one value per row, got shape \[100, 2\]"):
         report.render(cases.regressor(), X, np.zeros((100, 2)))
     with pytest.raises(InputError, match="got none in 100 rows"):
         report.render(cases.regressor(), X, np.full(100, np.nan))

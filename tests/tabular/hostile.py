@@ -178,7 +178,7 @@ NOTED = (
         "text in numbers",
         lambda: with_columns(age=first_replaced(list(range(ROWS)), "unknown", "?")),
         "noted",
-        ("no numbers count as missing", "'age'", "2 of 40", "'unknown'"),
+        ("not numbers count as missing", "'age'", "2 of 40", "'unknown'"),
     ),
     Case(
         "infinite feature",

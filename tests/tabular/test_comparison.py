@@ -64,7 +64,7 @@ def test_a_clear_winner_is_called_one():
         result("a", base), result("b", base + 0.5 + noise(0.2)), result("c", base + 0.05 + noise(0.1))
     )
     assert compared.verdict == (
-        "A predicts best, beyond what chance explains. Behind it in mean log likelihood, in nats a row: "
+        "A predicts best, beyond what chance explains. Behind it in mean log likelihood, in nats per row: "
         "C by 0.0500 ± 0.0050; B by 0.500 ± 0.010 (± standard error of the paired differences over 400 rows)."
     )
 
@@ -76,7 +76,7 @@ def test_what_may_be_chance_is_called_so():
     )
     assert compared.verdict == (
         "A comes out first, but that may be chance: it is less than 2 standard errors ahead of B. Behind it in mean "
-        "log likelihood, in nats a row: B by 0.010 ± 0.010; C by 0.0500 ± 0.0050 (± standard error of the paired "
+        "log likelihood, in nats per row: B by 0.010 ± 0.010; C by 0.0500 ± 0.0050 (± standard error of the paired "
         "differences over 400 rows)."
     )
 
@@ -107,7 +107,7 @@ def test_a_method_that_held_a_target_for_impossible_is_behind_without_bound():
     compared = Comparison("classification", "y", 2, 2, y, [sure, fair])
     assert compared.best.name == "fair"
     assert compared.gaps[0].is_clear
-    assert "sure without bound, for it held a target for impossible" in compared.verdict
+    assert "sure by infinity, because it gave a target zero probability" in compared.verdict
     assert json.dumps(compared.record()["best"]) == '"fair"'
 
 
@@ -235,5 +235,8 @@ def test_what_cannot_be_compared_is_said_before_any_training(options, words):
 
 
 def test_classes_that_are_all_rare_are_refused():
-    with pytest.raises(InputError, match="no two classes of two rows"), pytest.warns(UserWarning, match="."):
+    with (
+        pytest.raises(InputError, match="fewer than two classes with at least two rows"),
+        pytest.warns(UserWarning, match="."),
+    ):
         compare(frame(3).assign(y=["a", "a", "b"]), TARGET, task="classification", epochs=1)

@@ -23,9 +23,9 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import credo
 from credo import metrics
 from credo.errors import InputError, LoadError, UnsupportedError
-from credo.tabular import recipes
+from credo.tabular import methods
 
-METHODS = recipes.names()
+METHODS = methods.names()
 QUICK = {"epochs": 20, "samples": 20, "random_state": 0}
 
 
@@ -146,8 +146,8 @@ def test_columns_go_by_name_and_unknown_ones_are_spoken_of(fitted):
 
 def test_streams_like_one_table(fitted):
     frame, _ = people(40, seed=5)
-    pieces = list(fitted.stream([frame[:7], frame[7:]]))
-    np.testing.assert_allclose(torch.cat([p.mean for p in pieces]), fitted.predict(frame), rtol=1e-10)
+    chunks = list(fitted.stream([frame[:7], frame[7:]]))
+    np.testing.assert_allclose(torch.cat([p.mean for p in chunks]), fitted.predict(frame), rtol=1e-10)
 
 
 def test_the_same_seed_gives_the_same_model_and_leaves_the_random_state():
@@ -267,13 +267,13 @@ def test_works_inside_scikit_learns_tools():
 
 
 def test_a_new_method_is_known_by_registration_alone():
-    recipe = recipes.Recipe("wide_map", "MAP, wide prior", lambda task: credo.MAP(task.network(), task.likelihood))
-    recipes.register(recipe)
+    build = lambda spec: credo.MAP(spec.network(), spec.likelihood)  # noqa: E731
+    methods.register(methods.TabularMethod("wide_map", "MAP, wide prior", build))
     try:
         x, y = load_diabetes(return_X_y=True)
         assert credo.Regressor("wide_map", **QUICK).fit(x[:50], y[:50]).predict(x[:3]).shape == (3,)
     finally:
-        recipes._RECIPES.pop("wide_map")
+        methods._METHODS.pop("wide_map")
 
 
 def test_rows_without_a_target_are_left_out_of_a_data_frame():

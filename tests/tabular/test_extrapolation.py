@@ -12,7 +12,7 @@ import torch
 import credo
 from credo.predictive import RealPredictive
 from credo.predictive.location_scale import GaussianComponents
-from credo.tabular import recipes
+from credo.tabular import methods
 from credo.tabular.columns import Columns
 from credo.tabular.extrapolation import Extrapolation, OutsideRange, split_noise
 
@@ -60,7 +60,7 @@ def test_no_value_makes_a_prediction_overflow(line, cell):
     np.testing.assert_allclose(p.mean, edge.mean, rtol=1e-12)
 
 
-@pytest.mark.parametrize("method", recipes.names())
+@pytest.mark.parametrize("method", methods.names())
 def test_the_epistemic_part_grows_with_the_distance(method):
     """Along rays from the middle of the data, for every method, and without bound."""
     x, y = sine()
@@ -97,13 +97,13 @@ def test_slopes_are_those_of_the_predicted_function():
 
     found = Extrapolation.learn(columns, columns.read(frame), predict)
     # z has variance 1; the ends, where the difference is one-sided, and float32 features move it by less than 1 %
-    np.testing.assert_allclose(found.slopes, [4.01, 0.0], rtol=0.01, atol=1e-9)
+    np.testing.assert_allclose(found.slope_variance, [4.01, 0.0], rtol=0.01, atol=1e-9)
     variance = found.variance(np.array([[0.0, 9.0], [0.5, 0.0], [-2.0, 1.0]]))
-    np.testing.assert_allclose(variance, 2.0 * found.slopes[0] * np.array([0.0, 0.25, 4.0]), atol=1e-6)
+    np.testing.assert_allclose(variance, 2.0 * found.slope_variance[0] * np.array([0.0, 0.25, 4.0]), atol=1e-6)
     again = Extrapolation.from_config(found.get_config())
-    np.testing.assert_array_equal(again.slopes, found.slopes)
-    half = found.joined(Extrapolation(401, np.array([0.0, 0.0])))
-    np.testing.assert_allclose(half.slopes, found.slopes / 2.0)
+    np.testing.assert_array_equal(again.slope_variance, found.slope_variance)
+    half = found.merge(Extrapolation(401, np.array([0.0, 0.0])))
+    np.testing.assert_allclose(half.slope_variance, found.slope_variance / 2.0)
 
 
 def test_a_noise_that_draws_do_not_agree_on_is_epistemic():
@@ -136,7 +136,7 @@ def test_rows_outside_are_flagged_by_column_and_told_of(line):
     outside = OutsideRange()
     assert outside.sentences() == []
     outside.add(flags[["age"]])
-    extrapolated = "what is predicted there is an extrapolation."
+    extrapolated = "predictions there are extrapolations."
     assert outside.sentences() == [f"1 row lies outside the training range in 'age': {extrapolated}"]
     outside.add(flags)
     assert outside.sentences() == [f"3 rows lie outside the training range in 'age' (2), 'fare' (2): {extrapolated}"]

@@ -17,8 +17,8 @@ from credo.predictive import ClassPredictive, RealPredictive
 from credo.predictive.classes import CategoricalComponents
 from credo.predictive.location_scale import GaussianComponents
 from credo.tabular import Classifier, Regressor, predictions
-from credo.tabular.predictions import column_names, predict_source, rows_at_once, to_frame, true_values
-from credo.tabular.sources import Source, open_source
+from credo.tabular.predictions import chunk_rows, column_names, predict_file, to_frame, true_values
+from credo.tabular.table_files import TableFile, open_table
 from credo.tabular.targets import ClassTarget, RegressionTarget
 
 QUANTITY = RegressionTarget("price", mean=10.0, scale=2.0)
@@ -91,39 +91,39 @@ def source(tmp_path):
     kinds = ["c", "c", "d", "d", "d", "e", "e", "e", "e", "a"]
     frame = pd.DataFrame({"id": range(10), "x": np.linspace(-1.0, 1.0, 10), "kind": kinds, "y": 0.0})
     frame.to_csv(tmp_path / "new.csv", index=False)
-    return open_source(tmp_path / "new.csv")
+    return open_table(tmp_path / "new.csv")
 
 
 def test_a_file_is_predicted_piece_by_piece(model, source, monkeypatch):
-    monkeypatch.setattr(predictions, "_MOST_ROWS", 3)
+    monkeypatch.setattr(predictions, "_MAX_CHUNK_ROWS", 3)
     with pytest.warns(UserWarning, match="The same in") as caught:
-        pieces = list(predict_source(model, source, keep=["id"]))
-    assert [len(piece) for piece in pieces] == [3, 3, 3, 1]
-    frame = pd.concat(pieces, ignore_index=True)
+        chunks = list(predict_file(model, source, keep=["id"]))
+    assert [len(piece) for piece in chunks] == [3, 3, 3, 1]
+    frame = pd.concat(chunks, ignore_index=True)
     assert frame.pop("id").tolist() == [str(k) for k in range(10)]
     with pytest.warns(UserWarning, match="Ignored|count as other"):
         whole = to_frame(model.predict_dist(source.read()), model.target_)
     pd.testing.assert_frame_equal(frame, whole, rtol=1e-12)
     said = [str(warning.message) for warning in caught]
     assert len(said) == 2
-    assert said[0].endswith("no such column: 'id'. The same in 3 later pieces of the table.")
-    assert said[1].endswith("'kind' (3 rows, such as 'c', 'd'). The same in 2 later pieces of the table.")
+    assert said[0].endswith("no such column: 'id'. The same in 3 later chunks of the table.")
+    assert said[1].endswith("'kind' (3 rows, such as 'c', 'd'). The same in 2 later chunks of the table.")
 
 
-class Stack(Source):
-    """A table of many pieces, which knows how many of them are still in memory."""
+class Stack(TableFile):
+    """A table of many chunks, which knows how many of them are still in memory."""
 
     names = ("x", "kind")
 
-    def __init__(self, pieces):
-        self.n_rows = 2 * pieces
+    def __init__(self, chunks):
+        self.n_rows = 2 * chunks
         self._made = []
-        self._pieces = pieces
+        self._pieces = chunks
 
     def read(self):
         raise NotImplementedError
 
-    def pieces(self, rows, as_text=()):
+    def chunks(self, rows, as_text=()):
         for _ in range(self._pieces):
             piece = pd.DataFrame({"x": [0.0, 0.5], "kind": ["a", "b"]})
             self._made.append(weakref.ref(piece))
@@ -135,9 +135,9 @@ class Stack(Source):
 
 
 def test_pieces_are_let_go_of_one_by_one(model):
-    """Memory does not rise with the length of a file; ``itertools.tee`` would keep up to 57 pieces."""
+    """Memory does not rise with the length of a file; ``itertools.tee`` would keep up to 57 chunks."""
     source = Stack(20)
-    kept = [source.in_memory() for _ in predict_source(model, source, keep=["kind"])]
+    kept = [source.in_memory() for _ in predict_file(model, source, keep=["kind"])]
     assert len(kept) == 20
     assert max(kept) <= 1
     assert source.in_memory() == 0
@@ -145,7 +145,7 @@ def test_pieces_are_let_go_of_one_by_one(model):
 
 def test_a_file_in_one_piece_is_noted_as_it_is(model, source):
     with pytest.warns(UserWarning, match="such column|such as") as caught:
-        list(predict_source(model, source))
+        list(predict_file(model, source))
     assert not any("The same in" in str(warning.message) for warning in caught)
 
 
@@ -155,7 +155,7 @@ def test_warnings_of_others_are_not_swallowed(model, source, monkeypatch):
 
     monkeypatch.setattr("credo.tabular.columns.Columns.read", read)
     with pytest.raises(DeprecationWarning, match="soon gone"):
-        list(predict_source(model, source))
+        list(predict_file(model, source))
 
 
 @pytest.mark.parametrize(
@@ -167,13 +167,13 @@ def test_warnings_of_others_are_not_swallowed(model, source, monkeypatch):
 )
 def test_what_cannot_be_done_is_said_at_once(model, source, options, words):
     with pytest.raises(InputError, match=words):
-        predict_source(model, source, **options)
+        predict_file(model, source, **options)
 
 
 def test_many_classes_make_small_pieces(model):
-    assert rows_at_once(model) == predictions._MOST_ROWS
+    assert chunk_rows(model) == predictions._MAX_CHUNK_ROWS
     many = Classifier(samples=100)
     many.target_ = ClassTarget("y", np.arange(1000))
-    assert rows_at_once(many) == 2**22 // 100_000
+    assert chunk_rows(many) == 2**22 // 100_000
     many.target_ = ClassTarget("y", np.arange(10**6))
-    assert rows_at_once(many) == 1
+    assert chunk_rows(many) == 1

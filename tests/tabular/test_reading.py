@@ -16,18 +16,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from credo.errors import InputError
-from credo.tabular.cells import words
 from credo.tabular.columns import Columns
-from credo.tabular.reading import FEWEST_ROWS, read_chunks, read_table
-from credo.tabular.sources import MOST_COLUMNS, open_source
+from credo.tabular.files import MIN_ROWS, read_chunks, read_table, write_table
+from credo.tabular.parsing import to_labels
+from credo.tabular.table_files import MAX_COLUMNS, open_table
 from credo.tabular.targets import ClassTarget, RegressionTarget
-from credo.tabular.writing import write_table
 from tabular.hostile import CORPUS, NOTED, REFUSED, SILENT, TARGET, Case, good_columns, to_csv
 
 
 def notes_on(case: Case, path: Path) -> list[str]:
     """Everything that is said while a file becomes targets and features."""
-    table = read_table(path, target=TARGET, min_rows=FEWEST_ROWS)
+    table = read_table(path, target=TARGET, min_rows=MIN_ROWS)
     target = (RegressionTarget if case.task == "regression" else ClassTarget).learn(table[TARGET])
     columns = Columns.learn(table.drop(columns=TARGET))
     return [*target.notes, *columns.notes]
@@ -88,9 +87,9 @@ def test_the_limit_of_the_csv_module_is_left_as_it_was(tmp_path):
 def test_pieces_are_the_table(tmp_path, rows):
     path = tmp_path / "t.csv.gz"
     path.write_bytes(gzip.compress(to_csv(good_columns())))
-    pieces = list(read_chunks(path, rows))
-    assert {len(piece) for piece in pieces[:-1]} <= {rows}
-    pd.testing.assert_frame_equal(pd.concat(pieces), read_table(path))
+    chunks = list(read_chunks(path, rows))
+    assert {len(piece) for piece in chunks[:-1]} <= {rows}
+    pd.testing.assert_frame_equal(pd.concat(chunks), read_table(path))
 
 
 def test_a_bad_last_line_is_found_before_the_first_piece(tmp_path):
@@ -144,20 +143,20 @@ def test_a_small_file_cannot_fill_the_memory(tmp_path, name):
 
 def test_too_many_columns_are_refused(tmp_path):
     path = tmp_path / "t.csv"
-    path.write_text("\n".join([",".join(map(str, range(MOST_COLUMNS + 1)))] * 2))
+    path.write_text("\n".join([",".join(map(str, range(MAX_COLUMNS + 1)))] * 2))
     with pytest.raises(InputError, match="has 100,001 columns, but a table may have 100,000 at most"):
         read_table(path)
 
 
 @pytest.mark.parametrize(
     ("limit", "words"),
-    [("MOST_ROWS", "40 rows of 4 columns"), ("MOST_CELLS", "too much to be read as a whole"), ("LARGEST_SIZE", "GiB")],
+    [("MAX_ROWS", "40 rows of 4 columns"), ("MAX_CELLS", "too much to be read as a whole"), ("MAX_SIZE", "GiB")],
 )
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
 def test_a_table_is_read_whole_only_where_it_fits_into_memory(tmp_path, monkeypatch, limit, words, suffix):
     path = tmp_path / f"t{suffix}"
     write_table([pd.DataFrame(good_columns())], path)
-    monkeypatch.setattr(f"credo.tabular.reading.{limit}", 39)
+    monkeypatch.setattr(f"credo.tabular.files.{limit}", 39)
     with pytest.raises(InputError, match=words):
         read_table(path)
     assert sum(map(len, read_chunks(path))) == 40
@@ -166,9 +165,9 @@ def test_a_table_is_read_whole_only_where_it_fits_into_memory(tmp_path, monkeypa
 def test_pieces_of_long_rows_are_short(tmp_path, monkeypatch):
     path = tmp_path / "t.csv"
     path.write_text("a,b\n" + "1,2\n" * 10 + f"3,{'x' * 96}\n")
-    for limit, size in (("_CHARACTERS_AT_ONCE", 300), ("_CELLS_AT_ONCE", 6)):
+    for limit, size in (("_MAX_CHUNK_CHARACTERS", 300), ("_MAX_CHUNK_CELLS", 6)):
         with monkeypatch.context() as patch:
-            patch.setattr(f"credo.tabular.sources.{limit}", size)
+            patch.setattr(f"credo.tabular.table_files.{limit}", size)
             assert [len(piece) for piece in read_chunks(path)] == [3, 3, 3, 2]
 
 
@@ -186,7 +185,7 @@ def test_cells_asked_for_as_text_stay_as_they_are(tmp_path):
     cells = ["007", "NA", "", "None", " x ", "1e3", "nan"]
     path = tmp_path / "t.csv"
     path.write_bytes(to_csv({"code": cells, "x": cells}))
-    (piece,) = open_source(path).pieces(100, as_text=["code"])
+    (piece,) = open_table(path).chunks(100, as_text=["code"])
     assert piece["code"].tolist() == cells
     assert piece["x"].isna().tolist() == [cell in {"NA", "", "None", "nan"} for cell in cells]
 
@@ -195,7 +194,7 @@ def test_one_row_is_enough_to_predict(tmp_path):
     path = tmp_path / "t.csv"
     path.write_text("a,b\n1,2\n")
     assert read_table(path).shape == (1, 2)
-    with pytest.raises(InputError, match="rows must be at least 1, got 0"):
+    with pytest.raises(InputError, match="rows must be an integer of at least 1, got 0"):
         read_chunks(path, 0)
 
 
@@ -245,11 +244,11 @@ def test_a_cell_means_the_same_in_any_piece(rows):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "t.csv"
         path.write_bytes(to_csv({"a": [a for a, _ in rows], "b": [b for _, b in rows]}))
-        whole, pieces = read_table(path), list(read_chunks(path, 1))
+        whole, chunks = read_table(path), list(read_chunks(path, 1))
     for j, name in enumerate("ab"):
-        as_written = words(pd.Series([row[j] for row in rows], dtype=object))
-        assert words(whole[name]) == as_written
-        assert [words(piece[name])[0] for piece in pieces] == as_written
+        as_written = to_labels(pd.Series([row[j] for row in rows], dtype=object))
+        assert to_labels(whole[name]) == as_written
+        assert [to_labels(piece[name])[0] for piece in chunks] == as_written
 
 
 def test_parquet_without_pyarrow_says_what_to_install(tmp_path, monkeypatch):
@@ -267,11 +266,11 @@ def test_parquet_is_read_whole_and_in_pieces(tmp_path):
     frame.index = pd.Index([f"row {i}" for i in range(len(frame))])
     path = tmp_path / "t.parquet"
     frame.to_parquet(path)
-    table = read_table(path, target=TARGET, min_rows=FEWEST_ROWS)
+    table = read_table(path, target=TARGET, min_rows=MIN_ROWS)
     pd.testing.assert_frame_equal(table, frame.reset_index(drop=True), check_dtype=False)
     columns = Columns.learn(table)
-    pieces = np.vstack([columns.encode(piece) for piece in read_chunks(path, 7)])
-    np.testing.assert_array_equal(pieces, columns.encode(table))
+    chunks = np.vstack([columns.encode(piece) for piece in read_chunks(path, 7)])
+    np.testing.assert_array_equal(chunks, columns.encode(table))
     path.write_bytes(path.read_bytes()[:100])
     with pytest.raises(InputError, match="damaged Parquet"):
         read_table(path)

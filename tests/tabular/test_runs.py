@@ -16,12 +16,12 @@ from credo.tabular.runs import (
     FILES,
     Run,
     choose_task,
+    drop_columns,
     evaluate,
     fit_run,
-    labeled,
+    labeled_rows,
     load_model,
     open_run,
-    without,
 )
 from tabular.hostile import TARGET, good_columns
 
@@ -32,7 +32,10 @@ def frame(rows=60):
 
 @pytest.fixture(autouse=True)
 def _quick_report(monkeypatch):
-    monkeypatch.setattr("credo.report.render", lambda model, x, y, **options: f"<p>{len(x)} rows, {options}</p>")
+    def render(model, x, y, *, evaluation=None, **options):
+        return f"<p>{len(x)} rows, {options}</p>"
+
+    monkeypatch.setattr("credo.report.render", render)
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +59,7 @@ def test_the_held_out_rows_were_not_learned_from(monkeypatch):
 
 
 def test_scores_are_those_of_the_held_out_rows(run):
-    rows = labeled(run.holdout, TARGET)
+    rows = labeled_rows(run.holdout, TARGET)
     scores = credo.metrics.scores(run.model.predict_dist(rows.X), torch.tensor(rows.y.to_numpy()), seed=3)
     assert [score.name for score in run.scores] == [score.name for score in scores]
     for ours, wanted in zip(run.scores, scores, strict=True):
@@ -87,7 +90,7 @@ def test_cells_of_every_kind_mean_the_same_after_the_folder(tmp_path):
     with pytest.warns(UserWarning, match="."):
         run = fit_run(given, TARGET, method="map", epochs=1)
     run.save(tmp_path / "run")
-    x, back = (labeled(f, TARGET).X for f in (run.holdout, open_run(tmp_path / "run").holdout))
+    x, back = (labeled_rows(f, TARGET).X for f in (run.holdout, open_run(tmp_path / "run").holdout))
     np.testing.assert_array_equal(run.model.columns_.encode(back), run.model.columns_.encode(x))
 
 
@@ -154,38 +157,38 @@ def test_where_rows_repeat_an_index_each_is_used_once():
         (["1.5", "2.5"], "regression", "because 'y' holds numbers, 2 different values in 2 rows"),
         (["a", "b", None], "classification", "because 'y' holds text, 2 different values in 2 rows"),
         ([0, 1] * 10, "classification", "because 'y' holds integers, 2 different values in 20 rows"),
-        ([True, False, None], "classification", "because 'y' holds truth values, 2 different values in 2 rows"),
+        ([True, False, None], "classification", "because 'y' holds booleans, 2 different values in 2 rows"),
     ],
 )
 def test_the_task_is_guessed_for_a_reason(y, task, reason):
     column = pd.Series(y, name="y")
     assert choose_task(column) == (task, reason)
-    assert choose_task(column, "regression") == ("regression", "as was asked for")
+    assert choose_task(column, "regression") == ("regression", "as requested")
     with pytest.raises(InputError, match="unknown task 'clasification': did you mean 'classification'"):
         choose_task(column, "clasification")
 
 
 def test_columns_that_are_not_there_cannot_be_dropped():
-    assert list(without(frame(), ["x"], TARGET).columns) == ["z", "color", TARGET]
+    assert list(drop_columns(frame(), ["x"], TARGET).columns) == ["z", "color", TARGET]
     with pytest.raises(InputError, match="unknown column to drop 'colors': did you mean 'color'"):
-        without(frame(), ["colors"], TARGET)
+        drop_columns(frame(), ["colors"], TARGET)
     with pytest.raises(InputError, match="not dropped"):
-        without(frame(), [TARGET], TARGET)
+        drop_columns(frame(), [TARGET], TARGET)
     with pytest.raises(InputError, match="must be a column of the table"):
-        without(frame(), [], "price")
+        drop_columns(frame(), [], "price")
 
 
 def test_rows_are_judged_where_their_target_is_known(run):
     given = frame(20)
     given.loc[:3, TARGET] = None
     with pytest.warns(UserWarning, match="4 of 20 rows"):
-        rows = labeled(given, TARGET)
+        rows = labeled_rows(given, TARGET)
     assert len(rows.X) == len(rows.y) == 16
-    assert {score.name for score in evaluate(run.model, rows, level=0.5)} >= {"nll", "coverage"}
+    assert {score.name for score in evaluate(run.model, rows, level=0.5).scores} >= {"nll", "coverage"}
     with pytest.raises(InputError, match="no column 'y'"):
-        labeled(given.drop(columns=TARGET), TARGET)
+        labeled_rows(given.drop(columns=TARGET), TARGET)
     with pytest.raises(InputError, match="missing in every row"):
-        labeled(given.assign(y=None), TARGET)
+        labeled_rows(given.assign(y=None), TARGET)
 
 
 def test_only_models_of_tables_are_opened(run, tmp_path):

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from credo.errors import InputError
-from credo.tabular.splitting import FEWEST_TRAINED, folds, hold_out
+from credo.tabular.comparison import split_folds
+from credo.tabular.runs import MIN_TRAINING_ROWS, hold_out
 
 
 @given(rows=st.integers(10, 200), share=st.floats(0.0, 0.5), seed=st.integers(0, 2**63 - 1))
@@ -43,18 +44,18 @@ def test_classes_are_held_out_in_proportion():
 
 
 def test_too_few_rows_to_learn_from_are_refused():
-    with pytest.raises(InputError, match=r"holdout=0\.8 of 20 rows leaves 4 to learn from, but at least 5"):
+    with pytest.raises(InputError, match=r"holdout=0\.8 of 20 rows leaves 4 to train on, but at least 5"):
         hold_out(20, 0.8, 0)
-    assert len(hold_out(20, 0.75, 0)) == 20 - FEWEST_TRAINED
+    assert len(hold_out(20, 0.75, 0)) == 20 - MIN_TRAINING_ROWS
 
 
 @given(rows=st.integers(4, 100), count=st.integers(2, 10), seed=st.integers(0, 100))
 def test_folds_make_up_all_rows(rows, count, seed):
     if count > rows // 2:
         with pytest.raises(InputError, match="folds must be between 2 and"):
-            folds(rows, count, seed)
+            split_folds(rows, count, seed)
         return
-    parts = folds(rows, count, seed)
+    parts = split_folds(rows, count, seed)
     assert sorted(np.concatenate(parts)) == list(range(rows))
     assert max(map(len, parts)) - min(map(len, parts)) <= 1
 
@@ -64,7 +65,7 @@ def test_no_class_lies_in_one_fold_alone(sizes, count, seed):
     classes = np.random.default_rng(seed).permutation(np.repeat(np.arange(len(sizes)), sizes))
     if count > max(sizes):
         with pytest.raises(InputError, match="the most frequent class"):
-            folds(len(classes), count, seed, classes)
+            split_folds(len(classes), count, seed, classes)
         return
-    for part in folds(len(classes), count, seed, classes):
+    for part in split_folds(len(classes), count, seed, classes):
         assert set(np.delete(classes, part)) == set(classes)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import credo
 from credo.errors import InputError, LoadError
-from credo.tabular.regressor import Regressor
+from credo.tabular import Regressor
 from credo.tabular.targets import ClassTarget, RegressionTarget, guess_task, known_rows
 
 
@@ -87,7 +87,7 @@ def test_rows_without_a_target_are_left_out_with_a_note():
 def test_a_constant_target_is_learned():
     target = RegressionTarget.learn([0.1] * 7)
     assert (target.mean, target.scale) == (0.1, 1.0)
-    assert target.notes == ("The target is 0.1 in every row: so will every prediction be.",)
+    assert target.notes == ("The target is 0.1 in every row, and so is every prediction.",)
     assert target.standardize([0.1, 1.1]).tolist() == [0.0, 1.0]
 
 
@@ -98,11 +98,11 @@ def test_a_constant_target_is_learned():
         ([1.0, 1e200], r"beyond 1e\+100"),
         ([np.nan, np.nan], "missing in every row"),
         ([], "missing in every row"),
-        (["low", "high"], r"must hold numbers for regression, but 2 of its 2 values are none.*Classifier"),
+        (["low", "high"], r"must hold numbers for regression, but 2 of its 2 values are not.*Classifier"),
         (["1", "2", "x"], "1 of its 3 values"),
         (["1,5", "2,5"], "decimal point"),
-        ([[1.0, 2.0]], r"one value a row, got shape \[1, 2\]"),
-        (pd.DataFrame({"a": [1], "b": [2]}), "one value a row"),
+        ([[1.0, 2.0]], r"one value per row, got shape \[1, 2\]"),
+        (pd.DataFrame({"a": [1], "b": [2]}), "one value per row"),
         (pd.date_range("2024", periods=3), "must hold numbers"),
     ],
     ids=str,
@@ -218,7 +218,7 @@ TABLE = pd.DataFrame({"x": np.linspace(-1.0, 1.0, 120), "kind": ["a", "b", "c"] 
 @pytest.mark.parametrize("constant", CONSTANTS)
 def test_a_constant_target_predicts_the_constant(constant, method, tmp_path):
     """Of rows near and far; to the last digit, and after a round trip."""
-    with pytest.warns(UserWarning, match="in every row: so will every prediction be"):
+    with pytest.warns(UserWarning, match="in every row, and so is every prediction"):
         model = Regressor(method, epochs=1, random_state=0).fit(TABLE, [constant] * len(TABLE))
     model.save(tmp_path / "run")
     far = pd.DataFrame({"x": [0.0, 1e6, -1e30, None], "kind": ["a", "c", None, "b"]})
@@ -249,6 +249,6 @@ def test_after_a_constant_target_others_cannot_be_learned_by_and_by():
     with pytest.warns(UserWarning, match="in every row"):
         model.partial_fit(TABLE, [3.5] * len(TABLE))
     model.partial_fit(TABLE, [3.5] * len(TABLE))
-    with pytest.raises(InputError, match=r"every target so far was 3\.5, .* call fit with rows whose targets differ"):
+    with pytest.raises(InputError, match=r"all targets so far are 3\.5, .* call fit with different targets"):
         model.partial_fit(TABLE, [3.5] * 119 + [4.0])
     assert model.predict(TABLE[:2]).tolist() == [3.5, 3.5]

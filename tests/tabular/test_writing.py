@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from credo._files import whole_file
 from credo.errors import InputError
-from credo.tabular.cells import words
-from credo.tabular.sources import open_source
-from credo.tabular.writing import folder_for, to_csv, without_formulas, write_csv, write_table
+from credo.tabular.files import escape_formulas, reserve_folder, to_csv, write_csv, write_table
+from credo.tabular.parsing import to_labels
+from credo.tabular.table_files import open_table
 
 PIECES = [pd.DataFrame({"a": [1.5, None], "b": ["x", "y, z"]}), pd.DataFrame({"a": [np.pi], "b": ['"q"']})]
 TEXT = 'a,b\n1.5,x\n,"y, z"\n3.141592654,"""q"""\n'
@@ -47,9 +47,9 @@ def test_the_name_decides_on_the_format(tmp_path):
 
 def test_a_column_of_several_kinds_does_not_fit_into_parquet(tmp_path):
     pytest.importorskip("pyarrow")
-    pieces = [pd.DataFrame({"id": [1, 2]}), pd.DataFrame({"id": ["three"]})]
-    with pytest.raises(InputError, match="values of different kinds"):
-        write_table(pieces, tmp_path / "a.parquet")
+    chunks = [pd.DataFrame({"id": [1, 2]}), pd.DataFrame({"id": ["three"]})]
+    with pytest.raises(InputError, match="values of different types"):
+        write_table(chunks, tmp_path / "a.parquet")
     assert not list(tmp_path.iterdir())
 
 
@@ -90,13 +90,13 @@ def test_every_text_comes_back_as_it_was(data, names, suffix):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"t{suffix}"
         assert write_table([frame[:2], frame[2:]], path) == len(frame)
-        source = open_source(path)
-        back = pd.concat(source.pieces(4, as_text=names))
+        source = open_table(path)
+        back = pd.concat(source.chunks(4, as_text=names))
         whole = source.read()
     assert source.names == tuple(names)
     assert back.to_numpy(object).tolist() == frame.to_numpy(object).tolist()
     for name in names:
-        assert words(whole[name]) == words(frame[name])
+        assert to_labels(whole[name]) == to_labels(frame[name])
 
 
 def test_text_that_csv_cannot_hold_is_refused():
@@ -112,12 +112,12 @@ HARMLESS = ["-2.5", "+1e3", "-inf", "a=b", "", "2024-01-05", "'=1", "p_=1"]
 
 def test_formulas_become_text():
     frame = pd.DataFrame({"=name": FORMULAS, "text": FORMULAS, "x": np.linspace(-1.0, 1.0, len(FORMULAS))})
-    (safe,) = without_formulas([frame])
+    (safe,) = escape_formulas([frame])
     assert list(safe.columns) == ["'=name", "text", "x"]
     assert safe["text"].tolist() == [f"'{cell}" for cell in FORMULAS]
     assert safe["x"].tolist() == frame["x"].tolist()
     frame = pd.DataFrame({"text": [*HARMLESS, None, 3]}, dtype=object)
-    (same,) = without_formulas([frame])
+    (same,) = escape_formulas([frame])
     pd.testing.assert_frame_equal(same, frame)
 
 
@@ -133,19 +133,19 @@ def test_only_a_folder_of_its_own_kind_is_replaced(tmp_path):
     names, proof = ("a.json", "b.html"), "a.json"
 
     def refused(folder, words):
-        with pytest.raises(InputError, match=words), folder_for(folder, names, proof):
+        with pytest.raises(InputError, match=words), reserve_folder(folder, names, proof):
             pytest.fail("work would begin")
 
     folder = tmp_path / "folder"
     folder.mkdir()
     for good in (folder / "new" / "er", folder):
-        with folder_for(good, names, proof):
+        with reserve_folder(good, names, proof):
             pass
     assert not list(folder.iterdir())
     (folder / "b.html").touch()
-    refused(folder, r"it has no a\.json")
+    refused(folder, r"and no a\.json")
     (folder / "a.json").touch()
-    with folder_for(folder, names, proof):
+    with reserve_folder(folder, names, proof):
         pass
     (folder / "c.txt").touch()
     refused(folder, r"holds other things \(c\.txt\)")

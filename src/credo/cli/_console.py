@@ -100,14 +100,14 @@ class Output:
         with self._err.status(text) as status:
             yield status.update
 
-    def track(self, pieces: Iterable[pd.DataFrame], total: int) -> Iterator[pd.DataFrame]:
-        """Yield the pieces of a table with ``total`` rows, with a progress bar on a terminal."""
+    def track(self, chunks: Iterable[pd.DataFrame], total: int) -> Iterator[pd.DataFrame]:
+        """Yield the chunks of a table with ``total`` rows, with a progress bar on a terminal."""
         is_shown = self._err.is_terminal and not self.quiet
         with Progress(console=self._err, transient=True, redirect_stdout=False, disable=not is_shown) as bar:
             task = bar.add_task("rows", total=total)
-            for piece in pieces:
-                yield piece
-                bar.advance(task, len(piece))
+            for chunk in chunks:
+                yield chunk
+                bar.advance(task, len(chunk))
 
 
 def score_table(title: str, scores: Sequence[Score]) -> Table:

@@ -39,10 +39,10 @@ def _validate(check: Callable[[Any], object]) -> Callable[[T], T]:
 
 
 def _check_methods(names: str) -> None:
-    from credo.tabular import recipes
+    from credo.tabular import methods
 
     for name in names.split(","):
-        recipes.get(name)
+        methods.get(name)
 
 
 def _check_task(name: str) -> None:

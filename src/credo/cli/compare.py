@@ -42,15 +42,14 @@ def compare(
 
     Example: credo compare houses.csv --target price --methods bbb,ensemble
     """
+    from credo._text import counted
     from credo.tabular import comparison, runs
-    from credo.tabular.reading import FEWEST_ROWS, read_table
-    from credo.tabular.wording import counted
-    from credo.tabular.writing import folder_for
+    from credo.tabular.files import MIN_ROWS, read_table, reserve_folder
 
     output = Output(quiet=quiet, as_json=as_json)
-    reserved = folder_for(out, comparison.FILES, comparison.RECORD)
+    reserved = reserve_folder(out, comparison.FILES, comparison.RECORD)
     with reserved, output.collect_warnings(), output.status(f"reading {data}") as progress:
-        frame = runs.without(read_table(data, target=target, min_rows=FEWEST_ROWS), drop or (), target)
+        frame = runs.drop_columns(read_table(data, target=target, min_rows=MIN_ROWS), drop or (), target)
         chosen, reason = runs.choose_task(frame[target], task)
         output.print(f"{data}: {counted(len(frame), 'row')}, {chosen}, {reason}")
         compared = comparison.compare(

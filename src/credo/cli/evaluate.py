@@ -29,29 +29,28 @@ def evaluate(
     Example: credo evaluate run test.csv --report test.html
     """
     from credo._files import whole_file
+    from credo._text import counted
     from credo.tabular import runs
-    from credo.tabular.extrapolation import OutsideRange
-    from credo.tabular.reading import read_table
-    from credo.tabular.wording import counted
+    from credo.tabular.files import read_table
 
     output = Output(quiet=quiet, as_json=as_json)
     with output.collect_warnings(), nullcontext() if report is None else whole_file(report) as file:
         with output.status(f"reading {data}"):
             model = runs.load_model(run)
-            rows = runs.labeled(read_table(data, target=model.target_.name), model.target_.name)
+            rows = runs.labeled_rows(read_table(data, target=model.target_.name), model.target_.name)
         if device is not None:
             model.model_.to(device)
         with output.status("predicting"):
-            scores = runs.evaluate(model, rows, level, seed)
-            outside = OutsideRange()
-            outside.add(model.outside_range(rows.X))
-        for sentence in outside.sentences():
+            evaluation = runs.evaluate(model, rows, level, seed)
+            scores = evaluation.scores
+        for sentence in (*evaluation.notes, *evaluation.outside.sentences()):
             output.print_note(sentence)
         if file is not None:
             from credo.report import render
 
             with output.status("writing the report"):
-                file.write_text(render(model, rows.X, rows.y, source=data.name, seed=seed), encoding="utf-8")
+                html = render(model, rows.X, rows.y, source=data.name, seed=seed, evaluation=evaluation)
+                file.write_text(html, encoding="utf-8")
     output.print_table(score_table(f"Metrics on {counted(len(rows.y), 'row')} of {data}", scores))
     if report is not None:
         output.print(f"Report: {report}")

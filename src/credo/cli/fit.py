@@ -35,22 +35,21 @@ def fit(
 
     Example: credo fit houses.csv --target price --out run
     """
-    from credo.tabular import recipes, runs, writing
-    from credo.tabular.reading import FEWEST_ROWS, read_table
-    from credo.tabular.wording import counted
+    from credo._text import counted
+    from credo.tabular import files, methods, runs
 
     output = Output(quiet=quiet, as_json=as_json)
-    with writing.folder_for(out, runs.FILES, runs.PROOF), output.collect_warnings():
+    with files.reserve_folder(out, runs.FILES, runs.MARKER), output.collect_warnings():
         with output.status(f"reading {data}"):
-            frame = read_table(data, target=target, min_rows=FEWEST_ROWS)
-        chosen, reason = runs.choose_task(frame[target], task)
-        title = recipes.get(method).title
+            frame = files.read_table(data, target=target, min_rows=files.MIN_ROWS)
+        choice = runs.choose_task(frame[target], task)
+        title = methods.get(method).title
         output.print(f"{data}: {counted(len(frame), 'row')}, {counted(frame.shape[1], 'column')}")
-        output.print(f"{title} for {chosen}, {reason}")
+        output.print(f"{title} for {choice.task}, {choice.reason}")
         run = runs.fit_run(
             frame,
             target,
-            task=task,
+            task=choice,
             method=method,
             holdout=holdout,
             drop=drop or (),
@@ -89,8 +88,8 @@ def demo(
 
     Example: credo demo --out demo
     """
+    from credo._text import counted
     from credo.experiments.demo import run_demo
-    from credo.tabular.wording import counted
 
     output = Output(quiet=quiet, as_json=as_json)
     with output.collect_warnings(), output.status("starting") as update:

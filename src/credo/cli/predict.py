@@ -47,7 +47,8 @@ def predict(
 
     Example: credo predict run new.csv --out predictions.csv --keep id
     """
-    from credo.tabular import predictions, runs, sources, writing
+    from credo.tabular import files, predictions, runs
+    from credo.tabular.table_files import open_table
 
     to_stdout = str(out) == "-"
     if as_json and to_stdout:
@@ -56,16 +57,16 @@ def predict(
     with nullcontext() if to_stdout else _reserve_output(out, run, data), output.collect_warnings():
         with output.status(f"reading {data}"):
             model = runs.load_model(run)
-            source = sources.open_source(data)
+            table = open_table(data)
         if device is not None:
             model.model_.to(device)
-        kept = list(source.names) if keep_all else list(keep or ())
+        kept = list(table.names) if keep_all else list(keep or ())
         columns = [*kept, *predictions.column_names(model.target_)]
-        pieces = predictions.predict_source(model, source, level, kept)
+        chunks = predictions.predict_file(model, table, level, kept)
         if escape_formulas:
-            pieces, columns = writing.without_formulas(pieces), [writing.harmless(name) for name in columns]
-        counted = output.track(pieces, source.n_rows)
-        rows = writing.write_csv(counted, sys.stdout) if to_stdout else writing.write_table(counted, out)
+            chunks, columns = files.escape_formulas(chunks), [files.escape_formula(name) for name in columns]
+        tracked = output.track(chunks, table.n_rows)
+        rows = files.write_csv(tracked, sys.stdout) if to_stdout else files.write_table(tracked, out)
     if not to_stdout:
         output.print(f"{rows:,} predictions: {out}")
     output.print_json({"out": str(out), "rows": rows, "columns": columns})

@@ -57,15 +57,15 @@ def run_demo(
     Raises:
         InputError: if a run folder cannot be written.
     """
-    from credo.tabular.runs import FILES, PROOF, fit_run
-    from credo.tabular.writing import folder_for
+    from credo.tabular.files import reserve_folder
+    from credo.tabular.runs import FILES, MARKER, fit_run
 
     out = Path(out)
     tables = _tables()
     jobs = []
     with ExitStack() as stack:
         for name in tables:
-            stack.enter_context(folder_for(out / name, FILES, PROOF))
+            stack.enter_context(reserve_folder(out / name, FILES, MARKER))
         for name, (title, frame, target) in tables.items():
             report(f"fitting {name}")
             run = fit_run(frame, target, epochs=epochs, seed=seed, source=f"{name}, from scikit-learn")

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from credo.report.formatting import format_number, quote
-from credo.tabular.cells import measure, words
 from credo.tabular.columns import Columns
+from credo.tabular.parsing import parse_columns, to_labels
 
 SIGNIFICANCE = 0.05
 """The probability that any column is listed if none is associated with the uncertainty."""
@@ -61,7 +61,7 @@ def _test_numbers(
 ) -> Iterator[Association]:
     """Rank correlations of all columns at once, with the t approximation to their significance."""
     dates = columns.cycles.dates
-    measured = measure(frame, columns.scaling.names[: len(columns.scaling.names) - len(dates)], dates)
+    measured = parse_columns(frame, columns.scaling.names[: len(columns.scaling.names) - len(dates)], dates)
     values = pd.DataFrame(np.where(np.isfinite(measured.values), measured.values, np.nan))
     known = values.count().to_numpy()
     rho = _correlation(values.rank().to_numpy(), pd.Series(uncertainty).rank().to_numpy())
@@ -96,7 +96,7 @@ def _test_categories(
 ) -> Iterator[Association]:
     """Kruskal–Wallis tests between the categories of each column."""
     for category in columns.categories:
-        by_word = pd.Series(uncertainty).groupby(pd.Series(words(frame[category.name]), dtype=object))
+        by_word = pd.Series(uncertainty).groupby(pd.Series(to_labels(frame[category.name]), dtype=object))
         groups = {word: group for word, group in by_word if len(group) >= _MIN_ROWS_PER_CATEGORY}
         count = sum(map(len, groups.values()))
         if len(groups) < 2 or count < _MIN_ROWS or np.ptp(np.concatenate([*groups.values()])) == 0.0:

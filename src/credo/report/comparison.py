@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from credo._text import counted
 from credo.errors import InputError
 from credo.metrics import Score
 from credo.plots.style import EPISTEMIC, MUTED
@@ -41,7 +42,6 @@ from credo.report.page import (
 from credo.report.performance import score_tile
 from credo.report.rendering import FOOTER, glossary_section
 from credo.report.uncertainty import calibration_section_of_methods, uncertainty_section_of_methods
-from credo.tabular.wording import counted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from credo._text import counted
 from credo.plots.style import EPISTEMIC
 from credo.report.formatting import (
     decimals_for,
@@ -36,10 +37,9 @@ from credo.report.page import (
     Text,
     draw_figure,
 )
-from credo.tabular.cells import is_missing
-from credo.tabular.summary import ColumnSummary
+from credo.tabular.column_types import ColumnSummary
+from credo.tabular.parsing import is_missing
 from credo.tabular.targets import RegressionTarget
-from credo.tabular.wording import counted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

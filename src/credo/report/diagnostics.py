@@ -9,11 +9,11 @@ import numpy as np
 import torch
 from scipy import stats
 
+from credo._text import counted, listed
 from credo.metrics.classification import LabeledPredictions, calibration_gap
 from credo.report.formatting import format_number, format_percent, format_range, format_rows, quote
 from credo.report.holdout import HoldoutResult, ScoredPredictions
 from credo.report.page import Diagnostics, Finding
-from credo.tabular.wording import counted, listed
 
 MAJORITY = 0.6
 """A part of the uncertainty of at least this share is called most of it."""

@@ -7,8 +7,8 @@ import math
 import re
 from collections.abc import Sequence
 
+from credo._text import counted
 from credo.metrics import Score
-from credo.tabular.wording import counted
 
 _MAX_NAME = 40  # characters
 _MAX_CELL = 24

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,12 +9,12 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import torch
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from credo import metrics
+from credo._text import counted
 from credo.errors import InputError
 from credo.metrics import Score
 from credo.metrics.classification import LabeledPredictions
@@ -24,10 +23,8 @@ from credo.report.associations import Association, find_associations
 from credo.report.formatting import truncate
 from credo.tabular.base import TableEstimator
 from credo.tabular.columns import as_frame
-from credo.tabular.extrapolation import OutsideRange
-from credo.tabular.predictions import true_values
+from credo.tabular.runs import Evaluation, LabeledRows, evaluate
 from credo.tabular.targets import ClassTarget, RegressionTarget, known_rows
-from credo.tabular.wording import counted
 
 LEVEL = 0.95
 """The level of the intervals that a report shows."""
@@ -160,14 +157,7 @@ class HoldoutResult:
         return find_associations(self.model.columns_, self.frame, self.scored.uncertainty.numpy())
 
 
-def evaluate_holdout(
-    model: Any,
-    X: Any,
-    y: Any,
-    seed: int,
-    prediction: Predictive | None = None,
-    scores: Sequence[Score] | None = None,
-) -> HoldoutResult:
+def evaluate_holdout(model: Any, X: Any, y: Any, seed: int, evaluation: Evaluation | None = None) -> HoldoutResult:
     """Evaluate a fitted estimator on held-out rows.
 
     Args:
@@ -175,8 +165,8 @@ def evaluate_holdout(
         X: the rows, as ``model.predict_dist`` takes them.
         y: their targets ``[N]``; rows without a target are left out.
         seed: of everything that is random.
-        prediction: ``model.predict_dist(X)``, if it has been computed already.
-        scores: the scores of that prediction at :data:`LEVEL`, if they have been computed already.
+        evaluation: the result of :func:`credo.tabular.runs.evaluate` for the rows with a target; by default, it is
+            computed.
 
     Raises:
         InputError: if ``model`` is not an estimator for tables, the rows do not match, no target is known, or a
@@ -192,44 +182,33 @@ def evaluate_holdout(
     known = known_rows(y)
     if len(X) != len(known):
         raise InputError(f"X and y must have the same number of rows, got {len(X):,} and {len(known):,}")
-    if prediction is not None and len(prediction) != len(X):
-        raise InputError(f"prediction and X must have the same number of rows, got {len(prediction):,} and {len(X):,}")
     if not known.any():
         raise InputError(f"y must contain the targets of the held-out rows, got none in {counted(len(known), 'row')}")
-    notes = []
+    targets = y.iloc[:, 0] if isinstance(y, pd.DataFrame) else pd.Series(y)
+    X, targets = X[known], targets[known]
+    if evaluation is None:
+        evaluation = evaluate(model, LabeledRows(X, targets), LEVEL, seed)
+    elif len(evaluation.y) != len(X):
+        raise InputError(
+            f"evaluation must be about the {counted(len(X), 'row')} with a target, got {len(evaluation.y):,}"
+        )
+    _check_finite(evaluation.predictive)
+    notes = [*evaluation.notes, *evaluation.outside.sentences()]
     if not known.all():
         missing = counted(int((~known).sum()), "held-out row")
-        notes.append(f"Left out of this report, because the target is missing: {missing}.")
-        X, scores = X[known], None
-        prediction = None if prediction is None else prediction[torch.from_numpy(known)]
-    prediction, predict_notes = _predict(model, X, prediction)
-    targets = y.iloc[:, 0] if isinstance(y, pd.DataFrame) else pd.Series(y)
-    scored = ScoredPredictions(prediction, true_values(model.target_, targets[known]), seed, scores)
-    return HoldoutResult(model, _with_column_names(model, X), scored, (*notes, *predict_notes))
+        notes.insert(0, f"Left out of this report, because the target is missing: {missing}.")
+    is_reusable = (evaluation.level, evaluation.seed) == (LEVEL, seed)
+    scored = ScoredPredictions(evaluation.predictive, evaluation.y, seed, evaluation.scores if is_reusable else None)
+    return HoldoutResult(model, _with_column_names(model, X), scored, tuple(notes))
 
 
-def _predict(
-    model: TableEstimator, X: pd.DataFrame | NDArray[Any], prediction: Predictive | None
-) -> tuple[Predictive, list[str]]:
-    """Return the prediction, and the warnings about the rows that reading them gives."""
-    outside = OutsideRange()
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        if prediction is None:
-            (prediction,) = model.stream([X], outside)
-        else:
-            outside.add(model.outside_range(X))
-    for warning in caught:
-        if warning.category is not UserWarning:
-            warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
+def _check_finite(prediction: Predictive) -> None:
     finite = prediction.draws.isfinite().all(0).reshape(len(prediction), -1).all(1)
     if not bool(finite.all()):
         raise InputError(
             f"the model predicts NaN or infinity for {int((~finite).sum()):,} of {counted(len(finite), 'row')}: its "
             "training has failed; fit it again with a smaller lr"
         )
-    notes = [str(warning.message) for warning in caught if warning.category is UserWarning]
-    return prediction, [*notes, *outside.sentences()]
 
 
 def _with_column_names(model: TableEstimator, X: pd.DataFrame | NDArray[Any]) -> pd.DataFrame:

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from credo import metrics, plots
+from credo._text import counted
 from credo.predictive import ConformalPredictive
 from credo.report.formatting import (
     escape_for_figure,
@@ -34,7 +35,6 @@ from credo.report.page import (
     Text,
     draw_figure,
 )
-from credo.tabular.wording import counted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -1,23 +1,22 @@
-"""Tables: from a file to features, and estimators that learn from them with error bars."""
+"""Tables: reading files, encoding columns as features, and estimators with error bars."""
 
-from credo.tabular import recipes
-from credo.tabular.classifier import Classifier
+from credo.tabular import methods
 from credo.tabular.columns import Columns
-from credo.tabular.reading import read_chunks, read_table
-from credo.tabular.recipes import Recipe, register
-from credo.tabular.regressor import Regressor
+from credo.tabular.estimators import Classifier, Regressor
+from credo.tabular.files import read_chunks, read_table
+from credo.tabular.methods import TabularMethod, register
 from credo.tabular.targets import ClassTarget, RegressionTarget, guess_task
 
 __all__ = [
     "ClassTarget",
     "Classifier",
     "Columns",
-    "Recipe",
     "RegressionTarget",
     "Regressor",
+    "TabularMethod",
     "guess_task",
+    "methods",
     "read_chunks",
     "read_table",
-    "recipes",
     "register",
 ]

@@ -1,4 +1,4 @@
-"""What the two estimators of tables have in common: from rows to a trained, calibrated model, and back to a folder."""
+"""The base class of :class:`credo.Regressor` and :class:`credo.Classifier`: encode, train, calibrate, predict."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import pandas as pd
@@ -20,38 +20,42 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from credo import calibration
+from credo._arguments import check_fraction, check_option
 from credo._estimator import draw_seed, restore_on_error
 from credo._threads import one_thread
-from credo.errors import InputError, UnsupportedError, unknown_name
+from credo.errors import InputError, UnsupportedError
 from credo.likelihoods import Likelihood
 from credo.methods.base import Method, Predictor
 from credo.predictive import Predictive
 from credo.seeding import derive, seeded
-from credo.tabular import recipes
+from credo.tabular import methods
 from credo.tabular.columns import Columns, TableRows
 from credo.tabular.extrapolation import Extrapolation, OutsideRange
-from credo.tabular.splitting import divide
-from credo.tabular.targets import ClassTarget, RegressionTarget, known_rows
+from credo.tabular.methods import NetworkSpec, TrainingPlan
+from credo.tabular.predictions import predict_features
+from credo.tabular.targets import ClassTarget, RegressionTarget, known_rows, split_rows
 from credo.training.optimizers import adam
 
 _INITIAL, _SPLIT, _TRAINING, _DRAWS = range(4)
 """The random streams of an estimator."""
 
-_FEWEST_TO_STOP_BY = 40  # a tenth of fewer rows says nothing about when to stop
-_ROWS_AT_ONCE = 10_000
-_WORTH_THREADS = 2**24  # products in a step, from which on threads gain more than they cost
+_MIN_ROWS_FOR_EARLY_STOPPING = 40
+_MIN_PRODUCTS_FOR_THREADS = 2**24  # per step; below, threads cost more time than they save
 
 
-def _can_carry_over(estimator: TableEstimator) -> bool:
-    if recipes.get(estimator.method).carry_over is None:
+def _has_partial_fit(estimator: TableEstimator) -> bool:
+    if methods.get(estimator.method).posterior_as_prior is None:
         raise UnsupportedError(
-            f"method={estimator.method!r} has no posterior that could become the next prior: use method='bbb'"
+            f"method={estimator.method!r} has no posterior that could be the next prior: use method='bbb'"
         )
     return True
 
 
 class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
-    """A Bayesian network on a table. See :class:`credo.Regressor` and :class:`credo.Classifier`."""
+    """A Bayesian neural network for a table. See :class:`credo.Regressor` and :class:`credo.Classifier`."""
+
+    _target_class: ClassVar[type[RegressionTarget | ClassTarget]]
+    _calibrators: ClassVar[Mapping[str, type[calibration.Calibrator]]]
 
     columns_: Columns
     target_: RegressionTarget | ClassTarget
@@ -93,91 +97,115 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any) -> Self:
-        """Learn from a table.
+        """Train on a table.
 
         Args:
-            X: a data frame with columns of any kind, or an array ``[N, D]``; values may be missing.
-            y: the targets ``[N]``.
+            X: a data frame with columns of any type, or an array ``[N, D]``; values may be missing.
+            y: the targets ``[N]``; rows without one are left out.
+
+        Returns:
+            The estimator itself.
+
+        Raises:
+            InputError: if the table or the target cannot be used, or an argument of the constructor is not valid.
         """
         with restore_on_error(self):
             return self._fit(X, y)
 
     def _fit(self, X: Any, y: Any) -> Self:
-        recipe = recipes.get(self.method)
+        method = methods.get(self.method)
         calibrator = self._new_calibrator()
         frame, y = self._check_training(X, y, reset=True)
         self.named_columns_ = isinstance(frame, pd.DataFrame)
         self.seed_ = draw_seed(self.random_state)
         self.target_ = self._learn_target(y)
-        frame, y = _with_target(frame, y)
-        self.columns_ = Columns.learn(frame)
+        frame, y = _drop_missing_targets(frame, y)
+        self.columns_, rows = Columns.learn_and_read(frame)
         for note in self.notes_:
             warnings.warn(note, UserWarning, stacklevel=3)
-        rows, targets = self.columns_.read(frame), self._encode_target(y)
+        targets = self._encode_target(y)
         training, held_out = self._split(len(targets), targets, calibrator)
         features = self.columns_.features(rows)
-        plan = recipes.Plan.make(len(training), self.epochs, self.batch_size, self.lr, recipe.effort)
-        task = recipes.Task(
-            features.shape[1], *self._outputs(plan), _widths(self.hidden, plan), activation=self.activation, plan=plan
-        )
+        plan = TrainingPlan.make(len(training), self.epochs, self.batch_size, self.lr, method.step_factor)
+        outputs, likelihood = self._network_outputs(plan)
+        hidden = plan.hidden(self.hidden)
+        spec = NetworkSpec(features.shape[1], outputs, likelihood, hidden, self.activation, plan)
         with seeded(derive(self.seed_, _INITIAL), torch.device("cpu")):
-            model = recipe.build(task, **(self.method_options or {}))
-        self._train(model, features[training], targets[training], plan, recipe.stops_early)
+            model = method.build(spec, **(self.method_options or {}))
+        self._train(model, features[training], targets[training], plan, method.early_stopping)
         self.extrapolation_ = self._learn_extrapolation(rows.take(training))
         self.calibrator_ = None
         if calibrator is not None:
-            calibrator.fit(self._predict(rows.take(held_out)), self._truth(targets[held_out]))
+            calibrator.fit(self._predict(rows.take(held_out)), self._decode_target(targets[held_out]))
             self.calibrator_ = calibrator
         return self
 
-    @available_if(_can_carry_over)  # type: ignore[untyped-decorator]
+    @available_if(_has_partial_fit)  # type: ignore[untyped-decorator]
     def partial_fit(self, X: Any, y: Any, classes: Sequence[Any] | None = None) -> Self:
-        """Learn from further rows: what was believed so far is the prior, and the old rows are not needed.
+        """Train on further rows: the current posterior is the prior, and the old rows are not needed.
 
-        The first call is :meth:`fit`. How columns and targets are scaled is learned then and kept, and so is the
-        calibration, which the further rows do not touch.
+        The first call is the same as :meth:`fit`. Later calls keep the encoding of columns and target, and the
+        calibration. Only methods with a posterior over weights have it (``"bbb"``).
 
         Args:
             X: further rows of the same columns.
-            y: their targets.
-            classes: all classes that may ever come, for a classifier whose first rows do not hold them all.
+            y: their targets ``[N]``.
+            classes: all classes, for a classifier whose first rows do not contain all of them.
+
+        Returns:
+            The estimator itself.
+
+        Raises:
+            InputError: if the rows do not match those of :meth:`fit`.
         """
         with restore_on_error(self):
             if hasattr(self, "model_"):
                 return self._fit_further(X, y)
-            self._announce_classes(classes)
+            self._set_classes(classes)
             return self._fit(X, y)
 
     def _fit_further(self, X: Any, y: Any) -> Self:
-        carry_over = recipes.get(self.method).carry_over
-        assert carry_over is not None
-        frame, y = _with_target(*self._check_training(X, y, reset=False))
+        posterior_as_prior = methods.get(self.method).posterior_as_prior
+        assert posterior_as_prior is not None
+        frame, y = _drop_missing_targets(*self._check_training(X, y, reset=False))
         rows, targets = self.columns_.read(frame), self._encode_target(y)
         features = self.columns_.features(rows)
-        plan = recipes.Plan.make(len(targets), self.epochs, self.batch_size, self.lr)
-        self._train(carry_over(copy.deepcopy(self.model_).float()), features, targets, plan, stops_early=False)
+        plan = TrainingPlan.make(len(targets), self.epochs, self.batch_size, self.lr)
+        model = posterior_as_prior(copy.deepcopy(self.model_).float())
+        self._train(model, features, targets, plan, early_stopping=False)
         self.columns_ = replace(self.columns_, scaling=self.columns_.scaling.widened(rows.values))
         if self.extrapolation_ is not None:
             further = self._learn_extrapolation(rows)
             assert further is not None
-            self.extrapolation_ = self.extrapolation_.joined(further)
+            self.extrapolation_ = self.extrapolation_.merge(further)
         return self
 
     def predict_dist(self, X: Any) -> Predictive:
-        """The predictive distribution of every row, in the target's own units or over its classes.
+        """Predict the distribution of the target for every row.
 
-        Its mean, interval, quantiles, epistemic and aleatoric parts are those of :class:`credo.Predictive`; a row's
-        prediction does not depend on the rows beside it.
+        The prediction of a row does not depend on the other rows.
+
+        Args:
+            X: a data frame with the columns of training, in any order, or an array ``[N, D]``.
+
+        Returns:
+            A :class:`credo.Predictive` of N rows, in the target's own units or over its classes.
+
+        Raises:
+            InputError: if a column is absent or has another type than in training.
         """
         check_is_fitted(self, "model_")
         return self._predict(self.columns_.read(self._check_new(X)))
 
     def stream(self, tables: Iterable[Any], outside: OutsideRange | None = None) -> Iterator[Predictive]:
-        """:meth:`predict_dist` of one table after the other, in memory for one: for files larger than memory.
+        """:meth:`predict_dist` for one table after the other, for data larger than memory.
 
         Args:
-            tables: as :meth:`predict_dist` takes them.
-            outside: counts the rows outside the training range as the tables pass.
+            tables: tables as in :meth:`predict_dist`.
+            outside: counts the rows outside the training range; ``None``: they are not counted.
+
+        Yields:
+            The predictions, one per table.
         """
         check_is_fitted(self, "model_")
         predictor = self._predictor()
@@ -188,9 +216,13 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
             yield self._predict(rows, predictor)
 
     def outside_range(self, X: Any) -> pd.DataFrame:
-        """Which values of numbers and dates lie outside the range that training had, ``[N, columns]`` of truth values.
+        """Find the numbers and dates outside the range of training, where predictions are extrapolations.
 
-        Predictions for such rows rest on extrapolation: their epistemic part grows with the distance.
+        Args:
+            X: rows as in :meth:`predict_dist`.
+
+        Returns:
+            Booleans ``[N, columns of numbers and dates]``.
         """
         check_is_fitted(self, "model_")
         flags = self._flags(self.columns_.read(self._check_new(X)))
@@ -203,56 +235,53 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
 
     @property
     def history_(self) -> list[dict[str, float]]:
-        """One entry an epoch of the training."""
+        """The metrics of training, one entry per epoch."""
         check_is_fitted(self, "model_")
         return self.model_.history
 
     def save(self, path: str | Path) -> None:
-        """Write the folder ``path``, whole or not at all; read it back with :func:`credo.load`."""
+        """Save to a folder that :func:`credo.load` reads.
+
+        Args:
+            path: the folder; it is written completely or not at all.
+
+        Raises:
+            InputError: if the folder cannot be written, or an argument of the estimator cannot be saved.
+        """
         from credo._files import write_folder
         from credo.tabular.saving import to_files
 
         write_folder(path, to_files(self))
 
-    @staticmethod
-    @abstractmethod
-    def restore_target(config: Mapping[str, Any]) -> RegressionTarget | ClassTarget:
-        """The target of a saved estimator."""
-
-    @abstractmethod
     def _learn_target(self, y: Any) -> RegressionTarget | ClassTarget:
-        """What the targets are, from all of them."""
+        """The target, fitted to all of ``y``."""
+        return self._target_class.learn(y)
+
+    def _set_classes(self, classes: Sequence[Any] | None) -> None:
+        """Set the classes of the next :meth:`fit`; ``None``: those in its targets."""
 
     @abstractmethod
     def _encode_target(self, y: Any) -> NDArray[Any]:
-        """The targets as the network learns them, ``[N, 1]`` or ``[N]``."""
+        """The targets as the network is trained on them, ``[N, 1]`` or ``[N]``."""
 
     @abstractmethod
-    def _truth(self, targets: NDArray[Any]) -> torch.Tensor:
-        """Encoded targets as :meth:`predict_dist` speaks of them, ``[N]``."""
+    def _decode_target(self, targets: NDArray[Any]) -> torch.Tensor:
+        """Encoded targets in the units of :meth:`predict_dist`, ``[N]``."""
 
     @abstractmethod
-    def _outputs(self, plan: recipes.Plan) -> tuple[int, Likelihood]:
-        """How many numbers the network outputs, and what they mean."""
+    def _network_outputs(self, plan: TrainingPlan) -> tuple[int, Likelihood]:
+        """The number of outputs of the network, and the likelihood given them."""
 
     @abstractmethod
-    def _in_units(self, predictive: Predictive, rows: TableRows, predictor: Predictor) -> Predictive:
+    def _to_target_units(self, predictive: Predictive, rows: TableRows, predictor: Predictor) -> Predictive:
         """The network's prediction for ``rows`` in the target's own units, ``[N]``."""
 
     @abstractmethod
     def _learn_extrapolation(self, rows: TableRows) -> Extrapolation | None:
-        """How predictions are to be taken outside the range of the training ``rows``."""
-
-    @property
-    @abstractmethod
-    def _calibrators(self) -> dict[str, type[calibration.Calibrator]]:
-        """The calibrators for this kind of target."""
-
-    def _announce_classes(self, classes: Sequence[Any] | None) -> None:
-        """Take note of classes that the first rows may not hold."""
+        """The variance to add outside the range of the training ``rows``."""
 
     def _check_training(self, X: Any, y: Any, reset: bool) -> tuple[Any, Any]:
-        """The table and its targets, checked as scikit-learn does; a data frame keeps its columns."""
+        """The table and its targets, validated as in scikit-learn; a data frame keeps its columns."""
         if not isinstance(X, pd.DataFrame):
             rows, targets = validate_data(
                 self, X, y, reset=reset, dtype=None, ensure_all_finite="allow-nan", ensure_min_samples=2
@@ -265,16 +294,16 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         y = column_or_1d(y, warn=True) if isinstance(y, np.ndarray) else y
         check_consistent_length(X, y)
         if len(X) < 2:
-            raise InputError(f"a table to learn from needs 2 rows or more, got n_samples = {len(X)}")
+            raise InputError(f"a training table needs at least 2 rows, got n_samples = {len(X)}")
         return X, y
 
     def _check_new(self, X: Any) -> Any:
-        """Rows to predict. Columns of a data frame go by name, those of an array by position."""
+        """Rows to predict. Columns of a data frame are matched by name, those of an array by position."""
         if isinstance(X, pd.DataFrame) and self.named_columns_:
             return X
         if isinstance(X, pd.DataFrame):
             warnings.warn(
-                f"X has column names, but {type(self).__name__} was fitted without: they go by position",
+                f"X has column names, but {type(self).__name__} was fitted without: columns are matched by position",
                 UserWarning,
                 stacklevel=3,
             )
@@ -284,12 +313,8 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
     def _new_calibrator(self) -> calibration.Calibrator | None:
         if self.calibrate is None:
             return None
-        if self.calibrate not in self._calibrators:
-            raise unknown_name("calibrate", self.calibrate, self._calibrators)
-        if not 0.0 < self.calibration_fraction < 1.0:
-            raise InputError(
-                f"calibration_fraction must lie between 0 and 1, both excluded, got {self.calibration_fraction}"
-            )
+        check_option(self.calibrate, "calibrate", self._calibrators)
+        check_fraction(self.calibration_fraction, "calibration_fraction")
         return self._calibrators[self.calibrate]()
 
     def _split(
@@ -299,41 +324,41 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         everything = np.arange(rows)
         if calibrator is None:
             return everything, everything[:0]
-        share = round(self.calibration_fraction * rows)
-        if share < calibrator.min_rows or share > rows - 2:
+        count = round(self.calibration_fraction * rows)
+        if count < calibrator.min_rows or count > rows - 2:
             raise InputError(
-                f"calibrate={self.calibrate!r} holds out {self.calibration_fraction:.0%} of {rows} rows, {share}, and "
-                f"needs {calibrator.min_rows} at least: add rows, raise calibration_fraction, or do without"
+                f"calibrate={self.calibrate!r} holds out {self.calibration_fraction:.0%} of {rows} rows, {count}, and "
+                f"needs at least {calibrator.min_rows}: add rows, raise calibration_fraction, or use calibrate=None"
             )
-        return self._divide(everything, targets, share)
+        return self._split_rows(everything, targets, count)
 
-    def _divide(
-        self, rows: NDArray[np.intp], targets: NDArray[Any], share: int
+    def _split_rows(
+        self, rows: NDArray[np.intp], targets: NDArray[Any], count: int
     ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """``rows`` without ``share`` of them, and those."""
+        """``rows`` without ``count`` of them, and those."""
         classes = targets if isinstance(self.target_, ClassTarget) else None
-        return divide(rows, share, derive(self.seed_, _SPLIT), classes)
+        return split_rows(rows, count, derive(self.seed_, _SPLIT), classes)
 
     def _train(
-        self, model: Method, features: NDArray[Any], targets: NDArray[Any], plan: recipes.Plan, stops_early: bool
+        self, model: Method, features: NDArray[Any], targets: NDArray[Any], plan: TrainingPlan, early_stopping: bool
     ) -> None:
         options: dict[str, Any] = {}
         rows = np.arange(len(targets))
-        if stops_early and len(rows) >= _FEWEST_TO_STOP_BY:
-            rows, watched = self._divide(rows, targets, len(rows) // 10)
+        if early_stopping and len(rows) >= _MIN_ROWS_FOR_EARLY_STOPPING:
+            rows, validation = self._split_rows(rows, targets, len(rows) // 10)
             options = {
-                "validation": (features[watched], targets[watched]),
+                "validation": (features[validation], targets[validation]),
                 "monitor": "log_likelihood",
                 "patience": max(plan.epochs // 5, 5),
             }
         weights = sum(parameter.numel() for parameter in model.parameters())
-        with one_thread(weights * plan.batch_size < _WORTH_THREADS):
+        with one_thread(weights * plan.batch_size < _MIN_PRODUCTS_FOR_THREADS):
             model.fit(
                 (features[rows], targets[rows]),
                 epochs=plan.epochs,
                 batch_size=plan.batch_size,
                 lr=plan.lr,
-                optimizer=adam,  # which the lengths and rates of training were chosen with
+                optimizer=adam,  # the defaults of plan and lr were chosen with it
                 seed=derive(self.seed_, _TRAINING),
                 device=self.device,
                 progress=self.progress,
@@ -347,7 +372,7 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
 
     def _predict(self, rows: TableRows, predictor: Predictor | None = None) -> Predictive:
         predictor = predictor or self._predictor()
-        predictive = self._in_units(predict_features(predictor, self.columns_.features(rows)), rows, predictor)
+        predictive = self._to_target_units(predict_features(predictor, self.columns_.features(rows)), rows, predictor)
         calibrator = getattr(self, "calibrator_", None)
         return predictive if calibrator is None else calibrator(predictive)
 
@@ -363,24 +388,7 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         return tags
 
 
-def predict_features(predictor: Predictor, features: NDArray[Any]) -> Predictive:
-    """What the network predicts, piece by piece, in double precision."""
-    pieces = [
-        predictor(torch.from_numpy(features[start : start + _ROWS_AT_ONCE]).double()).cpu()
-        for start in range(0, max(len(features), 1), _ROWS_AT_ONCE)
-    ]
-    return pieces[0] if len(pieces) == 1 else Predictive.concatenate(pieces)
-
-
-def _widths(hidden: object, plan: recipes.Plan) -> tuple[int, ...]:
-    if hidden is None:
-        return recipes.WIDTHS_FOR_FEW_ROWS if plan.has_few_rows else recipes.WIDTHS
-    if not isinstance(hidden, Sequence) or isinstance(hidden, str):
-        raise InputError(f"hidden must be the widths of the hidden layers, such as (50, 50), got {hidden!r}")
-    return tuple(hidden)
-
-
-def _with_target(frame: Any, y: Any) -> tuple[Any, Any]:
-    """The rows of a data frame whose target is known; an array was checked to have them all."""
+def _drop_missing_targets(frame: Any, y: Any) -> tuple[Any, Any]:
+    """The rows whose target is known."""
     known = known_rows(y)
     return (frame, y) if known.all() else (frame[known], y[known])

@@ -1,4 +1,4 @@
-"""A table of anything as a matrix of features, and what was decided on the way."""
+"""A table with columns of any type as a matrix of features."""
 
 from __future__ import annotations
 
@@ -13,136 +13,214 @@ import pandas as pd
 from numpy.typing import NDArray
 from sklearn.utils import check_array
 
+from credo._text import closest_name, counted, listed, quoted
 from credo.errors import InputError, LoadError
-from credo.tabular.categories import Category, Words
-from credo.tabular.cells import Measured, measure, words
-from credo.tabular.cycles import Cycles
-from credo.tabular.learning import learn
-from credo.tabular.scaling import Scaling
-from credo.tabular.summary import ColumnSummary, Diary
-from credo.tabular.wording import counted, listed, nearest, quoted
+from credo.tabular.column_types import ColumnNotes, ColumnSummary, learn_columns
+from credo.tabular.encoders import CategoryEncoder, CyclicEncoder, Labels, NumericScaler
+from credo.tabular.parsing import ParsedColumns, parse_columns, to_labels
 
-MOSTLY = 0.5
-"""A column of numbers that holds more than this share of something else is not the column that was learned."""
+MAX_UNPARSED_SHARE = 0.5
+"""A column of numbers or dates with more than this share of other values is rejected at prediction."""
 
-_FEW_CELLS = 10  # fewer say nothing about a column
+_MIN_CELLS_TO_REJECT = 10
 
 
 class TableRows(NamedTuple):
-    """Rows of a table as they were read.
+    """Rows of a table after parsing.
 
     Attributes:
         values: numbers and dates ``[N, C]``, in the order of the scaling; NaN where missing.
-        others: the features of cycles and categories ``[N, R]``.
+        other_features: the features of cycles and categories ``[N, R]``.
     """
 
     values: NDArray[np.float64]
-    others: NDArray[np.float32]
+    other_features: NDArray[np.float32]
 
     def take(self, which: NDArray[Any]) -> TableRows:
         """Some of the rows, by position or by a mask."""
-        return TableRows(self.values[which], self.others[which])
+        return TableRows(self.values[which], self.other_features[which])
 
 
 @dataclass(frozen=True, eq=False)
 class Columns:
-    """How the columns of a table become features: learned once, then the same for every row.
+    """Encodes the columns of a table as features: fitted once, then the same for every row.
 
-    * Numbers are centered and scaled by :class:`~credo.tabular.scaling.Scaling`, and long-tailed ones come with their
-      asinh; where training had gaps, a 0/1 feature says which values were imputed.
-    * Dates are numbers, in days, with the time of day, week and year by :class:`~credo.tabular.cycles.Cycles`.
-    * Words are one-hot by :class:`~credo.tabular.categories.Category`.
-    * Columns that say nothing are left out: empty, constant, or with a different word in nearly every row.
+    * Numbers are scaled by :class:`~credo.tabular.encoders.NumericScaler`; long-tailed ones have a second feature,
+      their asinh. Missing values are imputed by the median and marked by a 0/1 feature.
+    * Dates are numbers, in days, with the time of day, week and year by
+      :class:`~credo.tabular.encoders.CyclicEncoder`.
+    * Labels are one-hot by :class:`~credo.tabular.encoders.CategoryEncoder`.
+    * Columns without information are left out: empty, constant, or with a different label in nearly every row.
 
-    What a column holds is decided by :func:`~credo.tabular.kinds.kind_of`, what a cell means by the rules of
-    :mod:`credo.tabular.cells`, one cell at a time: the features of a row depend neither on the other rows nor on the
-    dtypes of the frame nor on the order of its columns.
+    The type of a column is inferred by :func:`~credo.tabular.column_types.infer_column_type`. Each cell is parsed on
+    its own (:mod:`credo.tabular.parsing`): the features of a row depend neither on the other rows nor on the dtypes of
+    the frame nor on the order of its columns.
 
     Attributes:
         names: the columns of the training table.
-        scaling: of the columns of numbers, then of dates.
-        cycles: of the columns of dates.
-        unclean: the columns of numbers and dates in which training met something else, or infinities.
-        categories: the columns of words.
+        scaling: the scaler of the columns of numbers, then of dates.
+        cycles: the encoder of the columns of dates.
+        with_invalid_values: the columns of numbers and dates with other values or infinities in training.
+        categories: one encoder per column of labels.
         notes: sentences about what was left out, converted and imputed.
-        summaries: of every column of the training table.
+        summaries: one per column of the training table.
+
+    Example:
+        >>> import pandas as pd
+        >>> from credo.tabular import Columns
+        >>> table = pd.DataFrame({"size": [1.0, 2.0, 3.0, 4.0], "color": ["red", "blue", "red", "blue"]})
+        >>> columns = Columns.learn(table)
+        >>> columns.feature_names
+        ('size', 'color=blue', 'color=red')
+        >>> columns.encode(table).shape
+        (4, 3)
     """
 
     names: tuple[str, ...]
-    scaling: Scaling
-    cycles: Cycles
-    unclean: tuple[str, ...]
-    categories: tuple[Category, ...]
+    scaling: NumericScaler
+    cycles: CyclicEncoder
+    with_invalid_values: tuple[str, ...]
+    categories: tuple[CategoryEncoder, ...]
     notes: tuple[str, ...]
     summaries: tuple[ColumnSummary, ...]
 
     @classmethod
     def learn(cls, frame: Any) -> Columns:
-        """Decide on the training table: a data frame, or an array, whose columns are then called x0, x1 and so on."""
+        """Fit to a training table.
+
+        Args:
+            frame: a data frame, or an array ``[N, D]`` whose columns are then called x0, x1 and so on.
+
+        Returns:
+            The fitted columns.
+
+        Raises:
+            InputError: if the table has no rows or columns, or none of its columns can be used.
+        """
+        return cls.learn_and_read(frame)[0]
+
+    @classmethod
+    def learn_and_read(cls, frame: Any) -> tuple[Columns, TableRows]:
+        """Fit to a training table and parse its rows, as :meth:`learn` and :meth:`read` do, but in one pass.
+
+        Args:
+            frame: as in :meth:`learn`.
+
+        Returns:
+            The fitted columns and the rows of ``frame``.
+
+        Raises:
+            InputError: as :meth:`learn` does.
+        """
         table = as_frame(frame)
         if table.size == 0:
             raise InputError(
-                f"a table to learn from needs rows and columns, got {counted(len(table), 'row')} and "
+                f"a training table needs rows and columns, got {counted(len(table), 'row')} and "
                 f"{counted(table.shape[1], 'column')}"
             )
-        columns = cls(tuple(table.columns), *learn(table))
+        learned = learn_columns(table)
+        columns = cls(
+            names=tuple(table.columns),
+            scaling=learned.scaling,
+            cycles=learned.cycles,
+            with_invalid_values=learned.with_invalid_values,
+            categories=learned.categories,
+            notes=learned.notes,
+            summaries=learned.summaries,
+        )
         width = len(columns.feature_names)
         if width == 0:
             raise InputError(f"no column of the table can be used: {' '.join(columns.notes)}")
-        if width <= len(table):
-            return columns
-        wide = f"There are more features ({width:,}) than rows ({len(table):,}): expect wide error bars."
-        return replace(columns, notes=(*columns.notes, wide))
+        if width > len(table):
+            wide = f"There are more features ({width:,}) than rows ({len(table):,}): expect wide error bars."
+            columns = replace(columns, notes=(*columns.notes, wide))
+        return columns, columns._to_rows(learned.values, learned.labels)
 
     @property
     def feature_names(self) -> tuple[str, ...]:
-        """What each of the D features means: numbers and dates, gaps in them, cycles, categories."""
+        """The names of the D features: numbers and dates, marks of missing values, cycles, categories."""
         of_categories = (name for category in self.categories for name in category.feature_names)
         return (*self.scaling.feature_names, *self.cycles.feature_names, *of_categories)
 
     def summary(self) -> list[ColumnSummary]:
-        """What each column of the training table held and what became of it, in their order."""
+        """What each column of the training table contained and how it is used.
+
+        Returns:
+            One summary per column, in the order of the table.
+        """
         return list(self.summaries)
 
     def encode(self, frame: Any) -> NDArray[np.float32]:
-        """The features ``[N, D]`` of any rows, always finite; warns of what training did not have.
+        """The features of new rows. Warns about values that were not in training.
 
-        Columns may come in another order; those that training left out or did not have are not needed. A column of
-        numbers or dates in which more than half of ten or more cells are something else is refused.
+        Args:
+            frame: rows with the columns of the training table, in any order; columns that are not used may be absent.
+
+        Returns:
+            The features ``[N, D]``, all finite.
+
+        Raises:
+            InputError: if a column is absent, or more than half of its cells, of 10 or more, have another type.
         """
         return self.features(self.read(frame))
 
     def read(self, frame: Any) -> TableRows:
-        """What the rows of ``frame`` hold, as :meth:`features` takes it; warns as :meth:`encode` does."""
+        """Parse new rows. Warns about values that were not in training.
+
+        Args:
+            frame: as in :meth:`encode`.
+
+        Returns:
+            The rows, from which :meth:`features` computes the features.
+
+        Raises:
+            InputError: as :meth:`encode` does.
+        """
         table = as_frame(frame, self.names)
-        diary = Diary()
-        self._check_names(table.columns, diary)
+        notes = ColumnNotes()
+        self._check_names(table.columns, notes)
         dates = self.cycles.dates
-        measured = measure(table, self.scaling.names[: len(self.scaling.names) - len(dates)], dates)
-        cells = [words(table[category.name]) for category in self.categories]
-        self._check_cells(measured, diary)
-        self._check_words(cells, diary)
-        for sentence in diary.sentences():
+        parsed = parse_columns(table, self.scaling.names[: len(self.scaling.names) - len(dates)], dates)
+        labels = [to_labels(table[category.name]) for category in self.categories]
+        self._check_numbers(parsed, notes)
+        self._check_labels(labels, notes)
+        for sentence in notes.sentences():
             warnings.warn(sentence, UserWarning, stacklevel=2)
-        days = measured.values[:, len(measured.names) - len(dates) :]
-        one_hot = [category.encode(w) for category, w in zip(self.categories, cells, strict=True)]
-        return TableRows(measured.values, np.hstack([self.cycles.encode(days), *one_hot]))
+        return self._to_rows(parsed.values, labels)
 
     def features(self, rows: TableRows) -> NDArray[np.float32]:
-        """The features ``[N, D]`` of rows that were read."""
-        return np.hstack([self.scaling.encode(rows.values), rows.others])
+        """The features of parsed rows.
 
-    def nearest(self, rows: TableRows) -> TableRows:
-        """``rows`` with every number and date moved to the nearest end of its training range where it lies outside."""
-        return rows._replace(values=self.scaling.nearest(rows.values))
+        Args:
+            rows: N rows from :meth:`read`.
+
+        Returns:
+            The features ``[N, D]``, all finite.
+        """
+        return np.hstack([self.scaling.encode(rows.values), rows.other_features])
+
+    def clip(self, rows: TableRows) -> TableRows:
+        """Clip every number and date to its training range.
+
+        Args:
+            rows: rows from :meth:`read`.
+
+        Returns:
+            The same rows, with values outside the range moved to its nearest end.
+        """
+        return rows._replace(values=self.scaling.clip(rows.values))
 
     def get_config(self) -> dict[str, object]:
-        """All of it as JSON holds it."""
+        """The attributes as JSON values.
+
+        Returns:
+            A mapping for :meth:`from_config`.
+        """
         return {
             "names": list(self.names),
             "scaling": self.scaling.get_config(),
             "cycles": self.cycles.get_config(),
-            "unclean": list(self.unclean),
+            "with_invalid_values": list(self.with_invalid_values),
             "categories": [category.get_config() for category in self.categories],
             "notes": list(self.notes),
             "summaries": [summary.get_config() for summary in self.summaries],
@@ -150,28 +228,43 @@ class Columns:
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Columns:
-        """The inverse of :meth:`get_config`: encodes identically."""
+        """Restore columns that encode identically.
+
+        Args:
+            config: what :meth:`get_config` returned.
+
+        Returns:
+            The columns.
+
+        Raises:
+            LoadError: if an entry is missing or has the wrong type.
+        """
         try:
             return cls(
                 names=tuple(config["names"]),
-                scaling=Scaling.from_config(config["scaling"]),
-                cycles=Cycles.from_config(config["cycles"]),
-                unclean=tuple(config["unclean"]),
-                categories=tuple(Category.from_config(c) for c in config["categories"]),
+                scaling=NumericScaler.from_config(config["scaling"]),
+                cycles=CyclicEncoder.from_config(config["cycles"]),
+                with_invalid_values=tuple(config["with_invalid_values"]),
+                categories=tuple(CategoryEncoder.from_config(c) for c in config["categories"]),
                 notes=tuple(config["notes"]),
                 summaries=tuple(ColumnSummary(**s) for s in config["summaries"]),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise LoadError(f"the saved description of the table's columns is damaged: {error!r}") from error
 
-    def _check_names(self, names: Sequence[str], diary: Diary) -> None:
+    def _to_rows(self, values: NDArray[np.float64], labels: Sequence[Labels]) -> TableRows:
+        days = values[:, values.shape[1] - len(self.cycles.dates) :]
+        one_hot = [category.encode(column) for category, column in zip(self.categories, labels, strict=True)]
+        return TableRows(values, np.hstack([self.cycles.encode(days), *one_hot]))
+
+    def _check_names(self, names: Sequence[str], notes: ColumnNotes) -> None:
         needed = (*self.scaling.names, *(category.name for category in self.categories))
-        given, learned = set(names), set(self.names)
-        new = [name for name in names if name not in learned]
+        given, known = set(names), set(self.names)
+        new = [name for name in names if name not in known]
         absent = [name for name in needed if name not in given]
         if absent:
-            near = nearest(absent[0], new)
-            advice = f"did you mean {quoted(near)}?" if near else "add what is missing, or train without it"
+            closest = closest_name(absent[0], new)
+            advice = f"did you mean {quoted(closest)}?" if closest else "add what is missing, or train without it"
             which = (
                 f"column {quoted(absent[0])} is"
                 if len(absent) == 1
@@ -179,44 +272,51 @@ class Columns:
             )
             raise InputError(f"the {which} missing, which training had: {advice}")
         for name in new:
-            diary.add("Ignored, because training had no such column", name)
+            notes.add("Ignored, because training had no such column", name)
 
-    def _check_cells(self, measured: Measured, diary: Diary) -> None:
-        kinds = dict.fromkeys(measured.names, "number") | dict.fromkeys(self.cycles.dates, "date")
-        missing, infinite = np.isnan(measured.values).sum(axis=0), np.isinf(measured.values).sum(axis=0)
-        position = {name: j for j, name in enumerate(measured.names)}
-        for name, failed in measured.unread.items():
-            given = len(failed) + len(measured.values) - int(missing[position[name]])
-            if given >= _FEW_CELLS and len(failed) > MOSTLY * given:
+    def _check_numbers(self, parsed: ParsedColumns, notes: ColumnNotes) -> None:
+        kinds = dict.fromkeys(parsed.names, "number") | dict.fromkeys(self.cycles.dates, "date")
+        missing, infinite = np.isnan(parsed.values).sum(axis=0), np.isinf(parsed.values).sum(axis=0)
+        position = {name: j for j, name in enumerate(parsed.names)}
+        for name, failed in parsed.unparsed.items():
+            given = len(failed) + len(parsed.values) - int(missing[position[name]])
+            if given >= _MIN_CELLS_TO_REJECT and len(failed) > MAX_UNPARSED_SHARE * given:
                 raise InputError(
                     f"the column {quoted(name)} held {kinds[name]}s in training, but {len(failed):,} of its {given:,} "
                     f"cells hold something else, such as {quoted(failed[0])}: check that it is the same column"
                 )
             missing[position[name]] -= len(failed)
-            if name not in self.unclean:
-                diary.add(f"Values that are no {kinds[name]}s count as missing", name, _rows(failed))
-        for j in (j for j in np.flatnonzero(infinite) if measured.names[j] not in self.unclean):
-            diary.add("Infinite values count as missing", measured.names[j], counted(int(infinite[j]), "row"))
-        for j in np.flatnonzero((missing > 0) & ~self.scaling.has_gaps):
-            diary.add(
-                "Missing values, of which training had none, become the median",
-                measured.names[j],
+            if name not in self.with_invalid_values:
+                notes.add(f"Values that are not {kinds[name]}s count as missing", name, _describe_cells(failed))
+        for j in (j for j in np.flatnonzero(infinite) if parsed.names[j] not in self.with_invalid_values):
+            notes.add("Infinite values count as missing", parsed.names[j], counted(int(infinite[j]), "row"))
+        for j in np.flatnonzero((missing > 0) & ~self.scaling.has_missing):
+            notes.add(
+                "Missing values, of which training had none, are replaced by the median",
+                parsed.names[j],
                 counted(int(missing[j]), "row"),
             )
 
-    def _check_words(self, cells: Sequence[Words], diary: Diary) -> None:
-        for category, of_column in zip(self.categories, cells, strict=True):
+    def _check_labels(self, labels: Sequence[Labels], notes: ColumnNotes) -> None:
+        for category, of_column in zip(self.categories, labels, strict=True):
             if unseen := category.unseen(of_column):
-                diary.add("Categories that training did not have count as other", category.name, _rows(unseen))
+                detail = _describe_cells(unseen)
+                notes.add("Categories that training did not have count as other", category.name, detail)
 
 
 def as_frame(x: Any, names: Sequence[str] | None = None, owner: str = "Columns") -> pd.DataFrame:
-    """``x`` as a data frame whose column names are different strings.
+    """``x`` as a data frame with unique strings as column names.
 
     Args:
-        x: a data frame, or anything two-dimensional that scikit-learn takes for an array.
-        names: what to call the columns of an array, by position; x0, x1 and so on where ``None``.
-        owner: who expects that many columns, for the error sentence.
+        x: a data frame, or anything two-dimensional that scikit-learn converts to an array.
+        names: the names of the columns of an array, by position; ``None``: x0, x1 and so on.
+        owner: the class that expects this number of columns, for the error message.
+
+    Returns:
+        The data frame.
+
+    Raises:
+        InputError: if names are repeated, or an array has another number of columns.
     """
     if not isinstance(x, pd.DataFrame):
         array = check_array(x, dtype=None, ensure_all_finite=False, ensure_min_samples=0, ensure_min_features=0)
@@ -229,10 +329,10 @@ def as_frame(x: Any, names: Sequence[str] | None = None, owner: str = "Columns")
     labels = [str(name) for name in x.columns]
     repeated = [name for name, times in Counter(labels).items() if times > 1]
     if repeated:
-        raise InputError(f"column names must differ, but some occur twice: {listed([quoted(n) for n in repeated])}")
+        raise InputError(f"column names must be unique, but some are repeated: {listed([quoted(n) for n in repeated])}")
     return x.set_axis(labels, axis=1)
 
 
-def _rows(cells: Sequence[object]) -> str:
+def _describe_cells(cells: Sequence[object]) -> str:
     examples = list(dict.fromkeys(quoted(cell) for cell in cells))
     return f"{counted(len(cells), 'row')}, such as {listed(examples, limit=2)}"

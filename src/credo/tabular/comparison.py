@@ -1,7 +1,8 @@
-"""Which method suits a table: all of them on the same parts of it, and whether the difference means anything."""
+"""Methods compared on a table by cross-validation, with standard errors of their differences."""
 
 from __future__ import annotations
 
+import importlib
 import math
 import time
 import warnings
@@ -16,43 +17,43 @@ import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
+from sklearn.model_selection import KFold, StratifiedKFold
 from torch import Tensor
 
 from credo._files import to_json, write_folder
+from credo._text import listed, quoted
 from credo._version import __version__
 from credo.errors import InputError, unknown_name
 from credo.metrics import Score, scores
 from credo.predictive import Predictive
-from credo.tabular import recipes
-from credo.tabular.classifier import Classifier
+from credo.seeding import derive
+from credo.tabular import methods as registry
 from credo.tabular.columns import Columns
+from credo.tabular.estimators import Classifier, Regressor
+from credo.tabular.files import reserve_folder
 from credo.tabular.predictions import true_values
-from credo.tabular.regressor import Regressor
 from credo.tabular.runs import score_record
-from credo.tabular.splitting import folds as split
-from credo.tabular.targets import ClassTarget, RegressionTarget, Task, known_rows
-from credo.tabular.wording import listed, quoted
-from credo.tabular.writing import folder_for
+from credo.tabular.targets import ClassTarget, RegressionTarget, TaskType, known_rows
 
 RECORD, REPORT = "compare.json", "report.html"
 FILES = (RECORD, REPORT)
-"""What the folder of a comparison holds, both and nothing else."""
+"""The files of a comparison folder."""
 
 CLEAR = 2.0
-"""Standard errors from which on a difference counts as one: chance alone goes beyond them once in twenty times."""
+"""A difference of more standard errors than this is clear: chance alone exceeds it once in twenty times."""
 
 
 @dataclass(frozen=True, eq=False)
 class MethodResult:
-    """What one method predicted for every row, from models that had not seen it.
+    """The cross-validated predictions of one method.
 
     Attributes:
-        name: as ``method=`` takes it.
-        title: as tables show it.
-        scores: of all rows together, with confidence intervals.
-        fold_nll: the mean −log p(y) of each part.
-        seconds: to train and predict, all parts together.
-        predictive: of all rows, in the order of the table.
+        name: its name in ``method=``.
+        title: its name in tables.
+        scores: the scores over all rows, with confidence intervals.
+        fold_nll: the mean −log p(y) of each fold.
+        seconds: the time to train and predict, over all folds.
+        predictive: the predictions of all rows, in the order of the table.
     """
 
     name: str
@@ -64,19 +65,19 @@ class MethodResult:
 
     @property
     def nll(self) -> float:
-        """The mean −log p(y) of all rows, by which methods are ranked."""
+        """The mean −log p(y) over all rows, by which methods are ranked."""
         return next(score.value for score in self.scores if score.name == "nll")
 
 
 @dataclass(frozen=True)
 class Gap:
-    """How far a method is behind the best one.
+    """The difference in log likelihood between the best method and another one.
 
     Attributes:
-        name: of the method.
-        title: as tables show it.
-        mean: of the differences of log p(y) between the best method and this one, row by row, in nats.
-        standard_error: of that mean; NaN where a difference is infinite, or there is one row.
+        name: the name of the other method.
+        title: its name in tables.
+        mean: the mean over rows of the difference of log p(y), in nats.
+        standard_error: the standard error of that mean; NaN if a difference is infinite, or there is one row.
     """
 
     name: str
@@ -86,12 +87,12 @@ class Gap:
 
     @property
     def is_clear(self) -> bool:
-        """Whether it is more than :data:`CLEAR` standard errors, or infinite."""
+        """Whether the difference is more than :data:`CLEAR` standard errors, or infinite."""
         return self.mean == math.inf or self.mean > CLEAR * self.standard_error
 
     @property
     def shown(self) -> str:
-        """Mean ± standard error, with the digits that the error allows."""
+        """Mean ± standard error, rounded to the precision of the error."""
         if not math.isfinite(self.mean):
             return "∞"
         digits = 2 if not self.standard_error > 0 else max(1 - math.floor(math.log10(self.standard_error)), 0)
@@ -99,24 +100,24 @@ class Gap:
 
     def __str__(self) -> str:
         if not math.isfinite(self.mean):
-            return f"{self.title} without bound, for it held a target for impossible"
+            return f"{self.title} by infinity, because it gave a target zero probability"
         return f"{self.title} by {self.shown}"
 
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """Methods, compared on the same rows by cross-validation.
+    """Methods compared on the same rows by cross-validation.
 
     Attributes:
         task: ``"regression"`` or ``"classification"``.
         target: the column that was predicted.
-        n_rows: how many rows were predicted.
-        folds: the number of parts; each was predicted by a model trained on the others.
+        n_rows: the number of rows.
+        folds: the number of folds; each was predicted by a model trained on the others.
         y: the targets of all rows ``[n_rows]``, in the order of the table; positions among the classes.
-        results: one a method.
+        results: one per method.
     """
 
-    task: Task
+    task: TaskType
     target: str
     n_rows: int
     folds: int
@@ -130,12 +131,12 @@ class Comparison:
 
     @cached_property
     def gaps(self) -> list[Gap]:
-        """How far each of the other methods is behind the best, the nearest first.
+        """The differences between the best method and each of the others, in ascending order.
 
-        Every method predicts the same rows, and rows are hard or easy for all of them alike. So the differences
-        d_n = log p_best(y_n) − log p(y_n) are averaged, and the standard error of their mean is that of the d_n,
-        s/√N, often far below what the two scores' own intervals suggest. It takes rows for independent, which those
-        of one fold, predicted by one trained model, are not quite.
+        All methods predict the same rows, which are hard or easy for all of them alike. So the standard error is that
+        of the paired differences d_n = log p_best(y_n) − log p(y_n), s/√N, often far below what the intervals of the
+        two scores suggest. It assumes independent rows, which those of one fold, predicted by one trained model, are
+        not exactly.
 
         References:
             T. G. Dietterich. Approximate statistical tests for comparing supervised classification learning
@@ -149,7 +150,7 @@ class Comparison:
 
     @property
     def verdict(self) -> str:
-        """Which method predicts best, and whether that is more than chance, in words."""
+        """Which method predicts best, and whether the difference is clear, in words."""
         best, gaps = self.best, self.gaps
         if not gaps:
             return f"Only {best.title} was tried, so there is nothing to compare it with."
@@ -162,12 +163,12 @@ class Comparison:
         else:
             opening = f"{best.title} predicts best, beyond what chance explains."
         return (
-            f"{opening} Behind it in mean log likelihood, in nats a row: {'; '.join(map(str, gaps))} "
+            f"{opening} Behind it in mean log likelihood, in nats per row: {'; '.join(map(str, gaps))} "
             f"(± standard error of the paired differences over {self.n_rows:,} rows)."
         )
 
     def record(self) -> dict[str, Any]:
-        """What ``compare.json`` holds: all numbers, but for the predictions."""
+        """The content of ``compare.json``: all numbers except the predictions."""
         return {
             "target": self.target,
             "task": self.task,
@@ -190,10 +191,9 @@ class Comparison:
         }
 
     def save(self, path: str | Path) -> None:
-        """Write the folder ``path`` with ``compare.json`` and ``report.html``, whole or not at all."""
-        from credo.report import render_comparison
-
-        with folder_for(path, FILES, RECORD):
+        """Write ``compare.json`` and ``report.html`` to the folder ``path``, completely or not at all."""
+        render_comparison = importlib.import_module("credo.report").render_comparison  # it imports this package
+        with reserve_folder(path, FILES, RECORD):
             write_folder(path, {RECORD: to_json(self.record()), REPORT: render_comparison(self).encode()})
 
     def _gap(self, reference: Tensor, result: MethodResult) -> Gap:
@@ -206,7 +206,7 @@ def compare(
     frame: pd.DataFrame,
     target: str,
     *,
-    task: Task,
+    task: TaskType,
     methods: Sequence[str] | None = None,
     folds: int = 5,
     epochs: int | None = None,
@@ -214,39 +214,43 @@ def compare(
     device: str | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Comparison:
-    """Predict every row of a table by every method, each time from a model trained on other rows.
-
-    The parts are the same for all methods. What is worth a note about the table is warned of once.
+    """Cross-validate methods on a table, with the same folds for all of them.
 
     Args:
-        frame: the table, as :func:`~credo.tabular.reading.read_table` gives it.
-        target: the column to predict; rows without it are left out, and so are classes of a single row, which cannot
-            be both learned and tested.
+        frame: the table, from :func:`~credo.tabular.files.read_table`.
+        target: the column to predict. Rows without it are left out, and so are classes with a single row, which cannot
+            be both trained on and tested.
         task: ``"regression"`` or ``"classification"``.
-        methods: some of :func:`credo.tabular.recipes.names`; ``None`` is all of them.
-        folds: into how many parts the table is cut.
-        epochs: passes over the table in each training; by default by its size.
-        seed: decides everything that is random.
-        device: where to train.
-        progress: told in a few words what is being done.
+        methods: some of :func:`credo.tabular.methods.names`; ``None``: all of them.
+        folds: the number of folds.
+        epochs: passes over the table in each training; ``None``: chosen by its size.
+        seed: the seed of everything random.
+        device: the device for training; ``None``: chosen automatically.
+        progress: called with a description of each step.
+
+    Returns:
+        The comparison. Notes about the table are issued as warnings once.
+
+    Raises:
+        InputError: if the table, the target or an argument cannot be used.
     """
-    chosen = [recipes.get(name) for name in dict.fromkeys(methods or recipes.names())]
+    chosen = [registry.get(name) for name in dict.fromkeys(methods or registry.names())]
     if target not in frame:
         raise unknown_name("target", target, frame.columns)
     learned = RegressionTarget.learn(frame[target]) if task == "regression" else ClassTarget.learn(frame[target])
     _warn([*learned.notes, *Columns.learn(frame.drop(columns=target)).notes])
     rows = frame[known_rows(frame[target])]
     if isinstance(learned, ClassTarget):
-        rows, learned = _without_lonely_classes(rows, target, learned)
-    truth = true_values(learned, rows[target])
-    parts = split(len(rows), folds, seed, truth.numpy() if isinstance(learned, ClassTarget) else None)
+        rows, learned = _drop_single_row_classes(rows, target, learned)
+    y = true_values(learned, rows[target])
+    parts = split_folds(len(rows), folds, seed, y.numpy() if isinstance(learned, ClassTarget) else None)
     results = []
-    for recipe in chosen:
+    for method in chosen:
         estimator = (Regressor if task == "regression" else Classifier)(
-            recipe.name, epochs=epochs, device=device, random_state=seed % 2**32
+            method.name, epochs=epochs, device=device, random_state=seed % 2**32
         )
-        results.append(_cross_validate(estimator, recipe.title, rows, target, truth, parts, progress))
-    return Comparison(task, target, len(rows), folds, truth, results)
+        results.append(_cross_validate(estimator, method.title, rows, target, y, parts, progress))
+    return Comparison(task, target, len(rows), folds, y, results)
 
 
 def _cross_validate(
@@ -254,43 +258,73 @@ def _cross_validate(
     title: str,
     rows: pd.DataFrame,
     target: str,
-    truth: Tensor,
+    y: Tensor,
     parts: list[NDArray[np.intp]],
     progress: Callable[[str], None],
 ) -> MethodResult:
     start = time.perf_counter()
-    pieces = []
+    predictives = []
     for k, part in enumerate(parts):
         progress(f"{title}, fold {k + 1} of {len(parts)}")
         training, test = rows.iloc[np.delete(np.arange(len(rows)), part)], rows.iloc[part]
-        with _notes_said_before():
+        with _without_notes():
             estimator.fit(training.drop(columns=target), training[target])
-            pieces.append(estimator.predict_dist(test.drop(columns=target)))
+            predictives.append(estimator.predict_dist(test.drop(columns=target)))
     seconds = time.perf_counter() - start
     in_table_order = torch.from_numpy(np.argsort(np.concatenate(parts)))
-    predictive = Predictive.concatenate(pieces)[in_table_order]
-    log_p = predictive.log_prob(truth)
+    predictive = Predictive.concatenate(predictives)[in_table_order]
+    log_p = predictive.log_prob(y)
     fold_nll = [-float(log_p[part].mean()) for part in parts]
     progress(f"{title}, scores")
-    return MethodResult(estimator.method, title, scores(predictive, truth), fold_nll, seconds, predictive)
+    return MethodResult(estimator.method, title, scores(predictive, y), fold_nll, seconds, predictive)
 
 
-def _without_lonely_classes(rows: pd.DataFrame, target: str, learned: ClassTarget) -> tuple[pd.DataFrame, ClassTarget]:
+def split_folds(rows: int, count: int, seed: int, classes: NDArray[np.int64] | None = None) -> list[NDArray[np.intp]]:
+    """Split rows at random into folds of nearly equal size.
+
+    Args:
+        rows: the number of rows.
+        count: the number of folds, at least 2.
+        seed: the random seed.
+        classes: the class ``[rows]`` of each row, with at least two rows per class. The folds are then stratified, and
+            no class is in one fold only.
+
+    Returns:
+        The positions of the rows of each fold, in ascending order.
+
+    Raises:
+        InputError: if there are too few rows for this number of folds.
+    """
+    maximum = rows // 2 if classes is None else int(np.bincount(classes).max())
+    if not 2 <= count <= maximum:
+        why = "half of the rows" if classes is None else "the rows of the most frequent class"
+        raise InputError(f"folds must be between 2 and {maximum}, {why}, got {count}")
+    splitter = (KFold if classes is None else StratifiedKFold)(count, shuffle=True, random_state=derive(seed) % 2**32)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The least populated class", UserWarning)  # has at least two rows
+        return [np.sort(test) for _, test in splitter.split(np.zeros(rows), classes)]
+
+
+def _drop_single_row_classes(rows: pd.DataFrame, target: str, learned: ClassTarget) -> tuple[pd.DataFrame, ClassTarget]:
     positions = learned.encode(rows[target])
-    lonely = np.bincount(positions) == 1
-    if not lonely.any():
+    is_single = np.bincount(positions) == 1
+    if not is_single.any():
         return rows, learned
-    labels = [quoted(label) for label in learned.classes[lonely]]
-    _warn([f"Left out of the comparison, because a class of one row cannot be learned and tested: {listed(labels)}."])
-    rows = rows[~lonely[positions]]
-    if (~lonely).sum() < 2:
-        raise InputError(f"the target {quoted(target)} holds no two classes of two rows or more: there is no comparing")
+    labels = [quoted(label) for label in learned.classes[is_single]]
+    _warn(
+        [f"Left out of the comparison, because a class of one row cannot be trained on and tested: {listed(labels)}."]
+    )
+    rows = rows[~is_single[positions]]
+    if (~is_single).sum() < 2:
+        raise InputError(
+            f"the target {quoted(target)} has fewer than two classes with at least two rows: methods cannot be compared"
+        )
     return rows, ClassTarget.learn(rows[target])
 
 
 @contextmanager
-def _notes_said_before() -> Iterator[None]:
-    """Keep quiet what every fold would note about its part of the table."""
+def _without_notes() -> Iterator[None]:
+    """Suppress the notes about the training part of each fold; those about the whole table were issued before."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", category=UserWarning, module=r"credo\.tabular")
         yield

@@ -1,7 +1,7 @@
-"""Rows outside the training range: the variance of their predictions, and sentences that report them.
+"""Rows outside the training range: the variance added to their predictions, and warnings about them.
 
-Outside the range a network continues with about the slope it has at the edge, whether or not the truth does. The only
-evidence about the slope there is how much it varies inside.
+Outside the range a network continues with about the slope it has at the edge, even if the true function does not. The
+only information about the slope there is how much it varies inside the range.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from credo._text import counted, listed, quoted
 from credo.predictive import Predictive
 from credo.predictive.components import average
 from credo.predictive.location_scale import ExactGaussianComponents, GaussianComponents
 from credo.tabular.columns import Columns, TableRows
-from credo.tabular.wording import counted, listed, quoted
 
-_STEP = 0.2  # of the differences that slopes are measured by, in standard deviations of a column
-_MOST_ROWS, _MOST_PREDICTIONS = 1000, 100_000
+_STEP = 0.2  # of the finite differences, in standard deviations of a column
+_MAX_ROWS, _MAX_PREDICTIONS = 1000, 100_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,97 +37,98 @@ class Extrapolation:
 
         v(x) = 2 Σ_j s_j² d_j(x)²,    s_j² = Var_i ∂f/∂x_j (x_i) + mean_i (∂σ/∂x_j (x_i))².
 
-    The second term stands for a noise that varies inside the range and is held constant outside. v is 0 inside the
-    range, grows with the square of the distance, and is 0 everywhere for a straight line with constant noise; the
-    uncertainty about the slope of that line is the posterior's own. This is a heuristic of credo, not a theorem: it
-    knows nothing of a truth that changes only outside the range, and columns are taken one by one, so that a
-    combination of values that training did not have, each of them inside its range, adds nothing.
+    The second term accounts for noise that varies inside the range and is held constant outside. v is 0 inside the
+    range, grows with the square of the distance, and is 0 everywhere for a linear function with constant noise; the
+    uncertainty about its slope is part of the posterior. This is a heuristic, not a theorem: it does not account for a
+    function that changes only outside the range, and columns are treated one by one, so that a new combination of
+    values, each inside its range, adds nothing.
 
     Attributes:
-        rows: of the training table.
-        slopes: s² by column of numbers or dates ``[C]``, in the network's units of the target.
+        rows: the number of rows of the training table.
+        slope_variance: s² per column of numbers or dates ``[C]``, in the standardized units of the target.
     """
 
     rows: int
-    slopes: NDArray[np.float64]
+    slope_variance: NDArray[np.float64]
 
     @classmethod
     def learn(
         cls, columns: Columns, rows: TableRows, predict: Callable[[NDArray[np.float32]], Predictive]
     ) -> Extrapolation:
-        """Measure slopes at the training rows, or at a thousand of them.
+        """Estimate the slopes at the training rows, or at a thousand of them.
 
         Args:
-            columns: of the table.
-            rows: of training.
-            predict: from features ``[N, D]`` to what the mean weights predict, ``[N, 1]``.
+            columns: the columns of the table.
+            rows: the training rows.
+            predict: from features ``[N, D]`` to the prediction of the mean weights ``[N, 1]``.
 
         Returns:
-            Slopes by central differences over a fifth of a standard deviation, one-sided at the ends of the range.
+            The variances of slopes from central differences over a fifth of a standard deviation, one-sided at the ends
+            of the range.
         """
         total, width = rows.values.shape
-        most = min(_MOST_ROWS, max(_MOST_PREDICTIONS // max(2 * width, 1), 2))
-        chosen = np.linspace(0, total - 1, min(total, most)).astype(np.intp)
-        some = rows.take(chosen)
+        n_rows = min(total, _MAX_ROWS, max(_MAX_PREDICTIONS // max(2 * width, 1), 2))
+        sample = rows.take(np.linspace(0, total - 1, n_rows).astype(np.intp))
         scaling = columns.scaling
         step = 0.5 * _STEP * scaling.std * scaling.width
-        slopes = np.zeros(width)
+        slope_variance = np.zeros(width)
         for j in np.flatnonzero(scaling.varies).tolist():
-            lower, upper = (_moved(columns, some, j, sign * step[j]) for sign in (-1.0, 1.0))
+            lower, upper = (_shift(columns, sample, j, sign * step[j]) for sign in (-1.0, 1.0))
             run = scaling.distance(upper.values, lower.values)[:, j]
             low, high = (predict(columns.features(end.take(run > 0.0))) for end in (lower, upper))
             run = run[run > 0.0]
             if len(run):
-                rise = (high.mean - low.mean)[:, 0].numpy() / run
-                swell = (high.aleatoric.sqrt() - low.aleatoric.sqrt())[:, 0].numpy() / run
-                slopes[j] = rise.var() + np.square(swell).mean()
-        return cls(total, slopes)
+                slope = (high.mean - low.mean)[:, 0].numpy() / run
+                noise_slope = (high.aleatoric.sqrt() - low.aleatoric.sqrt())[:, 0].numpy() / run
+                slope_variance[j] = slope.var() + np.square(noise_slope).mean()
+        return cls(total, slope_variance)
 
     def variance(self, distance: NDArray[np.float64]) -> Tensor:
-        """v(x), in the network's units of the target.
+        """v(x), in the standardized units of the target.
 
         Args:
-            distance: d ``[N, C]`` in standard deviations, 0 where a value lies inside.
+            distance: d ``[N, C]`` in standard deviations, 0 where a value is inside the range.
 
         Returns:
-            ``[N]``.
+            The variances ``[N]``.
         """
-        return torch.from_numpy(2.0 * np.square(distance) @ self.slopes)
+        return torch.from_numpy(2.0 * np.square(distance) @ self.slope_variance)
 
-    def joined(self, other: Extrapolation) -> Extrapolation:
+    def merge(self, other: Extrapolation) -> Extrapolation:
         """The average of both, weighted by their numbers of rows."""
         rows = self.rows + other.rows
-        return Extrapolation(rows, (self.rows * self.slopes + other.rows * other.slopes) / rows)
+        total = self.rows * self.slope_variance + other.rows * other.slope_variance
+        return Extrapolation(rows, total / rows)
 
     def get_config(self) -> dict[str, object]:
-        """The attributes as JSON holds them."""
-        return {"rows": self.rows, "slopes": self.slopes.tolist()}
+        """The attributes as JSON values."""
+        return {"rows": self.rows, "slope_variance": self.slope_variance.tolist()}
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Extrapolation:
         """The inverse of :meth:`get_config`."""
-        return cls(config["rows"], np.array(config["slopes"], dtype=np.float64))
+        return cls(config["rows"], np.array(config["slope_variance"], dtype=np.float64))
 
 
-def split_noise(components: GaussianComponents, weights: Tensor | None, beyond: Tensor) -> ExactGaussianComponents:
-    """Count as aleatoric only the noise that all draws agree on; the rest of the variance is epistemic.
+def split_noise(components: GaussianComponents, weights: Tensor | None, extra: Tensor) -> ExactGaussianComponents:
+    """Count as aleatoric only the noise on which all draws agree; the rest of the variance is epistemic.
 
-    Draw s predicts the noise variance exp(l_s) for a row. With the level exp(mean_s l_s), the geometric mean over the
-    draws, its aleatoric part is min(exp(l_s), exp(mean_s l_s)), and what exceeds the level is uncertainty about the
-    noise. The predictive density does not change, except for the variance ``beyond`` that is added to every draw.
+    Draw s predicts the noise variance exp(l_s) for a row. With exp(mean_s l_s), the geometric mean over the draws, its
+    aleatoric part is min(exp(l_s), exp(mean_s l_s)), and the excess is uncertainty about the noise. The predictive
+    density does not change, except for the variance ``extra`` that is added to every draw.
 
     Args:
-        components: of S draws, ``[S, N]``.
-        weights: of the draws ``[S]``, or ``None`` where all are equal.
-        beyond: v(x) of :class:`Extrapolation`, ``[N]``.
+        components: the Gaussians of S draws ``[S, N]``.
+        weights: the weights of the draws ``[S]``; ``None``: all are equal.
+        extra: v(x) of :class:`Extrapolation` ``[N]``.
 
     Returns:
-        The same Gaussians with both parts of their variance, ``[S, N]``.
+        The same Gaussians with both parts of their variance ``[S, N]``.
     """
     variance = components.variance
-    level = average(components.log_variance, weights).exp()
-    noise = torch.minimum(variance, level)
-    epistemic = variance - noise + beyond
+    shared = average(components.log_variance, weights).exp()
+    noise = torch.minimum(variance, shared)
+    epistemic = variance - noise + extra
     return ExactGaussianComponents(components.mean, (noise + epistemic).log(), noise, epistemic)
 
 
@@ -136,32 +137,32 @@ class OutsideRange:
     """A count of rows outside the training range.
 
     Attributes:
-        rows: outside in one column or more.
-        columns: the number of rows by column.
+        rows: the number of rows outside in at least one column.
+        columns: the number of rows per column.
     """
 
     rows: int = 0
     columns: Counter[str] = field(default_factory=Counter)
 
     def add(self, flags: pd.DataFrame) -> None:
-        """Count rows by ``flags`` ``[N, C]``, true where a value is outside."""
+        """Add the rows of ``flags`` ``[N, C]``, true where a value is outside."""
         self.rows += int(flags.any(axis=1).sum())
         self.columns.update({str(name): int(count) for name, count in flags.sum().items() if count})
 
     def sentences(self) -> list[str]:
-        """One, or none where all rows are inside."""
+        """One sentence, or none if all rows are inside."""
         if not self.rows:
             return []
         verb = "lies" if self.rows == 1 else "lie"
         names = [quoted(name) for name in self.columns]
         if len(names) > 1:
             names = [f"{quoted(name)} ({count:,})" for name, count in self.columns.most_common()]
-        told = f"{counted(self.rows, 'row')} {verb} outside the training range in {listed(names)}"
-        return [f"{told}: what is predicted there is an extrapolation."]
+        where = f"{counted(self.rows, 'row')} {verb} outside the training range in {listed(names)}"
+        return [f"{where}: predictions there are extrapolations."]
 
 
-def _moved(columns: Columns, rows: TableRows, j: int, step: float) -> TableRows:
-    """``rows`` with column ``j`` moved by ``step``, but not out of its range."""
+def _shift(columns: Columns, rows: TableRows, j: int, step: float) -> TableRows:
+    """``rows`` with column ``j`` shifted by ``step``, clipped to its range."""
     values = rows.values.copy()
     values[:, j] += step
-    return columns.nearest(rows._replace(values=values))
+    return columns.clip(rows._replace(values=values))

@@ -1,49 +1,55 @@
-"""Predictions as tables: a row for every row that came in, with what is expected and how sure that is."""
+"""Predictions as tables, with one row per row of the input."""
 
 from __future__ import annotations
 
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pandas as pd
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from credo._arguments import check_fraction
+from credo._text import counted, listed, quoted
 from credo.errors import InputError, unknown_name
+from credo.methods.base import Predictor
 from credo.predictive import Predictive
 from credo.tabular.extrapolation import OutsideRange
-from credo.tabular.sources import Source
+from credo.tabular.table_files import TableFile
 from credo.tabular.targets import ClassTarget, RegressionTarget
-from credo.tabular.wording import counted, listed, quoted
 
 if TYPE_CHECKING:
     from credo.tabular.base import TableEstimator
 
 T = TypeVar("T")
 
-_NUMBERS_AT_ONCE = 2**22  # that the draws of one piece may hold: 32 MiB
-_MOST_ROWS = 5_000  # a piece of more takes more memory and no less time
+_MAX_CHUNK_NUMBERS = 2**22  # in the draws of one chunk: 32 MiB
+_MAX_CHUNK_ROWS = 5_000  # larger chunks take more memory and no less time
+_NETWORK_ROWS = 10_000
 
 
 def to_frame(predictive: Predictive, target: RegressionTarget | ClassTarget, level: float = 0.95) -> pd.DataFrame:
-    """What a prediction says of every row, in plain columns.
+    """A prediction as a data frame.
 
-    A quantity has ``mean``; ``std``, ``epistemic`` and ``aleatoric``, all standard deviations, so that
-    std² = epistemic² + aleatoric²; and the bounds ``lower`` and ``upper`` of its central interval. A class has
+    For a quantity: ``mean``; ``std``, ``epistemic`` and ``aleatoric``, all standard deviations, with
+    std² = epistemic² + aleatoric²; and the bounds ``lower`` and ``upper`` of the central interval. For classes:
     ``class``, the most probable one; ``p_<class>``, the probability of each; and ``entropy`` and
     ``mutual_information`` in nats.
 
     Args:
-        predictive: of B rows.
-        target: what was predicted.
-        level: how probable it is that a quantity lies between its bounds.
+        predictive: the prediction of N rows.
+        target: the target of the model.
+        level: the probability of the interval.
+
+    Returns:
+        A data frame with N rows.
     """
     if isinstance(target, ClassTarget):
-        return _of_classes(predictive, target)
+        return _classes_to_frame(predictive, target)
     lower, upper = predictive.interval(level)
     epistemic, aleatoric = predictive.epistemic, predictive.aleatoric
     columns = {
@@ -64,87 +70,100 @@ def column_names(target: RegressionTarget | ClassTarget) -> list[str]:
     return ["mean", "std", "epistemic", "aleatoric", "lower", "upper"]
 
 
-def predict_source(
-    model: TableEstimator, source: Source, level: float = 0.95, keep: Sequence[str] = ()
+def predict_file(
+    model: TableEstimator, file: TableFile, level: float = 0.95, keep: Sequence[str] = ()
 ) -> Iterator[pd.DataFrame]:
-    """The predictions of a file of any size, piece by piece; the column to predict, where it is there, is not used.
+    """Predict a file of any size in chunks. The target's column is not used if it is there.
 
-    What is worth a note in several pieces is warned of once, at the end, and so are rows outside the training range.
+    Warnings that several chunks have in common, and rows outside the training range, are reported once, at the end.
 
     Args:
-        model: fitted.
-        source: the file, by :func:`~credo.tabular.sources.open_source`.
-        level: of the bounds of quantities.
+        model: a fitted estimator.
+        file: the file, from :func:`~credo.tabular.table_files.open_table`.
+        level: the probability of the intervals.
         keep: columns of the file to put before those of the predictions.
+
+    Returns:
+        An iterator over the predictions of the chunks, as :func:`to_frame` returns them.
+
+    Raises:
+        InputError: if a column to keep is absent, or has the name of a column of the predictions.
     """
     check_fraction(level, "level")
     for name in keep:
-        if name not in source.names:
-            raise unknown_name("column to keep", name, source.names)
+        if name not in file.names:
+            raise unknown_name("column to keep", name, file.names)
     taken = [quoted(name) for name in keep if name in column_names(model.target_)]
     if taken:
-        raise InputError(
-            f"kept columns would be mistaken for predictions, {listed(taken)}: rename them, or keep others"
-        )
-    return _predict_pieces(model, source.pieces(rows_at_once(model), as_text=keep), level, list(dict.fromkeys(keep)))
+        raise InputError(f"kept columns have the names of predictions, {listed(taken)}: rename them, or keep others")
+    return _predict_chunks(model, file.chunks(chunk_rows(model), as_text=keep), level, list(dict.fromkeys(keep)))
 
 
-def rows_at_once(model: TableEstimator) -> int:
-    """How many rows a piece may have for its draws not to take much memory."""
+def chunk_rows(model: TableEstimator) -> int:
+    """The number of rows per chunk, such that their draws take little memory."""
     per_row = len(model.target_.classes) if isinstance(model.target_, ClassTarget) else 1
-    return min(max(_NUMBERS_AT_ONCE // (max(model.samples, 1) * per_row), 1), _MOST_ROWS)
+    return min(max(_MAX_CHUNK_NUMBERS // (max(model.samples, 1) * per_row), 1), _MAX_CHUNK_ROWS)
+
+
+def predict_features(predictor: Predictor, features: NDArray[Any]) -> Predictive:
+    """The predictions of the network, in double precision, for some rows at a time."""
+    chunks = [
+        predictor(torch.from_numpy(features[start : start + _NETWORK_ROWS]).double()).cpu()
+        for start in range(0, max(len(features), 1), _NETWORK_ROWS)
+    ]
+    return chunks[0] if len(chunks) == 1 else Predictive.concatenate(chunks)
 
 
 def true_values(target: RegressionTarget | ClassTarget, y: pd.Series) -> Tensor:
-    """Targets that are all known, as predictions are scored against: quantities, or positions among the classes."""
+    """Targets without missing values as a tensor to score predictions against: quantities, or positions of classes."""
     if isinstance(target, ClassTarget):
         return torch.from_numpy(target.encode(y))
     return torch.from_numpy(target.unstandardize(target.standardize(y).astype(np.float64)))
 
 
-def _predict_pieces(
-    model: TableEstimator, pieces: Iterable[pd.DataFrame], level: float, keep: list[str]
+def _predict_chunks(
+    model: TableEstimator, chunks: Iterable[pd.DataFrame], level: float, keep: list[str]
 ) -> Iterator[pd.DataFrame]:
-    waiting: deque[pd.DataFrame] = deque()  # not itertools.tee, which holds on to the last 57 pieces
+    kept: deque[pd.DataFrame] = deque()  # not itertools.tee, which keeps the last 57 chunks in memory
 
     def features() -> Iterator[pd.DataFrame]:
-        for piece in pieces:
-            waiting.append(piece[keep].astype(object).reset_index(drop=True))  # floats are written as they came
-            yield piece.drop(columns=model.target_.name, errors="ignore")
+        for chunk in chunks:
+            kept.append(chunk[keep].astype(object).reset_index(drop=True))  # floats are written as they were read
+            yield chunk.drop(columns=model.target_.name, errors="ignore")
 
     outside = OutsideRange()
     predictives = model.stream(features(), outside)
-    notes = _Notes()
-    while (predictive := notes.during(lambda: next(predictives, None))) is not None:
-        yield pd.concat([waiting.popleft(), to_frame(predictive, model.target_, level)], axis=1)
-    notes.warn()
+    collected = _ChunkWarnings()
+    while (predictive := collected.collect(lambda: next(predictives, None))) is not None:
+        yield pd.concat([kept.popleft(), to_frame(predictive, model.target_, level)], axis=1)
+    collected.warn()
     for sentence in outside.sentences():
         warnings.warn(sentence, UserWarning, stacklevel=2)
 
 
-class _Notes:
-    """Warnings about the pieces of a table, of which all that start alike are said once."""
+class _ChunkWarnings:
+    """Warnings about the chunks of a table; those that start alike are combined."""
 
     def __init__(self) -> None:
-        self._alike: dict[str, list[str]] = {}
+        self._by_start: dict[str, list[str]] = {}
 
-    def during(self, step: Callable[[], T]) -> T:
-        """What ``step`` returns, after noting what it warned of."""
+    def collect(self, function: Callable[[], T]) -> T:
+        """Call ``function`` and collect its warnings."""
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", UserWarning)
-            result = step()
+            result = function()
         for sentence in (str(warning.message) for warning in caught):
-            self._alike.setdefault(sentence.partition(":")[0], []).append(sentence)
+            self._by_start.setdefault(sentence.partition(":")[0], []).append(sentence)
         return result
 
     def warn(self) -> None:
-        """Warn of everything, in the words of the piece where it was met first."""
-        for first, *later in self._alike.values():
-            again = f" The same in {counted(len(later), 'later piece')} of the table." if later else ""
+        """Issue each warning once, with the text from the first chunk that had it."""
+        for first, *later in self._by_start.values():
+            again = f" The same in {counted(len(later), 'later chunk')} of the table." if later else ""
             warnings.warn(first + again, UserWarning, stacklevel=3)
 
 
-def _of_classes(predictive: Predictive, target: ClassTarget) -> pd.DataFrame:
+def _classes_to_frame(predictive: Predictive, target: ClassTarget) -> pd.DataFrame:
     probabilities = pd.DataFrame(predictive.mean.numpy(), columns=_probability_names(target))
     probabilities.insert(0, "class", target.decode(predictive.mode.numpy()))
     return probabilities.assign(
@@ -153,5 +172,5 @@ def _of_classes(predictive: Predictive, target: ClassTarget) -> pd.DataFrame:
 
 
 def _probability_names(target: ClassTarget) -> list[str]:
-    """``p_1`` also where integers are stored as 1.0."""
+    """``p_1`` also if integers are stored as 1.0."""
     return [f"p_{int(label) if isinstance(label, float) else label}" for label in target.classes.tolist()]

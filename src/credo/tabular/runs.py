@@ -1,101 +1,137 @@
-"""A run: a model of a table, the rows it has not seen, and what it is worth on them, as one folder."""
+"""A run: a model of a table, the rows held out of its training, and its scores on them, saved as one folder."""
 
 from __future__ import annotations
 
+import importlib
 import math
 import time
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from torch import Tensor
 
-from credo import _tensors, io
+from credo import _tensors, io, metrics
+from credo._arguments import check_option
 from credo._files import read_json, to_json, write_folder
+from credo._text import counted, quoted
 from credo._version import __version__
 from credo.errors import InputError, LoadError, unknown_name
-from credo.metrics import Score, scores
-from credo.seeding import check_seed
+from credo.metrics import Score
+from credo.predictive import Predictive
+from credo.seeding import check_seed, derive
 from credo.tabular.base import TableEstimator
-from credo.tabular.classifier import Classifier
+from credo.tabular.estimators import Classifier, Regressor
+from credo.tabular.extrapolation import OutsideRange
+from credo.tabular.files import MIN_ROWS, read_table, reserve_folder, to_csv
 from credo.tabular.predictions import true_values
-from credo.tabular.reading import FEWEST_ROWS, read_table
-from credo.tabular.regressor import Regressor
-from credo.tabular.saving import to_files
-from credo.tabular.schema import check_run
-from credo.tabular.splitting import hold_out
-from credo.tabular.targets import ClassTarget, RegressionTarget, Task, guess_task, known_rows
-from credo.tabular.wording import counted, quoted
-from credo.tabular.writing import folder_for, to_csv
+from credo.tabular.saving import check_run, to_files
+from credo.tabular.targets import ClassTarget, RegressionTarget, TaskType, guess_task, known_rows, split_rows
 
 HOLDOUT, RECORD, REPORT = "holdout.csv", "run.json", "report.html"
 FILES = (_tensors.TENSORS, io.CARD, HOLDOUT, RECORD, REPORT)
-"""What a run folder holds, all of it and nothing else."""
+"""The files of a run folder."""
 
-PROOF = io.CARD
-"""The one of them that tells a run from any other folder."""
+MARKER = io.CARD
+"""The file by which a run folder is recognized."""
 
 TASKS = ("auto", "regression", "classification")
+
+MIN_TRAINING_ROWS = 5
+"""Minimum number of rows to train on after some are held out."""
 
 _NO_REPORT = """<!doctype html>
 <html lang="en"><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="default-src 'none'">
 <title>No report</title>
-<p>The model was trained on every row, so there was none left to judge it by. Give it rows that it has not seen:</p>
+<p>The model was trained on every row, so that none are left to evaluate it on. Use rows that it was not trained on:</p>
 <pre>credo evaluate RUN TEST.csv --report report.html</pre>
 </html>
 """
 
 
-class Labeled(NamedTuple):
-    """Rows whose target is known.
+class TaskChoice(NamedTuple):
+    """The task and the reason for it, half a sentence."""
 
-    Attributes:
-        X: what is given.
-        y: what is to be predicted.
-    """
+    task: TaskType
+    reason: str
+
+
+class LabeledRows(NamedTuple):
+    """Rows whose target is known: the columns ``X`` and the target ``y``."""
 
     X: pd.DataFrame
     y: pd.Series
 
 
 @dataclass(frozen=True, eq=False)
+class Evaluation:
+    """The predictions of a model for rows whose target is known.
+
+    Attributes:
+        predictive: the predictions of the N rows.
+        y: the targets ``[N]``, in their own units or as positions among the classes.
+        notes: warnings about the rows.
+        outside: the number of rows outside the training range.
+        level: the probability of the intervals that are scored.
+        seed: the seed of the bootstrap.
+    """
+
+    predictive: Predictive
+    y: Tensor
+    notes: tuple[str, ...]
+    outside: OutsideRange
+    level: float
+    seed: int
+
+    @cached_property
+    def scores(self) -> list[Score]:
+        """The scores, by :func:`credo.metrics.scores`, computed once."""
+        return metrics.scores(self.predictive, self.y, self.level, seed=self.seed)
+
+
+@dataclass(frozen=True, eq=False)
 class Run:
-    """A model and what it was made from.
+    """A fitted model and its evaluation.
 
     Attributes:
         model: a fitted :class:`credo.Regressor` or :class:`credo.Classifier`.
-        holdout: the rows that were kept from it, with their target; none, where it was trained on all.
-        record: what ``run.json`` holds: source, target, task, method, rows, seed, seconds, version and scores.
+        holdout: the rows held out of training, with their target; empty if the model was trained on all rows.
+        record: the content of ``run.json``: source, target, task, method, rows, seed, seconds, version and scores.
+        evaluation: the predictions for the held-out rows; ``None`` if there are none or the run was loaded.
     """
 
     model: TableEstimator
     holdout: pd.DataFrame
     record: dict[str, Any]
+    evaluation: Evaluation | None = None
 
     @property
     def scores(self) -> list[Score]:
-        """Of the held-out rows."""
+        """The scores on the held-out rows."""
         return [_score(entry) for entry in self.record["scores"]]
 
     def report(self) -> str:
-        """The report on the held-out rows, a page of HTML."""
-        from credo.report import render
-
+        """The report on the held-out rows as HTML."""
         if self.holdout.empty:
             raise InputError(
                 "no rows were held out of this run, so there is none to report on: "
-                "use credo evaluate with rows that the model has not seen, and --report"
+                "use credo evaluate with rows that the model was not trained on, and --report"
             )
-        rows = labeled(self.holdout, self.model.target_.name)
-        return render(self.model, rows.X, rows.y, source=self.record["source"], seed=self.record["seed"])
+        rows = labeled_rows(self.holdout, self.model.target_.name)
+        render = importlib.import_module("credo.report").render  # credo.report imports this package
+        source, seed = self.record["source"], self.record["seed"]
+        page: str = render(self.model, rows.X, rows.y, source=source, seed=seed, evaluation=self.evaluation)
+        return page
 
     def save(self, path: str | Path) -> None:
-        """Write the folder ``path``, whole or not at all; only another run is replaced."""
-        with folder_for(path, FILES, PROOF):
+        """Write the run to the folder ``path``, completely or not at all; only another run is replaced."""
+        with reserve_folder(path, FILES, MARKER):
             report = _NO_REPORT if self.holdout.empty else self.report()
             files = {**to_files(self.model), HOLDOUT: _to_csv(self.holdout)}
             digests = {name: _tensors.digest(files[name]) for name in (_tensors.TENSORS, HOLDOUT)}
@@ -107,7 +143,7 @@ def fit_run(
     frame: pd.DataFrame,
     target: str,
     *,
-    task: str = "auto",
+    task: str | TaskChoice = "auto",
     method: str = "bbb",
     holdout: float = 0.2,
     drop: Sequence[str] = (),
@@ -118,58 +154,67 @@ def fit_run(
     progress: bool | None = False,
     source: str = "",
 ) -> Run:
-    """Hold rows of a table out, learn from the others, and score what was learned on those held out.
+    """Hold out rows of a table, train on the others, and score the predictions for the held-out rows.
 
     Args:
-        frame: the table, as :func:`~credo.tabular.reading.read_table` gives it.
+        frame: the table, from :func:`~credo.tabular.files.read_table`.
         target: the column to predict; rows without it are left out.
-        task: ``"regression"``, ``"classification"`` or ``"auto"``, by :func:`~credo.tabular.targets.guess_task`.
-        method: one of :func:`credo.tabular.recipes.names`.
-        holdout: the share of the rows to hold out; 0 learns from all, and nothing is scored.
+        task: ``"regression"``, ``"classification"``, ``"auto"`` (by :func:`~credo.tabular.targets.guess_task`), or the
+            result of :func:`choose_task`.
+        method: one of :func:`credo.tabular.methods.names`.
+        holdout: the fraction of the rows to hold out; 0: train on all rows, without scores.
         drop: columns to leave out.
-        calibrate: as :class:`credo.Regressor` and :class:`credo.Classifier` take it.
-        epochs: passes over the table; by default by its size.
-        seed: decides everything that is random.
-        device: where to train.
-        progress: show a bar; ``None``: where there is a terminal.
-        source: what the table is called in reports.
+        calibrate: as in :class:`credo.Regressor` and :class:`credo.Classifier`.
+        epochs: passes over the table; ``None``: chosen by its size.
+        seed: the seed of everything random.
+        device: the device for training; ``None``: chosen automatically.
+        progress: whether to show a progress bar; ``None``: only in a terminal.
+        source: the name of the table in reports.
+
+    Returns:
+        The run.
+
+    Raises:
+        InputError: if the table, the target or an argument cannot be used.
     """
     check_seed(seed)
-    frame = without(frame, drop, target)
+    frame = drop_columns(frame, drop, target)
     y = frame[target]
-    task, reason = choose_task(y, task)
-    apart = _rows_apart(y, task, holdout, seed)
-    held_out, training = frame.iloc[apart], frame.iloc[np.delete(np.arange(len(frame)), apart)]
-    _to_csv(held_out)  # what could not be saved is refused before training
-    kind = Regressor if task == "regression" else Classifier
-    model = kind(
+    choice = task if isinstance(task, TaskChoice) else choose_task(y, task)
+    positions = _choose_holdout(y, choice.task, holdout, seed)
+    held_out, training = frame.iloc[positions], frame.iloc[np.delete(np.arange(len(frame)), positions)]
+    _to_csv(held_out)  # raises before training if it cannot be saved
+    estimator = Regressor if choice.task == "regression" else Classifier
+    model = estimator(
         method, epochs=epochs, calibrate=calibrate, device=device, progress=progress, random_state=seed % 2**32
     )
     start = time.perf_counter()
     model.fit(training.drop(columns=target), training[target])
     seconds = time.perf_counter() - start
-    on_holdout = evaluate(model, labeled(held_out, target), seed=seed) if len(held_out) else []
+    evaluation = evaluate(model, labeled_rows(held_out, target), seed=seed) if len(held_out) else None
+    for note in evaluation.notes if evaluation else ():
+        warnings.warn(note, UserWarning, stacklevel=2)
     record = {
         "source": source,
         "target": target,
-        "task": task,
-        "task_reason": reason,
+        "task": choice.task,
+        "task_reason": choice.reason,
         "method": method,
         "calibrate": calibrate,
         "dropped": list(drop),
         "trained_rows": int(known_rows(training[target]).sum()),
         "held_out_rows": len(held_out),
-        "rows_held_out": [int(row) for row in apart],
+        "rows_held_out": [int(row) for row in positions],
         "seed": seed,
         "seconds": round(seconds, 2),
         "credo": __version__,
-        "scores": [score_record(score) for score in on_holdout],
+        "scores": [score_record(score) for score in evaluation.scores] if evaluation else [],
     }
-    return Run(model, held_out, record)
+    return Run(model, held_out, record, evaluation)
 
 
 def open_run(path: str | Path) -> Run:
-    """The run in a folder that :meth:`Run.save` wrote."""
+    """Read a run from a folder that :meth:`Run.save` wrote."""
     model = load_model(path)
     folder = Path(path).resolve()
     record = read_json(folder / RECORD)
@@ -193,7 +238,7 @@ def open_run(path: str | Path) -> Run:
 
 
 def load_model(path: str | Path) -> TableEstimator:
-    """The model of a table in a folder that :meth:`Run.save`, or ``save`` of an estimator, wrote."""
+    """Load the estimator from a folder that its ``save`` or :meth:`Run.save` wrote."""
     model = io.load(path)
     if not isinstance(model, TableEstimator):
         raise LoadError(
@@ -202,28 +247,46 @@ def load_model(path: str | Path) -> TableEstimator:
     return model
 
 
-def evaluate(model: TableEstimator, rows: Labeled, level: float = 0.95, seed: int = 0) -> list[Score]:
-    """The scores of a model on rows whose target is known, by :func:`credo.metrics.scores`."""
-    truth = true_values(model.target_, rows.y)
-    return scores(model.predict_dist(rows.X), truth, level, seed=seed)
+def evaluate(model: TableEstimator, rows: LabeledRows, level: float = 0.95, seed: int = 0) -> Evaluation:
+    """Predict rows whose target is known.
+
+    Args:
+        model: a fitted estimator.
+        rows: the rows, from :func:`labeled_rows`.
+        level: the probability of the intervals that are scored.
+        seed: the seed of the bootstrap.
+
+    Returns:
+        The predictions. Warnings about the rows are in ``notes`` and not issued; other warnings are.
+    """
+    y = true_values(model.target_, rows.y)
+    outside = OutsideRange()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        (predictive,) = model.stream([rows.X], outside)
+    for warning in caught:
+        if warning.category is not UserWarning:
+            warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
+    notes = tuple(str(warning.message) for warning in caught if warning.category is UserWarning)
+    return Evaluation(predictive, y, notes, outside, level, seed)
 
 
-def labeled(frame: pd.DataFrame, target: str) -> Labeled:
-    """The rows of ``frame`` whose target is known; warns of others."""
+def labeled_rows(frame: pd.DataFrame, target: str) -> LabeledRows:
+    """The rows of ``frame`` whose target is known; warns if there are others."""
     if target not in frame:
         raise InputError(f"the table has no column {quoted(target)}, which the model predicts: add it")
     known = known_rows(frame[target])
     if not known.any():
-        raise InputError(f"the target {quoted(target)} is missing in every row: there is nothing to judge by")
+        raise InputError(f"the target {quoted(target)} is missing in every row: there is nothing to evaluate on")
     if not known.all():
-        gaps = f"{(~known).sum():,} of {counted(len(frame), 'row')}"
-        warnings.warn(f"Left out, because the target is missing: {gaps}.", UserWarning, stacklevel=2)
+        missing = f"{(~known).sum():,} of {counted(len(frame), 'row')}"
+        warnings.warn(f"Left out, because the target is missing: {missing}.", UserWarning, stacklevel=2)
         frame = frame[known]
-    return Labeled(frame.drop(columns=target), frame[target])
+    return LabeledRows(frame.drop(columns=target), frame[target])
 
 
-def without(frame: pd.DataFrame, drop: Sequence[str], target: str) -> pd.DataFrame:
-    """``frame`` without some columns, which must be there and not be the target."""
+def drop_columns(frame: pd.DataFrame, drop: Sequence[str], target: str) -> pd.DataFrame:
+    """``frame`` without the columns ``drop``, which must be there and not include the target."""
     for name in drop:
         if name not in frame:
             raise unknown_name("column to drop", name, frame.columns)
@@ -232,20 +295,19 @@ def without(frame: pd.DataFrame, drop: Sequence[str], target: str) -> pd.DataFra
     return frame.drop(columns=list(drop))
 
 
-def choose_task(y: pd.Series, task: str = "auto") -> tuple[Task, str]:
-    """The task, and in half a sentence why it is that one."""
-    if task not in TASKS:
-        raise unknown_name("task", task, TASKS)
+def choose_task(y: pd.Series, task: str = "auto") -> TaskChoice:
+    """The task for a target: the one that is given, or a guess for ``"auto"``."""
+    check_option(task, "task", TASKS)
     if task != "auto":
-        return cast(Task, task), "as was asked for"
+        return TaskChoice(cast(TaskType, task), "as requested")
     guess, known = guess_task(y), y.dropna()
     different = counted(known.nunique(), "different value")
-    content = f"{_content(known, guess)}, {different} in {counted(len(known), 'row')}"
-    return guess, f"because {quoted(y.name)} holds {content}"
+    content = f"{_describe_target(known, guess)}, {different} in {counted(len(known), 'row')}"
+    return TaskChoice(guess, f"because {quoted(y.name)} holds {content}")
 
 
 def score_record(score: Score) -> dict[str, Any]:
-    """A score as JSON holds it, with null for what is not finite."""
+    """A score as JSON values, with null for numbers that are not finite."""
     numbers = {"value": score.value, "lower": score.lower, "upper": score.upper}
     return {
         "name": score.name,
@@ -257,7 +319,7 @@ def score_record(score: Score) -> dict[str, Any]:
 
 
 def _score(entry: Mapping[str, Any]) -> Score:
-    """The inverse of :func:`score_record`; a bound of a known value that is not there is infinite."""
+    """The inverse of :func:`score_record`; a missing bound of a known value is infinite."""
     absent = {"value": math.nan, "lower": -math.inf, "upper": math.inf}
     if entry["value"] is None:
         absent = dict.fromkeys(absent, math.nan)
@@ -265,29 +327,60 @@ def _score(entry: Mapping[str, Any]) -> Score:
     return Score(entry["name"], value, lower, upper, entry["level"])
 
 
-def _content(known: pd.Series, task: Task) -> str:
-    """What a target holds, in a word or two."""
+def _describe_target(known: pd.Series, task: TaskType) -> str:
+    """The type of the values of a target."""
     if task == "regression":
         return "numbers"
     if pd.api.types.is_bool_dtype(known.infer_objects().dtype):
-        return "truth values"
+        return "booleans"
     return "integers" if pd.api.types.is_numeric_dtype(known.dtype) else "text"
 
 
-def _rows_apart(y: pd.Series, task: str, share: float, seed: int) -> NDArray[np.intp]:
-    """The positions of the rows to hold out, after a look at all targets."""
+def _choose_holdout(y: pd.Series, task: TaskType, fraction: float, seed: int) -> NDArray[np.intp]:
+    """The positions of the rows to hold out, after validation of all targets."""
     known = known_rows(y).nonzero()[0]
     target = RegressionTarget.learn(y) if task == "regression" else ClassTarget.learn(y)
-    if len(known) < FEWEST_ROWS:
+    if len(known) < MIN_ROWS:
         raise InputError(
-            f"the target {quoted(y.name)} is known in {counted(len(known), 'row')}, but at least {FEWEST_ROWS} are "
+            f"the target {quoted(y.name)} is known in {counted(len(known), 'row')}, but at least {MIN_ROWS} are "
             "needed: add some"
         )
     classes = target.encode(y.iloc[known]) if isinstance(target, ClassTarget) else None
-    return known[hold_out(len(known), share, seed, classes)]
+    return known[hold_out(len(known), fraction, seed, classes)]
+
+
+def hold_out(rows: int, fraction: float, seed: int, classes: NDArray[np.int64] | None = None) -> NDArray[np.intp]:
+    """Choose rows to hold out at random.
+
+    Args:
+        rows: the number of rows.
+        fraction: 0 ≤ fraction < 1; if it is not 0, at least one row is held out.
+        seed: the random seed.
+        classes: the class ``[rows]`` of each row. The choice is stratified if each class is frequent enough, and one
+            row of each class is left to train on.
+
+    Returns:
+        Their positions in ascending order.
+
+    Raises:
+        InputError: if fewer than 5 rows are left to train on.
+    """
+    count = max(round(fraction * rows), 1) if fraction else 0
+    if rows - count < MIN_TRAINING_ROWS:
+        raise InputError(
+            f"holdout={fraction:g} of {counted(rows, 'row')} leaves {rows - count} to train on, but at least "
+            f"{MIN_TRAINING_ROWS} are needed: hold out fewer, or add rows"
+        )
+    order = np.random.default_rng(derive(seed)).permutation(rows)
+    if classes is not None:
+        first_of_each = np.unique(classes[order], return_index=True)[1]
+        order = np.delete(order, first_of_each)
+    if count == 0 or count >= len(order):
+        return np.sort(order[:count])
+    return np.sort(split_rows(order, count, derive(seed), classes)[1])
 
 
 def _to_csv(frame: pd.DataFrame) -> bytes:
-    """``frame`` as CSV that reads back as the same values: all digits, durations in days."""
+    """``frame`` as CSV that restores the same values: all digits, durations in days."""
     durations = {name: frame[name] / pd.Timedelta(days=1) for name in frame.select_dtypes("timedelta")}
     return to_csv(frame.assign(**durations)).encode()

@@ -1,4 +1,4 @@
-"""Files that hold a table, checked from the first byte to the last before a row is taken from them."""
+"""CSV and Parquet files with a table, validated completely before the first row is returned."""
 
 from __future__ import annotations
 
@@ -19,40 +19,40 @@ from typing import Any
 
 import pandas as pd
 
+from credo._text import counted, listed, quoted
 from credo.errors import InputError
-from credo.tabular.cells import MISSING_WORDS
-from credo.tabular.wording import counted, listed, quoted
+from credo.tabular.parsing import MISSING_TEXTS
 
 DELIMITERS = (",", ";", "\t", "|")
 
-MOST_COLUMNS = 100_000
-"""Columns of a table; a model of more could not be saved."""
+MAX_COLUMNS = 100_000
+"""Maximum number of columns; a model of more could not be saved."""
 
-LONGEST_ROW = 2**22
-"""Characters in a row of CSV. A few megabytes of gzip can hold gigabytes of one cell."""
+MAX_ROW_LENGTH = 2**22
+"""Maximum number of characters in a row of CSV. A few megabytes of gzip can contain gigabytes of one cell."""
 
 _GZIP = b"\x1f\x8b"
 _PARQUET = b"PAR1"
 _WORKBOOKS = (b"PK\x03\x04", b"\xd0\xcf\x11\xe0")
 _HEAD = 1 << 16
 _SNIFFED_ROWS = 20
-_CELLS_AT_ONCE = 2**24  # in a piece: 128 MiB of numbers
-_CHARACTERS_AT_ONCE = 2**28  # in a piece, at most
-_LIMIT = threading.Lock()
+_MAX_CHUNK_CELLS = 2**24  # 128 MiB of numbers
+_MAX_CHUNK_CHARACTERS = 2**28
+_FIELD_SIZE_LOCK = threading.Lock()
 _SAVE_AS_CSV = "save the table as CSV in UTF-8"
 
-# Before 3.1, pandas may miss the nearest float by one unit, while a cell that is read as text and converted does not.
+# Before 3.1, pandas may round to a neighbor of the nearest float, unlike the conversion of cells that are text.
 _PANDAS = tuple(int(part) for part in pd.__version__.split(".")[:2])
 _EXACT_NUMBERS = {} if _PANDAS >= (3, 1) else {"float_precision": "round_trip"}
 
 
-class Source(ABC):
-    """A file that holds a table.
+class TableFile(ABC):
+    """A file with a table.
 
     Attributes:
-        names: of its columns, all different.
-        n_rows: without the header, at least one.
-        size: of its content in characters or bytes, uncompressed.
+        names: the names of the columns, all different.
+        n_rows: the number of rows without the header, at least one.
+        size: the uncompressed size in characters or bytes.
     """
 
     names: tuple[str, ...]
@@ -64,46 +64,45 @@ class Source(ABC):
         """All rows."""
 
     @abstractmethod
-    def pieces(self, rows: int, as_text: Sequence[str] = ()) -> Iterator[pd.DataFrame]:
-        """All rows, at most ``rows`` at a time, and fewer where they are long.
+    def chunks(self, rows: int, as_text: Sequence[str] = ()) -> Iterator[pd.DataFrame]:
+        """All rows, at most ``rows`` at a time, and fewer if they are long.
 
         Args:
-            rows: the most rows of one piece.
-            as_text: columns whose cells, where the file holds text, stay as they are: ``007`` is not 7, and ``NA`` is
-                not missing.
+            rows: the maximum number of rows per chunk.
+            as_text: columns of a CSV file that are not converted: ``007`` is not 7, and ``NA`` is not missing.
         """
 
-    def _rows_at_once(self, rows: int, longest: int) -> int:
-        """``rows``, or as many as fit into memory whatever they hold."""
-        return max(1, min(rows, _CELLS_AT_ONCE // len(self.names), _CHARACTERS_AT_ONCE // longest))
+    def _chunk_rows(self, rows: int, longest: int) -> int:
+        """``rows``, or fewer if rows of length ``longest`` would take too much memory."""
+        return max(1, min(rows, _MAX_CHUNK_CELLS // len(self.names), _MAX_CHUNK_CHARACTERS // longest))
 
 
-def open_source(path: Path) -> Source:
-    """The table in the file ``path``, whose content says whether it is CSV or Parquet."""
+def open_table(path: Path) -> TableFile:
+    """Open a CSV or Parquet file; the format is detected from the content."""
     try:
         if path.is_dir():
             raise InputError(f"{path} is a folder: give one CSV or Parquet file")
         if not path.exists():
             raise InputError(f"{path} does not exist: check the spelling and the folder you are in")
         if not path.is_file():
-            raise InputError(f"{path} is a pipe or a device, which can be read only once: save it to a file first")
+            raise InputError(f"{path} is a pipe or a device, which can only be read once: save it to a file first")
         with path.open("rb") as stream:
             start = stream.read(len(_PARQUET))
-        return ParquetSource(path) if start == _PARQUET else CsvSource(path)
+        return ParquetTable(path) if start == _PARQUET else CsvTable(path)
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise InputError(f"{path} is a damaged gzip file ({error}): make or fetch it again") from error
+        raise InputError(f"{path} is a damaged gzip file ({error}): create or download it again") from error
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror or error}") from error
 
 
-class CsvSource(Source):
+class CsvTable(TableFile):
     """A CSV file, plain or gzipped."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         with path.open("rb") as stream:
             self._gzipped = stream.read(len(_GZIP)) == _GZIP
-        self._refuse_other_formats()
+        self._reject_other_formats()
         try:
             with _long_cells():
                 self._delimiter = self._sniff()
@@ -117,10 +116,10 @@ class CsvSource(Source):
         self._check_count(len(frame))
         return frame
 
-    def pieces(self, rows: int, as_text: Sequence[str] = ()) -> Iterator[pd.DataFrame]:
+    def chunks(self, rows: int, as_text: Sequence[str] = ()) -> Iterator[pd.DataFrame]:
         """All rows, at most ``rows`` at a time."""
         count = 0
-        rows = self._rows_at_once(rows, self._longest_row)
+        rows = self._chunk_rows(rows, self._longest_row)
         text = dict.fromkeys(as_text, str)
         with pd.read_csv(self._path, chunksize=rows, dtype=text, **self._options(as_text)) as reader:
             for frame in reader:
@@ -129,8 +128,8 @@ class CsvSource(Source):
         self._check_count(count)
 
     def _options(self, as_text: Sequence[str] = ()) -> dict[str, Any]:
-        missing, kept = sorted(MISSING_WORDS), set(as_text)
-        by_column = {name: missing for name in self.names if name not in kept} if kept else None  # slow where wide
+        missing, kept = sorted(MISSING_TEXTS), set(as_text)
+        by_column = {name: missing for name in self.names if name not in kept} if kept else None  # slow for wide tables
         return {
             "sep": self._delimiter,
             "names": list(self.names),
@@ -140,14 +139,14 @@ class CsvSource(Source):
             "compression": "gzip" if self._gzipped else None,
             "keep_default_na": False,
             "na_values": missing if by_column is None else by_column,
-            "low_memory": False,  # one dtype for a column, not one for each block of it
+            "low_memory": False,  # one dtype per column, not per block
             **_EXACT_NUMBERS,
         }
 
     def _bytes(self) -> gzip.GzipFile | io.BufferedReader:
         return gzip.open(self._path) if self._gzipped else self._path.open("rb")
 
-    def _refuse_other_formats(self) -> None:
+    def _reject_other_formats(self) -> None:
         with self._bytes() as stream:
             head = stream.read(_HEAD)
         if not head.removeprefix(codecs.BOM_UTF8).strip():
@@ -175,7 +174,7 @@ class CsvSource(Source):
         )
 
     def _rows(self, delimiter: str, strict: bool) -> Iterator[tuple[int, int, list[str]]]:
-        """The line on which each row starts, its length and its fields; lines of nothing but spaces are no rows."""
+        """The first line of each row, its length and its fields; blank lines are skipped."""
         with io.TextIOWrapper(self._bytes(), encoding="utf-8-sig", newline="") as text:
             lines = _Lines(text, self._path)
             reader = csv.reader(lines, delimiter=delimiter, strict=strict)
@@ -193,10 +192,10 @@ class CsvSource(Source):
                 ) from error
 
     def _sniff(self) -> str:
-        """The delimiter that cuts the first rows into the most fields, and all alike if one of them does.
+        """Detect the delimiter: the one with the most fields per row, preferably the same number in all of them.
 
-        To the wrong delimiter a quote may stand inside a field, or be open over several rows. So one that finds other
-        fields than there are between the quotes does not count where another one finds the same.
+        With the wrong delimiter a quote may be inside a field, or stay open over several rows. So a delimiter whose
+        fields agree with those outside of quotes is preferred.
         """
         bare = self._rows_without_quotes()
         best, best_score = DELIMITERS[0], (False, False, 1)
@@ -212,7 +211,7 @@ class CsvSource(Source):
         return best
 
     def _rows_without_quotes(self) -> list[str]:
-        """The first rows, whatever the delimiter, without what is quoted in them."""
+        """The first rows without their quoted parts, independent of the delimiter."""
         rows: list[str] = []
         row: list[str] = []
         quotes = 0
@@ -232,7 +231,7 @@ class CsvSource(Source):
         return rows
 
     def _check_rows(self) -> None:
-        """Note the names of the columns and the number and size of the rows, after a look at every row."""
+        """Check every row, and set the names of the columns and the number and size of the rows."""
         rows = self._rows(self._delimiter, strict=True)
         _, _, header = next(rows)
         _check_width(self._path, len(header))
@@ -252,7 +251,7 @@ class CsvSource(Source):
             raise InputError(f"{self._path} holds a header but no rows: add some")
 
     def _check_count(self, n_rows: int) -> None:
-        """pandas takes stray carriage returns for less than the csv module does; a row must not get lost by that."""
+        """Raise InputError if pandas and the csv module disagree on stray carriage returns, so that no row is lost."""
         if n_rows != self.n_rows:
             raise InputError(
                 f"{self._path} mixes line endings, so that it reads as {n_rows:,} rows or as {self.n_rows:,}: save "
@@ -260,7 +259,7 @@ class CsvSource(Source):
             )
 
 
-class ParquetSource(Source):
+class ParquetTable(TableFile):
     """A Parquet file."""
 
     def __init__(self, path: Path) -> None:
@@ -279,7 +278,7 @@ class ParquetSource(Source):
                 self.n_rows = metadata.num_rows
                 self.size = sum(metadata.row_group(k).total_byte_size for k in range(metadata.num_row_groups))
         except ValueError as error:
-            raise InputError(f"{path} is a damaged Parquet file ({error}): make or fetch it again") from error
+            raise InputError(f"{path} is a damaged Parquet file ({error}): create or download it again") from error
         _check_names(path, self.names)
         if self.n_rows == 0:
             raise InputError(f"{path} holds no rows: add some")
@@ -290,19 +289,19 @@ class ParquetSource(Source):
             frame: pd.DataFrame = file.read().to_pandas()
         return frame.reset_index(drop=True)
 
-    def pieces(self, rows: int, as_text: Sequence[str] = ()) -> Iterator[pd.DataFrame]:
+    def chunks(self, rows: int, as_text: Sequence[str] = ()) -> Iterator[pd.DataFrame]:
         """All rows, at most ``rows`` at a time."""
         with self._open(self._path) as file:
-            for batch in file.iter_batches(batch_size=self._rows_at_once(rows, longest=1)):
+            for batch in file.iter_batches(batch_size=self._chunk_rows(rows, longest=1)):
                 yield batch.to_pandas().reset_index(drop=True)
 
 
 class _Lines:
-    """The lines of a text, none of which, and no row of which, is longer than memory.
+    """The lines of a text, with a limit on the length of a row.
 
     Attributes:
-        length: the characters read since it was last set to 0, at the start of a row.
-        is_blank: whether the last line held nothing but spaces; a pair of quotes is something.
+        length: the number of characters since it was last set to 0, at the start of a row.
+        is_blank: whether the last line had only white space; a pair of quotes is not blank.
     """
 
     def __init__(self, text: io.TextIOWrapper, path: Path) -> None:
@@ -313,16 +312,16 @@ class _Lines:
         return self
 
     def __next__(self) -> str:
-        line = self._text.readline(LONGEST_ROW + 1)
+        line = self._text.readline(MAX_ROW_LENGTH + 1)
         if not line:
             raise StopIteration
         self._number += 1
         self.length += len(line)
         self.is_blank = not line.strip(" \t\r\n")
-        if self.length > LONGEST_ROW:
+        if self.length > MAX_ROW_LENGTH:
             raise InputError(
-                f"a row of {self._path} that reaches line {self._number} has more than {LONGEST_ROW:,} characters, "
-                "which is no table: check the file, and that its quotes are closed"
+                f"a row of {self._path} that reaches line {self._number} has more than {MAX_ROW_LENGTH:,} characters, "
+                "which is not a table: check the file, and that its quotes are closed"
             )
         if "\0" in line:
             raise InputError(
@@ -333,9 +332,9 @@ class _Lines:
 
 
 def _check_width(path: Path, width: int) -> None:
-    if width > MOST_COLUMNS:
+    if width > MAX_COLUMNS:
         raise InputError(
-            f"{path} has {width:,} columns, but a table may have {MOST_COLUMNS:,} at most: leave some out, or combine "
+            f"{path} has {width:,} columns, but a table may have {MAX_COLUMNS:,} at most: leave some out, or combine "
             "them"
         )
 
@@ -348,9 +347,9 @@ def _check_names(path: Path, names: Sequence[str]) -> None:
 
 @contextlib.contextmanager
 def _long_cells() -> Iterator[None]:
-    """Let the csv module take cells as long as a row; its limit is one for the whole process."""
-    with _LIMIT:
-        before = csv.field_size_limit(LONGEST_ROW)
+    """Allow cells as long as a row in the csv module, whose limit is global."""
+    with _FIELD_SIZE_LOCK:
+        before = csv.field_size_limit(MAX_ROW_LENGTH)
         try:
             yield
         finally:

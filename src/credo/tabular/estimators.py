@@ -1,0 +1,279 @@
+"""``credo.Regressor`` and ``credo.Classifier``: Bayesian neural networks for tables, as scikit-learn estimators."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.base import ClassifierMixin, RegressorMixin
+from torch import Tensor
+
+from credo import calibration
+from credo._arguments import check_option
+from credo.errors import InputError
+from credo.likelihoods import Categorical, Gaussian, Likelihood
+from credo.methods.base import Predictor
+from credo.predictive import Predictive, RealPredictive
+from credo.predictive.components import RealComponents
+from credo.predictive.location_scale import GaussianComponents
+from credo.tabular.base import TableEstimator
+from credo.tabular.columns import TableRows
+from credo.tabular.extrapolation import Extrapolation, split_noise
+from credo.tabular.methods import TrainingPlan
+from credo.tabular.predictions import predict_features
+from credo.tabular.targets import ClassTarget, RegressionTarget
+
+NOISES = ("auto", "heteroscedastic", "learned")
+
+
+class Regressor(RegressorMixin, TableEstimator):  # type: ignore[misc]
+    """Regression with error bars: a Bayesian neural network whose noise may vary from row to row.
+
+    Columns of numbers, labels and dates, missing values, constant columns and different scales are handled (see
+    :class:`credo.tabular.Columns`). The target is standardized internally; predictions are in its own units.
+
+    Args:
+        method: ``"bbb"`` (Bayes by Backprop), ``"mc_dropout"``, ``"ensemble"`` (five networks), ``"map"`` (one network,
+            no epistemic uncertainty), or the name of a method added by :func:`credo.tabular.register`.
+        noise: ``"heteroscedastic"``: the noise depends on the row; ``"learned"``: it is the same for all rows;
+            ``"auto"``: the former if there are at least 200 rows.
+        hidden: widths of the hidden layers; ``None``: (50, 50), or (10,) for fewer than 200 rows.
+        activation: the activation function between them, such as ``"relu"`` or ``"tanh"``.
+        epochs: passes over the table; ``None``: chosen by the number of rows, 2,000 to 16,000 steps in all.
+        batch_size: rows per step; ``None``: chosen by the number of rows, 128 to 4096.
+        lr: learning rate at the start; it decays to 0.
+        samples: the number of posterior draws per prediction.
+        calibrate: ``None``: no calibration; ``"variance"``: one factor for all standard deviations; ``"quantile"``: an
+            isotonic correction of the quantiles; ``"conformal"``: intervals with guaranteed average coverage. Fitted to
+            rows held out of training.
+        calibration_fraction: the fraction of the rows that is held out for it.
+        method_options: further arguments of the method, such as ``{"temperature": 2.0}`` or ``{"members": 10}``.
+        device: the device for training and prediction, such as ``"cuda"``; ``None``: chosen automatically.
+        progress: whether to show a progress bar; ``None``: only in a terminal.
+        random_state: a seed or a random state; with a seed, results are reproducible.
+
+    Attributes:
+        columns_: the :class:`credo.tabular.Columns` that encode the table.
+        target_: the :class:`credo.tabular.RegressionTarget` that standardizes the target.
+        model_: the trained method, a :class:`credo.Method`.
+        calibrator_: the fitted calibrator, or ``None``.
+        notes_: sentences about what was left out, converted and imputed.
+        history_: the metrics of training, one entry per epoch.
+
+    Example:
+        >>> import numpy as np
+        >>> import credo
+        >>> X = np.linspace(0.0, 1.0, 50)[:, None]
+        >>> model = credo.Regressor(epochs=20, random_state=0).fit(X, 2.0 * X[:, 0])
+        >>> p = model.predict_dist(X[:3])
+        >>> lower, upper = p.interval(0.95)
+        >>> p.mean.shape, p.epistemic.shape, p.aleatoric.shape
+        (torch.Size([3]), torch.Size([3]), torch.Size([3]))
+    """
+
+    target_: RegressionTarget
+    _target_class = RegressionTarget
+    _calibrators = {  # noqa: RUF012
+        "variance": calibration.VarianceScaling,
+        "quantile": calibration.QuantileRecalibration,
+        "conformal": calibration.SplitConformal,
+    }
+
+    def __init__(
+        self,
+        method: str = "bbb",
+        *,
+        noise: str = "auto",
+        hidden: Sequence[int] | None = None,
+        activation: str = "relu",
+        epochs: int | None = None,
+        batch_size: int | None = None,
+        lr: float = 0.01,
+        samples: int = 100,
+        calibrate: str | None = None,
+        calibration_fraction: float = 0.2,
+        method_options: Mapping[str, Any] | None = None,
+        device: str | None = None,
+        progress: bool | None = False,
+        random_state: int | np.random.RandomState | None = None,
+    ) -> None:
+        super().__init__(
+            method,
+            hidden=hidden,
+            activation=activation,
+            epochs=epochs,
+            batch_size=batch_size,
+            lr=lr,
+            samples=samples,
+            calibrate=calibrate,
+            calibration_fraction=calibration_fraction,
+            method_options=method_options,
+            device=device,
+            progress=progress,
+            random_state=random_state,
+        )
+        self.noise = noise
+
+    def predict(self, X: Any, return_std: bool = False) -> Any:
+        """Predict the mean.
+
+        Args:
+            X: a data frame with the columns of training, or an array ``[N, D]``.
+            return_std: whether to return the standard deviation as well, as in scikit-learn.
+
+        Returns:
+            The means ``[N]``, or a pair (means, standard deviations).
+        """
+        predictive = self.predict_dist(X)
+        mean: NDArray[np.float64] = predictive.mean.numpy()
+        return (mean, predictive.std.numpy()) if return_std else mean
+
+    def _encode_target(self, y: Any) -> NDArray[Any]:
+        z = self.target_.standardize(y)[:, None]
+        if self.target_.constant and z.any():
+            raise InputError(
+                f"all targets so far are {self.target_.mean:.6g}, so that the scale of the target is unknown: call fit "
+                "with different targets"
+            )
+        return z
+
+    def _decode_target(self, targets: NDArray[Any]) -> Tensor:
+        return torch.from_numpy(self.target_.unstandardize(targets[:, 0].astype(np.float64)))
+
+    def _network_outputs(self, plan: TrainingPlan) -> tuple[int, Likelihood]:
+        check_option(self.noise, "noise", NOISES)
+        varies = not plan.has_few_rows if self.noise == "auto" else self.noise == "heteroscedastic"
+        return (2, Gaussian(noise="heteroscedastic")) if varies else (1, Gaussian(noise="learned"))
+
+    def _to_target_units(self, predictive: Predictive, rows: TableRows, predictor: Predictor) -> Predictive:
+        assert isinstance(predictive, RealPredictive)
+        components = predictive.components.map(lambda t: t.squeeze(-1))
+        if self.target_.constant:  # all draws are the same
+            same = components.map(lambda t: torch.zeros_like(t[:1]))
+            return RealPredictive(same.rescaled(self.target_.resolution, self.target_.mean))
+        if isinstance(components, GaussianComponents):
+            components = self._extrapolate(components, predictive.weights, rows, predictor)
+        return replace(predictive, components=components.rescaled(self.target_.scale, self.target_.mean))
+
+    def _extrapolate(
+        self, components: GaussianComponents, weights: Tensor | None, rows: TableRows, predictor: Predictor
+    ) -> RealComponents:
+        """Outside the training range, use the noise at its edge and increase the epistemic variance."""
+        assert self.extrapolation_ is not None
+        clipped = self.columns_.clip(rows)
+        distance = self.columns_.scaling.distance(rows.values, clipped.values)
+        outside: NDArray[np.bool] = np.any(distance, axis=1)
+        if outside.any():
+            at_edge = predict_features(predictor, self.columns_.features(clipped.take(outside))).components
+            assert isinstance(at_edge, GaussianComponents)
+            log_variance = components.log_variance.clone()
+            log_variance[:, torch.from_numpy(outside)] = at_edge.log_variance.squeeze(-1)
+            components = replace(components, log_variance=log_variance)
+        return split_noise(components, weights, self.extrapolation_.variance(distance))
+
+    def _learn_extrapolation(self, rows: TableRows) -> Extrapolation:
+        predictor = self.model_._predictor(0, None)  # of the mean weights
+        return Extrapolation.learn(self.columns_, rows, lambda features: predict_features(predictor, features))
+
+
+class Classifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
+    """Classification with calibrated probabilities: a Bayesian neural network for tables.
+
+    Columns of numbers, labels and dates, missing values, constant columns and different scales are handled (see
+    :class:`credo.tabular.Columns`).
+
+    Args:
+        method: ``"bbb"`` (Bayes by Backprop), ``"mc_dropout"``, ``"ensemble"`` (five networks), ``"map"`` (one network,
+            no epistemic uncertainty), or the name of a method added by :func:`credo.tabular.register`.
+        hidden: widths of the hidden layers; ``None``: (50, 50), or (10,) for fewer than 200 rows.
+        activation: the activation function between them, such as ``"relu"`` or ``"tanh"``.
+        epochs: passes over the table; ``None``: chosen by the number of rows, 2,000 to 16,000 steps in all.
+        batch_size: rows per step; ``None``: chosen by the number of rows, 128 to 4096.
+        lr: learning rate at the start; it decays to 0.
+        samples: the number of posterior draws per prediction.
+        calibrate: ``None``: no calibration; ``"temperature"``: one temperature for all logits, fitted to rows held out
+            of training.
+        calibration_fraction: the fraction of the rows that is held out for it.
+        method_options: further arguments of the method, such as ``{"temperature": 2.0}`` or ``{"members": 10}``.
+        device: the device for training and prediction, such as ``"cuda"``; ``None``: chosen automatically.
+        progress: whether to show a progress bar; ``None``: only in a terminal.
+        random_state: a seed or a random state; with a seed, results are reproducible.
+
+    Attributes:
+        classes_: the labels, in the order of the columns of ``predict_proba``.
+        columns_: the :class:`credo.tabular.Columns` that encode the table.
+        target_: the :class:`credo.tabular.ClassTarget` that encodes the labels.
+        model_: the trained method, a :class:`credo.Method`.
+        calibrator_: the fitted calibrator, or ``None``.
+        notes_: sentences about what was left out, converted and imputed.
+        history_: the metrics of training, one entry per epoch.
+
+    Example:
+        >>> import numpy as np
+        >>> import credo
+        >>> X = np.linspace(0.0, 1.0, 50)[:, None]
+        >>> model = credo.Classifier(epochs=20, random_state=0).fit(X, np.where(X[:, 0] > 0.5, "high", "low"))
+        >>> model.predict_proba(X[:3]).shape
+        (3, 2)
+        >>> model.predict_dist(X[:3]).mutual_information.shape
+        torch.Size([3])
+    """
+
+    target_: ClassTarget
+    _target_class = ClassTarget
+    _calibrators = {"temperature": calibration.TemperatureScaling}  # noqa: RUF012
+    _given_classes: Sequence[Any] | None = None
+
+    @property
+    def classes_(self) -> NDArray[Any]:
+        """The labels, in ascending order."""
+        return self.target_.classes
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Predict the most probable class.
+
+        Args:
+            X: a data frame with the columns of training, or an array ``[N, D]``.
+
+        Returns:
+            The labels ``[N]``.
+        """
+        return self.target_.decode(self.predict_proba(X).argmax(axis=1))
+
+    def predict_proba(self, X: Any) -> NDArray[np.float64]:
+        """Predict the probability of each class.
+
+        Args:
+            X: a data frame with the columns of training, or an array ``[N, D]``.
+
+        Returns:
+            The probabilities ``[N, K]``, in the order of ``classes_``.
+        """
+        probabilities: NDArray[np.float64] = self.predict_dist(X).mean.numpy()
+        return probabilities
+
+    def _learn_target(self, y: Any) -> ClassTarget:
+        given, self._given_classes = self._given_classes, None
+        return ClassTarget.learn(y) if given is None else ClassTarget("", np.unique(given))
+
+    def _set_classes(self, classes: Sequence[Any] | None) -> None:
+        self._given_classes = classes
+
+    def _encode_target(self, y: Any) -> NDArray[Any]:
+        return self.target_.encode(y)
+
+    def _decode_target(self, targets: NDArray[Any]) -> Tensor:
+        return torch.from_numpy(targets)
+
+    def _network_outputs(self, plan: TrainingPlan) -> tuple[int, Likelihood]:
+        return len(self.target_.classes), Categorical()
+
+    def _to_target_units(self, predictive: Predictive, rows: TableRows, predictor: Predictor) -> Predictive:
+        return predictive
+
+    def _learn_extrapolation(self, rows: TableRows) -> None:
+        """None: class probabilities are not changed outside the range."""
