@@ -6,7 +6,6 @@ import csv
 import json
 import subprocess
 import sys
-from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
 import pandas as pd
@@ -14,7 +13,6 @@ import pytest
 
 import credo
 from cli.tables import PAGE, table
-from credo.tabular import files
 from credo.tabular import runs as library
 from credo.tabular.table_files import open_table
 from tabular.hostile import CORPUS, TARGET
@@ -36,27 +34,6 @@ def test_fit_writes_a_run_and_prints_the_next_command(call, data, tmp_path, quic
     assert sorted(path.name for path in (tmp_path / "my run").iterdir()) == sorted(library.FILES)
     assert (tmp_path / "my run" / "report.html").read_text() == PAGE
     assert isinstance(credo.load(tmp_path / "my run"), credo.Regressor)
-
-
-def test_fit_reads_chooses_predicts_and_scores_once(call, data, monkeypatch):
-    counts = Counter()
-
-    def count(owner, name):
-        original = getattr(owner, name)
-
-        def counted(*args, **options):
-            counts[name] += 1
-            return original(*args, **options)
-
-        monkeypatch.setattr(owner, name, counted)
-
-    count(files, "read_table")
-    count(library, "guess_task")
-    count(credo.Regressor, "predict_dist")
-    count(credo.Regressor, "stream")
-    count(credo.metrics, "scores")
-    assert call("fit", data, "--target", TARGET, "--epochs", 1).exit_code == 0
-    assert counts == {"read_table": 1, "guess_task": 1, "stream": 1, "scores": 1}
 
 
 def test_task_is_chosen_from_the_target(call, tmp_path, quick_report):
