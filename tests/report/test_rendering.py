@@ -20,6 +20,7 @@ from credo.errors import InputError
 from credo.report import page as page_module
 from credo.report.holdout import evaluate_holdout
 from credo.report.page import POLICY
+from credo.tabular.runs import LabeledRows, evaluate
 
 from . import cases
 
@@ -140,6 +141,14 @@ def test_scores_are_those_of_the_library(pages: dict[str, str]) -> None:
 
 def test_report_is_deterministic(pages: dict[str, str]) -> None:
     assert report.render(cases.regressor(), *cases.held_out("amount"), source="<table>.csv") == pages["numbers"]
+
+
+@pytest.mark.usefixtures("without_figures")
+def test_report_on_an_existing_evaluation_is_the_same() -> None:
+    model, (X, y) = cases.regressor(), cases.held_out("amount")
+    page = report.render(model, X, y)
+    for level in (0.95, 0.5):  # the scores of another level are not used
+        assert report.render(model, X, y, evaluation=evaluate(model, LabeledRows(X, y), level)) == page
 
 
 def test_loaded_model_gives_the_same_report(tmp_path: Path, pages: dict[str, str]) -> None:
@@ -273,6 +282,9 @@ def test_bad_arguments_raise() -> None:
         report.render(cases.regressor(), X, np.zeros((100, 2)))
     with pytest.raises(InputError, match="got none in 100 rows"):
         report.render(cases.regressor(), X, np.full(100, np.nan))
+    with pytest.raises(InputError, match="must be about the 99 rows with a target, got 100"):
+        rows = LabeledRows(X, y)
+        report.render(cases.regressor(), X[1:], y[1:], evaluation=evaluate(cases.regressor(), rows))
     with pytest.raises(InputError, match="seed"):
         report.render(cases.regressor(), X, y, seed=-1)
     with pytest.raises(InputError, match="none of the 2 classes of training"):
