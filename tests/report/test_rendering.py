@@ -282,9 +282,9 @@ def test_bad_arguments_raise() -> None:
         report.render(cases.regressor(), X, np.zeros((100, 2)))
     with pytest.raises(InputError, match="got none in 100 rows"):
         report.render(cases.regressor(), X, np.full(100, np.nan))
+    evaluation = evaluate(cases.regressor(), LabeledRows(X, y))
     with pytest.raises(InputError, match="must be about the 99 rows with a target, got 100"):
-        rows = LabeledRows(X, y)
-        report.render(cases.regressor(), X[1:], y[1:], evaluation=evaluate(cases.regressor(), rows))
+        report.render(cases.regressor(), X[1:], y[1:], evaluation=evaluation)
     with pytest.raises(InputError, match="seed"):
         report.render(cases.regressor(), X, y, seed=-1)
     with pytest.raises(InputError, match="none of the 2 classes of training"):
