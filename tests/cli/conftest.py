@@ -1,4 +1,4 @@
-"""Commands called in process, in an empty folder, and runs small enough to make for every session."""
+"""Fixtures that call commands in an empty folder, and small runs made once per session."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from tabular.hostile import TARGET
 
 @pytest.fixture
 def call(monkeypatch, tmp_path):
-    """Calls a command in an empty folder."""
+    """Call a command in an empty folder."""
     monkeypatch.chdir(tmp_path)
     return lambda *words: CliRunner().invoke(cli.app, [str(word) for word in words], env={"COLUMNS": "120"})
 
 
 @pytest.fixture
 def quick_report(monkeypatch):
-    """A report that takes no time; gives the list of what it was called with."""
+    """Replace the report by a constant; the list of its calls."""
     calls = []
 
     def render(*rows, **options):
@@ -37,7 +37,7 @@ def quick_report(monkeypatch):
 
 @pytest.fixture(scope="session")
 def stored_runs(tmp_path_factory):
-    """A run of each task, to be copied."""
+    """A run of each task, to copy."""
     folder = tmp_path_factory.mktemp("runs")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("credo.report.render", lambda *rows, **options: PAGE)
@@ -56,6 +56,6 @@ def runs(stored_runs, tmp_path):
 
 @pytest.fixture
 def data(tmp_path) -> Path:
-    """A good table as a file in the working folder."""
+    """A valid table as a file in the working folder."""
     table().to_csv(tmp_path / "data.csv", index=False)
     return tmp_path / "data.csv"

@@ -1,4 +1,4 @@
-"""``credo compare``: a table of methods, a verdict and a folder."""
+"""``credo compare``: a table of methods and a folder with the report."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from tabular.hostile import TARGET
 QUICK = ("--target", TARGET, "--epochs", 2, "--folds", 2)
 
 
-def test_methods_stand_in_one_table_with_a_verdict(call, data, tmp_path, quick_report):
+def test_methods_are_compared_in_one_table(call, data, tmp_path, quick_report):
     result = call("compare", data, *QUICK, "--methods", "map,bbb")
     assert result.exit_code == 0, result.output
-    for words in ("★", "MAP, one network", "Bayes by Backprop", "behind by", "standard error of the paired"):
+    for words in ("★", "MAP, one network", "Bayes by Backprop", "difference", "standard error of the paired"):
         assert words in result.stdout
     assert "MC dropout" not in result.stdout
     assert "Report: compare/report.html" in result.stdout
@@ -27,7 +27,7 @@ def test_methods_stand_in_one_table_with_a_verdict(call, data, tmp_path, quick_r
     assert written["verdict"] in result.stdout.replace("\n", "")
 
 
-def test_all_methods_are_compared_unless_some_are_named(call, tmp_path, quick_report):
+def test_all_methods_are_compared_by_default(call, tmp_path, quick_report):
     table(60, "classification").assign(constant=7).to_csv("data.csv", index=False)
     result = call("compare", "data.csv", *QUICK, "--json", "--drop", "x", "--out", "here")
     assert result.exit_code == 0, result.output
@@ -46,7 +46,7 @@ def test_quiet_prints_nothing(call, data, tmp_path, quick_report):
     assert (tmp_path / "compare" / "compare.json").exists()
 
 
-def test_a_comparison_is_replaced_and_nothing_else(call, data, tmp_path, quick_report):
+def test_only_a_comparison_is_replaced(call, data, tmp_path, quick_report):
     for _ in range(2):
         assert call("compare", data, *QUICK, "--methods", "map", "--quiet").exit_code == 0
     (tmp_path / "compare" / "notes.txt").write_text("mine")
@@ -65,7 +65,7 @@ def test_a_comparison_is_replaced_and_nothing_else(call, data, tmp_path, quick_r
         (["--drop", "w"], 1, "unknown column to drop 'w'"),
     ],
 )
-def test_what_is_wrong_is_said(call, data, tmp_path, options, code, words):
+def test_bad_options_raise(call, data, tmp_path, options, code, words):
     result = call("compare", data, "--target", TARGET, *options)
     assert result.exit_code == code
     assert words in result.stderr

@@ -1,4 +1,4 @@
-"""``credo evaluate`` and ``credo report``: what a model is worth on rows it has not seen."""
+"""``credo evaluate`` and ``credo report``: scores and reports on held-out rows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tabular.hostile import TARGET
 
 
 @pytest.mark.parametrize("task", ["regression", "classification"])
-def test_scores_are_those_of_the_library(call, runs, task):
+def test_scores_match_the_library(call, runs, task):
     frame = table(30, task)
     frame.to_csv("test.csv", index=False)
     result = call("evaluate", task, "test.csv", "--json", "--seed", 3)
@@ -33,11 +33,11 @@ def test_scores_are_those_of_the_library(call, runs, task):
         )
 
 
-def test_the_table_has_a_line_for_each_score(call, runs):
+def test_table_has_one_line_per_score(call, runs):
     table(30).to_csv("test.csv", index=False)
     result = call("evaluate", "regression", "test.csv", "--level", 0.8)
     assert result.exit_code == 0, result.output
-    assert "On 30 rows of test.csv" in result.stdout
+    assert "Metrics on 30 rows of test.csv" in result.stdout
     assert "coverage (80 %)" in result.stdout
     assert call("evaluate", "regression", "test.csv", "--quiet").output == ""
 
@@ -53,7 +53,7 @@ def test_rows_without_a_target_are_left_out(call, runs):
     assert printed["notes"] == ["Left out, because the target is missing: 4 of 30 rows."]
 
 
-def test_rows_outside_the_training_range_are_told_of(call, runs):
+def test_rows_outside_the_training_range_give_a_note(call, runs):
     frame = table(30)
     frame.loc[[1, 2], "x"] = [50.0, -50.0]
     frame.to_csv("test.csv", index=False)
@@ -63,7 +63,7 @@ def test_rows_outside_the_training_range_are_told_of(call, runs):
     assert json.loads(result.stdout)["notes"] == [told]
 
 
-def test_a_report_on_these_rows_may_be_had(call, runs, quick_report):
+def test_report_on_the_rows(call, runs, quick_report):
     table(30).to_csv("test.csv", index=False)
     result = call("evaluate", "regression", "test.csv", "--report", "pages/test.html", "--seed", 5)
     assert result.exit_code == 0, result.output
@@ -72,7 +72,8 @@ def test_a_report_on_these_rows_may_be_had(call, runs, quick_report):
     ((model, x, y), options) = quick_report[0]
     assert isinstance(model, credo.Regressor)
     assert (len(x), list(x.columns), y.name) == (30, ["x", "z", "color"], TARGET)
-    assert len(options.pop("evaluation").y) == 30
+    evaluation = options.pop("evaluation")
+    assert (len(evaluation.y), evaluation.seed) == (30, 5)
     assert options == {"source": "test.csv", "seed": 5}
 
 
@@ -85,7 +86,7 @@ def test_a_report_on_these_rows_may_be_had(call, runs, quick_report):
     ],
     ids=["no target", "no values", "unknown class"],
 )
-def test_rows_that_cannot_be_judged_are_refused(call, runs, change, words):
+def test_rows_that_cannot_be_scored_raise(call, runs, change, words):
     change(table(30, "classification")).to_csv("test.csv", index=False)
     result = call("evaluate", "classification", "test.csv")
     assert result.exit_code == 1
@@ -94,7 +95,7 @@ def test_rows_that_cannot_be_judged_are_refused(call, runs, change, words):
     assert result.stdout == ""
 
 
-def test_the_report_of_a_run_is_made_again_from_its_held_out_rows(call, runs, quick_report):
+def test_report_of_a_run_is_made_from_its_held_out_rows(call, runs, quick_report):
     (runs / "regression" / "report.html").unlink()
     assert call("report", "regression").exit_code == 0
     assert (runs / "regression" / "report.html").read_text() == PAGE
@@ -105,15 +106,15 @@ def test_the_report_of_a_run_is_made_again_from_its_held_out_rows(call, runs, qu
     assert options == {"source": "data.csv", "seed": 0, "evaluation": None}
 
 
-def test_a_model_without_held_out_rows_has_no_report(call, runs):
+def test_model_without_held_out_rows_has_no_report(call, runs):
     credo.load(runs / "regression").save(runs / "bare")
     result = call("report", "bare")
     assert result.exit_code == 1
     assert "run.json does not exist" in result.stderr
 
 
-def test_the_report_itself(call, runs):
-    """With nothing replaced: one page of HTML."""
+def test_report_is_an_html_page(call, runs):
+    """Without a replacement of the report."""
     result = call("report", "classification", "--out", "page.html", "--quiet")
     assert (result.exit_code, result.output) == (0, "")
     assert (runs / "page.html").read_text(encoding="utf-8").lower().startswith("<!doctype html>")

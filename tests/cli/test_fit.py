@@ -1,4 +1,4 @@
-"""``credo fit``: what it says, what it leaves, and how it refuses."""
+"""``credo fit``: output, files and errors. ``credo demo`` is tested in test_demo.py."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from credo.tabular.table_files import open_table
 from tabular.hostile import CORPUS, TARGET
 
 
-def test_it_leaves_a_run_and_says_what_comes_next(call, data, tmp_path, quick_report):
+def test_fit_writes_a_run_and_prints_the_next_command(call, data, tmp_path, quick_report):
     result = call("fit", data, "--target", TARGET, "--epochs", 2, "--out", "my run")
     assert result.exit_code == 0, result.output
     for words in (
         "60 rows, 4 columns",
         "Bayes by Backprop for regression, because 'y' holds numbers, 60 different values in 60 rows",
         "trained on 48 rows",
-        "On 12 rows that were held out",
+        "Metrics on 12 held-out rows",
         "coverage (95 %)",
         "Report: my run/report.html",
         "credo predict 'my run' new.csv",
@@ -36,7 +36,7 @@ def test_it_leaves_a_run_and_says_what_comes_next(call, data, tmp_path, quick_re
     assert isinstance(credo.load(tmp_path / "my run"), credo.Regressor)
 
 
-def test_classes_are_seen_from_the_target(call, tmp_path, quick_report):
+def test_task_is_chosen_from_the_target(call, tmp_path, quick_report):
     table(task="classification").to_csv("data.csv", index=False)
     result = call("fit", "data.csv", "--target", TARGET, "--method", "map", "--epochs", 2)
     assert result.exit_code == 0, result.output
@@ -45,7 +45,7 @@ def test_classes_are_seen_from_the_target(call, tmp_path, quick_report):
     assert isinstance(credo.load(tmp_path / "run"), credo.Classifier)
 
 
-def test_json_is_all_there_is_on_stdout(call, data, tmp_path, quick_report):
+def test_stdout_is_json_only(call, data, tmp_path, quick_report):
     frame = table().assign(constant=7)
     frame.to_csv(data, index=False)
     result = call("fit", data, "--target", TARGET, "--epochs", 2, "--json")
@@ -68,7 +68,7 @@ def test_quiet_prints_nothing(call, data, tmp_path, quick_report):
     assert (tmp_path / "run" / "run.json").exists()
 
 
-def test_without_held_out_rows_there_are_no_scores_and_the_report_says_so(call, data, tmp_path):
+def test_no_held_out_rows_give_no_scores(call, data, tmp_path):
     result = call("fit", data, "--target", TARGET, "--epochs", 2, "--holdout", 0)
     assert result.exit_code == 0, result.output
     assert "trained on 60 rows" in result.stdout
@@ -80,7 +80,7 @@ def test_without_held_out_rows_there_are_no_scores_and_the_report_says_so(call, 
     assert "no rows were held out" in again.stderr
 
 
-def test_the_seed_decides_everything(call, data, tmp_path, quick_report):
+def test_seed_determines_the_model(call, data, tmp_path, quick_report):
     for out, seed in (("a", 1), ("b", 1), ("c", 2)):
         assert call("fit", data, "--target", TARGET, "--epochs", 2, "--seed", seed, "--out", out).exit_code == 0
     a, b, c = ((tmp_path / out / "model.safetensors").read_bytes() for out in "abc")
@@ -96,14 +96,14 @@ def test_columns_can_be_dropped(call, data, tmp_path, quick_report):
 
 
 @pytest.mark.parametrize("calibrate", ["variance", "conformal"])
-def test_error_bars_can_be_calibrated(call, tmp_path, quick_report, calibrate):
+def test_calibration(call, tmp_path, quick_report, calibrate):
     table(120).to_csv("data.csv", index=False)
     result = call("fit", "data.csv", "--target", TARGET, "--epochs", 2, "--calibrate", calibrate)
     assert result.exit_code == 0, result.output
     assert credo.load(tmp_path / "run").calibrator_ is not None
 
 
-def test_a_run_is_replaced_and_nothing_else(call, data, tmp_path, quick_report):
+def test_only_a_run_is_replaced(call, data, tmp_path, quick_report):
     command = ("fit", data, "--target", TARGET, "--epochs", 1)
     assert call(*command).exit_code == 0
     assert call(*command, "--holdout", 0).exit_code == 0
@@ -133,7 +133,7 @@ def test_a_run_is_replaced_and_nothing_else(call, data, tmp_path, quick_report):
         (["--out"], "requires an argument"),
     ],
 )
-def test_a_wrong_option_is_a_usage_error(call, data, tmp_path, options, words):
+def test_bad_options_are_usage_errors(call, data, tmp_path, options, words):
     result = call("fit", data, "--target", TARGET, *options)
     assert result.exit_code == 2
     assert words in result.stderr
@@ -154,7 +154,7 @@ def test_a_wrong_option_is_a_usage_error(call, data, tmp_path, options, words):
         (["data.csv", "--target", "y", "--out", "data.csv/run"], "cannot be"),
     ],
 )
-def test_what_is_wrong_with_the_data_is_one_sentence(call, data, tmp_path, words, sentence):
+def test_bad_data_give_one_line(call, data, tmp_path, words, sentence):
     result = call("fit", *words)
     assert result.exit_code == 1
     assert sentence in result.stderr
@@ -163,11 +163,11 @@ def test_what_is_wrong_with_the_data_is_one_sentence(call, data, tmp_path, words
     assert sorted(path.name for path in tmp_path.iterdir()) == ["data.csv"]
 
 
-QUICK = [case for case in CORPUS if case.name != "ten thousand columns"]  # seconds, and no other way than the others
+QUICK = [case for case in CORPUS if case.name != "ten thousand columns"]  # takes seconds, and tests nothing else
 
 
 @pytest.mark.parametrize("case", QUICK, ids=lambda case: case.name)
-def test_files_as_people_have_them(call, tmp_path, case):
+def test_hostile_files(call, tmp_path, case):
     path = case.write(tmp_path)
     options = ["--task", case.task, "--holdout", 0, "--epochs", 1, "--method", "map"]
     result = call("fit", path, "--target", TARGET, *options)
@@ -184,7 +184,7 @@ def test_files_as_people_have_them(call, tmp_path, case):
     assert all(word.lower() in result.stderr.lower() for word in case.words)
 
 
-def test_an_interrupt_ends_in_silence_and_leaves_nothing(call, data, tmp_path, monkeypatch):
+def test_interrupt_prints_nothing_and_leaves_no_files(call, data, tmp_path, monkeypatch):
     def interrupted(*args, **options):
         raise KeyboardInterrupt
 
@@ -195,8 +195,8 @@ def test_an_interrupt_ends_in_silence_and_leaves_nothing(call, data, tmp_path, m
     assert sorted(path.name for path in tmp_path.iterdir()) == ["data.csv"]
 
 
-def test_as_a_process(data, tmp_path):
-    """Streams and exit codes as a shell sees them."""
+def test_exit_codes_of_a_process(data, tmp_path):
+    """Streams and exit codes of a separate process."""
 
     def credo_(*words):
         command = [sys.executable, "-c", "from credo.cli import main; main()", *words]
@@ -220,7 +220,7 @@ def test_as_a_process(data, tmp_path):
         ("/proc/run", "cannot be written"),
     ],
 )
-def test_where_nothing_can_be_written_nothing_is_learned(call, data, tmp_path, monkeypatch, command, out, words):
+def test_unwritable_folders_raise_before_training(call, data, tmp_path, monkeypatch, command, out, words):
     def never(*args, **options):
         raise AssertionError("it must not train")
 
@@ -233,7 +233,7 @@ def test_where_nothing_can_be_written_nothing_is_learned(call, data, tmp_path, m
     assert sorted(path.name for path in tmp_path.iterdir()) == ["data.csv"]
 
 
-def test_a_folder_is_kept_from_other_writers_while_a_model_is_trained(call, data, tmp_path, monkeypatch, quick_report):
+def test_folder_is_locked_during_training(call, data, tmp_path, monkeypatch, quick_report):
     fit, refused = credo.Regressor.fit, []
 
     def interrupted_by_another(self, x, y):
@@ -251,7 +251,7 @@ def test_a_folder_is_kept_from_other_writers_while_a_model_is_trained(call, data
     assert sorted(path.name for path in tmp_path.iterdir()) == ["data.csv", "run"]
 
 
-def test_what_a_killed_run_left_is_removed_by_the_next(call, data, tmp_path, quick_report):
+def test_files_of_a_killed_run_are_removed(call, data, tmp_path, quick_report):
     assert call("fit", data, "--target", TARGET, "--epochs", 1).exit_code == 0
     (tmp_path / ".run.credo-abcd1234").mkdir()
     (tmp_path / ".run.credo-abcd1234" / "model.safetensors").touch()
@@ -263,8 +263,8 @@ def test_what_a_killed_run_left_is_removed_by_the_next(call, data, tmp_path, qui
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == sorted(library.FILES)
 
 
-def test_carriage_returns_in_cells_come_back(call, tmp_path, quick_report):
-    """In held-out rows and in columns that are carried along."""
+def test_carriage_returns_in_cells_are_preserved(call, tmp_path, quick_report):
+    """In held-out rows and in copied columns."""
     frame = table().assign(note=["one\rtwo", "three", "\r", '"\r\n"'] * 15)
     frame.to_csv("data.csv", index=False, quoting=csv.QUOTE_ALL, lineterminator="\n")
     assert call("fit", "data.csv", "--target", TARGET, "--epochs", 1).exit_code == 0
@@ -277,7 +277,7 @@ def test_carriage_returns_in_cells_come_back(call, tmp_path, quick_report):
     assert piece["note"].tolist() == frame["note"].tolist()
 
 
-def test_text_that_could_not_be_saved_is_refused_before_training(call, tmp_path, monkeypatch):
+def test_text_that_cannot_be_saved_raises_before_training(call, tmp_path, monkeypatch):
     pytest.importorskip("pyarrow")
     monkeypatch.setattr(credo.Regressor, "fit", None)
     table().assign(note=["a\0b", "c"] * 30).to_parquet("data.parquet")

@@ -1,4 +1,4 @@
-"""What all commands have in common."""
+"""Help and exit codes of all commands."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ def test_help_has_an_example_and_the_shared_options(call, command):
 
 
 @pytest.mark.parametrize("command", ["fit", "compare"])
-def test_help_names_every_method(call, command):
+def test_help_lists_all_methods(call, command):
     shown = call(command, "--help").stdout
     assert all(name in shown for name in methods.names())
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_command_without_its_arguments_is_a_usage_error(call, command):
+def test_missing_arguments_are_usage_errors(call, command):
     result = call(command)
     assert result.exit_code == 2
     assert "Traceback" not in result.stderr
 
 
 @pytest.mark.parametrize(
-    ("error", "code", "said"),
+    ("error", "code", "printed"),
     [(InputError("x must be y."), 1, "credo: x must be y.\n"), (KeyboardInterrupt(), 130, "")],
 )
-def test_endings_are_the_same_for_all(call, monkeypatch, error, code, said):
+def test_exit_codes(call, monkeypatch, error, code, printed):
     def fail(path):
         raise error
 
     monkeypatch.setattr("credo.tabular.runs.open_run", fail)
     result = call("report", "run")
-    assert (result.exit_code, result.stdout, result.stderr) == (code, "", said)
+    assert (result.exit_code, result.stdout, result.stderr) == (code, "", printed)

@@ -1,4 +1,4 @@
-"""``credo predict``: a row out for every row in, whatever the file, or nothing at all."""
+"""``credo predict``: one row of output per row of input, or no output on errors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OF_NUMBERS = ["mean", "std", "epistemic", "aleatoric", "lower", "upper"]
 
 
 def inside(rows):
-    """Rows inside the range of those that were trained on."""
+    """Rows inside the training range."""
     frame = table(rows)
     return frame.assign(x=frame["x"].clip(-1.0, 1.0), z=frame["z"].clip(1.0, 9.0))
 
@@ -33,7 +33,7 @@ def new(runs):
 
 
 def expected(run, frame, level=0.95):
-    """What the library says."""
+    """The predictions of the library."""
     model = credo.load(run)
     return predictions.to_frame(model.predict_dist(frame[list(model.columns_.names)]), model.target_, level)
 
@@ -44,7 +44,7 @@ def assert_close(written, frame):
 
 
 @pytest.mark.parametrize("task", ["regression", "classification"])
-def test_the_file_holds_what_the_library_says(call, new, tmp_path, task):
+def test_predictions_match_the_library(call, new, tmp_path, task):
     result = call("predict", task, "new.csv", "--out", "out.csv")
     assert result.exit_code == 0, result.output
     assert result.stdout == "25 predictions: out.csv\n"
@@ -56,7 +56,7 @@ def test_the_file_holds_what_the_library_says(call, new, tmp_path, task):
     assert not list(tmp_path.glob(".*"))
 
 
-def test_without_a_file_the_table_is_stdout(call, new, tmp_path):
+def test_default_output_is_stdout(call, new, tmp_path):
     to_file = call("predict", "regression", "new.csv", "--out", "out.csv")
     assert to_file.exit_code == 0
     for options in ([], ["--out", "-"], ["--quiet"]):
@@ -65,7 +65,7 @@ def test_without_a_file_the_table_is_stdout(call, new, tmp_path):
         assert result.stdout == (tmp_path / "out.csv").read_text()
 
 
-def test_columns_may_be_carried_along(call, new, tmp_path):
+def test_columns_are_copied(call, new, tmp_path):
     assert call("predict", "regression", "new.csv", "--out", "a.csv", "--keep", "id", "--keep", "x").exit_code == 0
     assert call("predict", "regression", "new.csv", "--out", "b.csv", "--keep-all").exit_code == 0
     a, b = pd.read_csv(tmp_path / "a.csv"), pd.read_csv(tmp_path / "b.csv")
@@ -75,13 +75,13 @@ def test_columns_may_be_carried_along(call, new, tmp_path):
     pd.testing.assert_frame_equal(a, b[list(a.columns)])
 
 
-def test_carried_cells_stay_as_they_are_written(call, new, tmp_path):
+def test_copied_cells_are_not_changed(call, new, tmp_path):
     new.assign(id=[f"{k:03d}" for k in range(len(new))]).to_csv(tmp_path / "coded.csv", index=False)
     assert call("predict", "regression", "coded.csv", "--out", "a.csv", "--keep", "id").exit_code == 0
     assert (tmp_path / "a.csv").read_text().splitlines()[1].startswith("000,")
 
 
-def test_carried_cells_that_say_nothing_stay_as_they_are(call, new, tmp_path):
+def test_copied_missing_values_are_not_changed(call, new, tmp_path):
     """The country code of Namibia is NA."""
     new.assign(id=["NA", "", "null", "007", " x "] * 5).to_csv(tmp_path / "coded.csv", index=False)
     assert call("predict", "regression", "coded.csv", "--out", "a.csv", "--keep", "id").exit_code == 0
@@ -90,7 +90,7 @@ def test_carried_cells_that_say_nothing_stay_as_they_are(call, new, tmp_path):
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".csv.gz", ".parquet"])
-def test_formulas_are_carried_along_or_escaped(call, new, tmp_path, suffix):
+def test_formulas_are_copied_or_escaped(call, new, tmp_path, suffix):
     pytest.importorskip("pyarrow")
     cells = ["=HYPERLINK(1)", "@x", "-1.5", "+2", "ok"] * 5
     new.rename(columns={"id": "=id"}).assign(**{"=id": cells}).to_csv("new.csv", index=False)
@@ -105,7 +105,7 @@ def test_formulas_are_carried_along_or_escaped(call, new, tmp_path, suffix):
     assert read(tmp_path / f"out{suffix}")["=id"].tolist() == cells
 
 
-def test_a_file_that_cannot_be_written_is_refused_before_any_work(call, new, monkeypatch):
+def test_unwritable_file_raises_before_loading(call, new, monkeypatch):
     def never(*args, **options):
         raise AssertionError("it must not load")
 
@@ -117,20 +117,20 @@ def test_a_file_that_cannot_be_written_is_refused_before_any_work(call, new, mon
             assert words in result.stderr
 
 
-def test_nothing_is_written_into_a_run(call, new, tmp_path):
+def test_output_in_a_run_folder_raises(call, new, tmp_path):
     result = call("predict", "regression", "new.csv", "--out", "regression/card.json")
     assert result.exit_code == 1
-    assert "lies in the folder of the run" in result.stderr
+    assert "is in the folder of the run" in result.stderr
 
 
-def test_bounds_have_the_level_that_is_asked_for(call, new, tmp_path):
+def test_level_of_the_bounds(call, new, tmp_path):
     result = call("predict", "regression", "new.csv", "--out", "out.csv", "--level", 0.5)
     assert result.exit_code == 0, result.output
     assert_close(pd.read_csv(tmp_path / "out.csv"), expected("regression", new, 0.5))
 
 
 @pytest.mark.parametrize("suffix", [".parquet", ".csv.gz"])
-def test_formats_go_in_and_out(call, new, tmp_path, suffix):
+def test_file_formats(call, new, tmp_path, suffix):
     pytest.importorskip("pyarrow")
     new.to_parquet(tmp_path / "new.parquet")
     with gzip.open(tmp_path / "new.csv.gz", "wt") as stream:
@@ -143,7 +143,7 @@ def test_formats_go_in_and_out(call, new, tmp_path, suffix):
     assert_close(written, expected("classification", new))
 
 
-def test_pieces_change_nothing(call, new, tmp_path, monkeypatch):
+def test_predictions_do_not_depend_on_pieces(call, new, tmp_path, monkeypatch):
     new.assign(color="mauve").to_csv("new.csv", index=False)
     whole = call("predict", "regression", "new.csv", "--keep", "id")
     monkeypatch.setattr(predictions, "_MAX_CHUNK_ROWS", 7)
@@ -158,7 +158,7 @@ def test_pieces_change_nothing(call, new, tmp_path, monkeypatch):
     assert "'color' (25 rows, such as 'mauve')" in whole.stderr
 
 
-def test_json_describes_the_file(call, new, tmp_path):
+def test_json_output(call, new, tmp_path):
     result = call("predict", "regression", "new.csv", "--out", "out.csv", "--json", "--keep", "id")
     assert result.exit_code == 0, result.output
     printed = json.loads(result.stdout)
@@ -174,7 +174,7 @@ def test_json_describes_the_file(call, new, tmp_path):
 
 
 @pytest.mark.parametrize("task", ["regression", "classification"])
-def test_rows_outside_the_training_range_are_counted_over_all_pieces(call, runs, monkeypatch, task):
+def test_rows_outside_the_training_range_are_counted_in_all_pieces(call, runs, monkeypatch, task):
     frame = inside(25).drop(columns=TARGET)
     frame.loc[[0, 11, 24], "z"] = [-1.0, 99.0, 1e9]
     frame.to_csv("new.csv", index=False)
@@ -186,7 +186,7 @@ def test_rows_outside_the_training_range_are_counted_over_all_pieces(call, runs,
     ]
 
 
-def test_order_of_columns_and_the_target_do_not_matter(call, runs, tmp_path):
+def test_column_order_and_target_are_ignored(call, runs, tmp_path):
     frame = inside(25)
     frame.to_csv("new.csv", index=False)
     frame[[TARGET, "color", "z", "x"]].assign(**{TARGET: "?"}).to_csv("turned.csv", index=False)
@@ -206,7 +206,7 @@ def test_order_of_columns_and_the_target_do_not_matter(call, runs, tmp_path):
     ],
     ids=["missing", "renamed", "swapped", "empty"],
 )
-def test_rows_that_do_not_fit_are_refused(call, runs, tmp_path, change, words):
+def test_mismatched_rows_raise(call, runs, tmp_path, change, words):
     change(table(25)).to_csv("new.csv", index=False)
     (tmp_path / "out.csv").write_text("mine")
     result = call("predict", "regression", "new.csv", "--out", "out.csv")
@@ -225,12 +225,12 @@ def test_rows_that_do_not_fit_are_refused(call, runs, tmp_path, change, words):
         (["new.csv", "new.csv"], "credo"),
         (["regression", "nowhere.csv"], "nowhere.csv does not exist"),
         (["regression", "new.csv", "--keep", "nam"], "unknown column to keep 'nam'"),
-        (["regression", "new.csv", "--out", "new.csv"], "is the file that is read"),
+        (["regression", "new.csv", "--out", "new.csv"], "is the input file"),
         (["regression", "new.csv", "--out", "regression"], "is a folder"),
         (["regression", "new.csv", "--out", "new.csv/out.csv"], "cannot be written"),
     ],
 )
-def test_what_is_wrong_is_one_sentence(call, new, words, sentence):
+def test_errors_are_one_line(call, new, words, sentence):
     result = call("predict", *words)
     assert result.exit_code == 1
     assert sentence.replace("is a folder that", "a folder that") in result.stderr
@@ -239,14 +239,14 @@ def test_what_is_wrong_is_one_sentence(call, new, words, sentence):
     assert result.stdout == ""
 
 
-def test_kept_columns_may_not_be_mistaken_for_predictions(call, new, tmp_path):
+def test_copied_column_with_the_name_of_a_prediction_raises(call, new, tmp_path):
     new.rename(columns={"id": "mean"}).to_csv("new.csv", index=False)
     result = call("predict", "regression", "new.csv", "--keep", "mean")
     assert result.exit_code == 1
     assert "the names of predictions, 'mean'" in result.stderr
 
 
-def test_an_interrupt_leaves_the_file_as_it_was(call, new, tmp_path, monkeypatch):
+def test_interrupt_keeps_the_existing_file(call, new, tmp_path, monkeypatch):
     given = iter([predictions.to_frame])
 
     def second_time_interrupted(*args):
@@ -264,7 +264,7 @@ def test_an_interrupt_leaves_the_file_as_it_was(call, new, tmp_path, monkeypatch
     assert not list(tmp_path.glob(".*"))
 
 
-def test_a_reader_that_leaves_is_no_disaster(new, tmp_path):
+def test_closed_pipe_gives_no_traceback(new, tmp_path):
     """As in ``credo predict run new.csv | head -1``."""
     pd.concat([new] * 400).to_csv(tmp_path / "new.csv", index=False)
     command = [sys.executable, "-c", "from credo.cli import main; main()", "predict", "regression", "new.csv"]

@@ -1,4 +1,4 @@
-"""``credo reproduce``, with an experiment of no duration."""
+"""``credo reproduce`` with a toy experiment."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def toy(run=count):
 
 @pytest.fixture
 def call(monkeypatch, tmp_path):
-    """Calls the command with the toy registered, in an empty folder."""
+    """Call the command with the toy registered, in an empty folder."""
     experiments.names()
     monkeypatch.setitem(registry._REGISTRY, "toy", toy())
     monkeypatch.chdir(tmp_path)
     return lambda *words: CliRunner().invoke(cli.app, ["reproduce", *words], env={"COLUMNS": "140"})
 
 
-def test_list_names_every_experiment(call):
+def test_list_contains_all_experiments(call):
     result = call("list")
     assert result.exit_code == 0, result.output
     for name in experiments.names():
@@ -41,7 +41,7 @@ def test_list_names_every_experiment(call):
     assert parts == sorted(parts), "experiments of one part are listed together"
 
 
-def test_run_prints_the_table_and_where_it_lies(call, tmp_path):
+def test_run_prints_the_table_and_the_files(call, tmp_path):
     result = call("toy", "--quick", "--seeds", "2", "--seed", "1", "--out", "here")
     assert result.exit_code == 0, result.output
     for words in ("A toy", "seed | its name", "1.50 ± 0.50", "counted", "here/toy/table.md"):
@@ -49,7 +49,7 @@ def test_run_prints_the_table_and_where_it_lies(call, tmp_path):
     assert (tmp_path / "here" / "toy" / "table.json").exists()
 
 
-def test_json_is_what_the_file_holds(call, tmp_path):
+def test_json_matches_the_file(call, tmp_path):
     result = call("toy", "--smoke", "--json", "--quiet")
     assert result.exit_code == 0, result.output
     assert result.stderr == ""
@@ -67,20 +67,20 @@ def test_quiet_prints_nothing(call, tmp_path):
     ("words", "message"),
     [
         (["toyy"], "did you mean 'toy'"),
-        (["toy", "--quick", "--smoke"], "--quick and --smoke exclude each other"),
+        (["toy", "--quick", "--smoke"], "--quick and --smoke cannot be combined"),
         (["toy", "--device", "nowhere"], "device must be one that torch can use here"),
         (["toy", "--seeds", "0"], "--seeds"),
         ([], "NAME"),
     ],
 )
-def test_wrong_use_is_a_sentence_and_exit_code_2(call, tmp_path, words, message):
+def test_usage_errors_have_exit_code_2(call, tmp_path, words, message):
     result = call(*words)
     assert result.exit_code == 2
     assert message in " ".join(result.stderr.split())
     assert not list(tmp_path.iterdir())
 
 
-def test_failure_is_a_sentence_and_exit_code_1(call, tmp_path, monkeypatch, capsys):
+def test_failures_have_exit_code_1(call, tmp_path, monkeypatch, capsys):
     def fail(config):
         raise InputError("t10k-images-idx3-ubyte.gz is missing: put it there")
 

@@ -1,4 +1,4 @@
-"""Models of small tables, pages to look into, and predictions that are right or wrong in a known way."""
+"""Models of small tables, parsed pages, and predictions whose calibration is known."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ import credo
 from credo import metrics
 from credo.likelihoods import Categorical, Gaussian
 from credo.predictive import Predictive
-from credo.report.evidence import Evidence
-from credo.report.forecast import Forecast
+from credo.report.holdout import HoldoutResult, ScoredPredictions
 from credo.tabular.base import TableEstimator
 from credo.tabular.comparison import Comparison, MethodResult
 
@@ -27,7 +26,7 @@ TRAINED = 120
 
 
 def fitted(kind: type[TableEstimator], X: Any, y: Any, **options: Any) -> Any:
-    """A model that had little time to learn, and said nothing about the table."""
+    """A model trained for a few epochs, without its warnings about the table."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         return kind(random_state=0, **({"epochs": 3, "hidden": (8,), "samples": 20} | options)).fit(X, y)
@@ -35,13 +34,13 @@ def fitted(kind: type[TableEstimator], X: Any, y: Any, **options: Any) -> Any:
 
 @functools.cache
 def table(rows: int = 220) -> pd.DataFrame:
-    """Columns of every kind, whose names and cells are not to be trusted."""
+    """Columns of every kind, with hostile names and cells."""
     rng = np.random.default_rng(0)
     x = rng.normal(size=rows)
     return pd.DataFrame(
         {
             HOSTILE: x,
-            "gaps $x$ & 'q'": np.where(rng.random(rows) < 0.3, np.nan, rng.normal(size=rows)),
+            "missing $x$ & 'q'": np.where(rng.random(rows) < 0.3, np.nan, rng.normal(size=rows)),
             "気温 \x00\x1b \u202e": rng.choice(["<b>bold</b>", "x" * 200, "a$b", "日本語"], rows),
             "day": pd.date_range("2024-01-01", periods=rows),
             "constant": 1,
@@ -53,26 +52,28 @@ def table(rows: int = 220) -> pd.DataFrame:
 
 @functools.cache
 def regressor(**options: Any) -> Any:
-    """A model of ``amount``."""
+    """A fitted model of ``amount``."""
     rows = table()[:TRAINED]
     return fitted(credo.Regressor, rows.drop(columns=["amount", "kind"]), rows["amount"], **options)
 
 
 @functools.cache
 def classifier(**options: Any) -> Any:
-    """A model of ``kind``."""
+    """A fitted model of ``kind``."""
     rows = table()[:TRAINED]
     return fitted(credo.Classifier, rows.drop(columns=["amount", "kind"]), rows["kind"], **options)
 
 
 def held_out(target: str, rows: int = 100) -> tuple[pd.DataFrame, pd.Series]:
-    """Rows that the models were not trained on."""
+    """Rows that were not used for training."""
     part = table()[TRAINED : TRAINED + rows]
     return part.drop(columns=["amount", "kind"]), part[target]
 
 
-def numbers(rows: int, *, spread: float = 1.0, signal: float = 3.0, epistemic: float = 0.5, seed: int = 0) -> Forecast:
-    """Targets y = m ± e + a ε, and predictions that say so with ``spread`` times the standard deviations e and a.
+def numbers(
+    rows: int, *, spread: float = 1.0, signal: float = 3.0, epistemic: float = 0.5, seed: int = 0
+) -> ScoredPredictions:
+    """Targets y = m ± e + a ε, and predictions with ``spread`` times the standard deviations e and a.
 
     m ~ N(0, signal²) and ε ~ N(0, 1); two draws, m + e and m − e; e² is ``epistemic`` and a² the rest of 1.
     """
@@ -84,24 +85,25 @@ def numbers(rows: int, *, spread: float = 1.0, signal: float = 3.0, epistemic: f
     p = Gaussian("heteroscedastic").predictive(torch.stack([drawn, log_variance], -1))
     sign = 2.0 * (offset > 0) - 1.0
     y = signal * mean + epistemic**0.5 * sign + (1.0 - epistemic) ** 0.5 * noise
-    one_number_a_row = p.components.map(lambda t: t.squeeze(-1))
-    return Forecast(replace(p, components=one_number_a_row), y, seed)
+    one_number_per_row = p.components.map(lambda t: t.squeeze(-1))
+    return ScoredPredictions(replace(p, components=one_number_per_row), y, seed)
 
 
-def classes(rows: int, *, temperature: float = 1.0, scale: float = 2.0, count: int = 3, seed: int = 0) -> Forecast:
+def classes(
+    rows: int, *, temperature: float = 1.0, scale: float = 2.0, count: int = 3, seed: int = 0
+) -> ScoredPredictions:
     """Labels from known probabilities, and predictions that sharpen them (temperature < 1) or blur them (> 1)."""
     g = torch.Generator().manual_seed(seed)
     logits = scale * torch.randn(rows, count, generator=g, dtype=torch.float64)
     y = torch.multinomial(logits.softmax(-1), 1, generator=g).squeeze(1)
-    return Forecast(Categorical().predictive((logits / temperature)[None]), y, seed)
+    return ScoredPredictions(Categorical().predictive((logits / temperature)[None]), y, seed)
 
 
-def evidence(forecast: Forecast) -> Evidence:
-    """A forecast as if one of the models had made it."""
-    is_of_classes = forecast.is_of_classes
-    rows = pd.DataFrame(np.zeros((len(forecast), 2)), columns=["a", "b"])
-    names = [f"class {k}" for k in range(forecast.mean.shape[1])] if is_of_classes else None
-    return Evidence(_model_of(tuple(names) if names else None), rows, forecast, ())
+def holdout_result(scored: ScoredPredictions) -> HoldoutResult:
+    """The predictions with a fitted model of the same kind."""
+    rows = pd.DataFrame(np.zeros((len(scored), 2)), columns=["a", "b"])
+    names = [f"class {k}" for k in range(scored.mean.shape[1])] if scored.is_classification else None
+    return HoldoutResult(_model_of(tuple(names) if names else None), rows, scored, ())
 
 
 @functools.cache
@@ -114,12 +116,12 @@ def _model_of(names: tuple[str, ...] | None) -> Any:
 
 
 @functools.cache
-def comparison(is_of_classes: bool = False) -> Comparison:
-    """Two methods, of which the second is too sure of itself."""
-    right = classes(200) if is_of_classes else numbers(200)
-    wrong = classes(200, temperature=0.3) if is_of_classes else numbers(200, spread=0.4)
-    results = [_result("<good>", right.p, right.y), _result("bad & worse", wrong.p, right.y)]
-    return Comparison("classification" if is_of_classes else "regression", "<y>", 200, 2, right.y, results)
+def comparison(is_classification: bool = False) -> Comparison:
+    """Two methods, of which the second is overconfident."""
+    right = classes(200) if is_classification else numbers(200)
+    wrong = classes(200, temperature=0.3) if is_classification else numbers(200, spread=0.4)
+    results = [_result("<good>", right.prediction, right.y), _result("bad & worse", wrong.prediction, right.y)]
+    return Comparison("classification" if is_classification else "regression", "<y>", 200, 2, right.y, results)
 
 
 def _result(name: str, p: Predictive, y: Tensor) -> MethodResult:
@@ -150,7 +152,7 @@ class Outline(HTMLParser):
 
     @property
     def text(self) -> str:
-        """All that a reader sees, in single spaces."""
+        """All visible text, with single spaces."""
         return " ".join("".join(self._text).split())
 
     def all(self, tag: str) -> list[dict[str, str | None]]:

@@ -1,4 +1,4 @@
-"""Which columns the uncertainty goes with."""
+"""Columns that are associated with the uncertainty."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from credo.report.associations import Association, associations
+from credo.report.associations import Association, find_associations
 from credo.tabular.columns import Columns
 
 RNG = np.random.default_rng(0)
@@ -17,7 +17,7 @@ NOISE = RNG.normal(size=200)
 
 
 def found(frame: pd.DataFrame, uncertainty: NDArray[np.float64]) -> dict[str, Association]:
-    return {a.column: a for a in associations(Columns.learn(frame), frame, uncertainty)}
+    return {a.column: a for a in find_associations(Columns.learn(frame), frame, uncertainty)}
 
 
 def test_strength_of_numbers_is_the_rank_correlation() -> None:
@@ -26,8 +26,8 @@ def test_strength_of_numbers_is_the_rank_correlation() -> None:
     rho = stats.spearmanr(X, uncertainty).statistic
     assert here["x"].strength == pytest.approx(rho)
     assert here["minus"].strength == pytest.approx(rho)
-    assert "high (rank correlation +" in here["x"].how
-    assert "low (rank correlation −" in here["minus"].how
+    assert "high values (rank correlation +" in here["x"].description
+    assert "low values (rank correlation −" in here["minus"].description
     assert "noise" not in here
 
 
@@ -40,37 +40,37 @@ def test_missing_values_are_left_out() -> None:
     assert found(pd.DataFrame({"x": x}), uncertainty)["x"].strength == pytest.approx(expected)
 
 
-def test_two_categories_are_as_strong_as_their_rank_correlation() -> None:
+def test_strength_of_two_categories_is_their_rank_correlation() -> None:
     category = np.where(X > 0, "up", "down")
     uncertainty = np.exp(X + NOISE)
     here = found(pd.DataFrame({"c": category}), uncertainty)["c"]
     assert here.strength == pytest.approx(stats.spearmanr(X > 0, uncertainty).statistic)
-    assert here.how.startswith("Least sure for “up”")
+    assert here.description.startswith("Most uncertain for “up”")
 
 
-def test_dates_are_late_or_early() -> None:
+def test_description_of_dates() -> None:
     frame = pd.DataFrame({"day": pd.date_range("2024-01-01", periods=200)})
-    assert "late" in found(frame, np.arange(1.0, 201.0))["day"].how
+    assert "late" in found(frame, np.arange(1.0, 201.0))["day"].description
 
 
-def test_strongest_first() -> None:
+def test_associations_are_sorted_by_strength() -> None:
     frame = pd.DataFrame({"weak": X + NOISE, "strong": X})
-    assert [a.column for a in associations(Columns.learn(frame), frame, np.exp(X))] == ["strong", "weak"]
+    assert [a.column for a in find_associations(Columns.learn(frame), frame, np.exp(X))] == ["strong", "weak"]
 
 
-def test_chance_names_no_column_among_many() -> None:
-    """500 columns without any relation: one of them may be named in 5 % of cases, two in hardly any."""
+def test_unrelated_columns_are_not_listed() -> None:
+    """500 unrelated columns: one of them is listed with a probability of 5 %, two almost never."""
     frame = pd.DataFrame(np.random.default_rng(1).normal(size=(60, 500))).add_prefix("c")
     assert len(found(frame, np.random.default_rng(2).random(60))) <= 1
 
 
-def test_rows_equally_unsure() -> None:
+def test_constant_uncertainty_has_no_associations() -> None:
     frame = pd.DataFrame({"x": X, "c": np.where(X > 0, "up", "down")})
     assert not found(frame, np.full(200, 2.0))
     assert not found(frame, 2.0 + 1e-4 * X)
 
 
 @pytest.mark.parametrize("rows", [1, 2, 9])
-def test_few_rows_say_nothing(rows: int) -> None:
+def test_few_rows_have_no_associations(rows: int) -> None:
     frame = pd.DataFrame({"x": X, "c": np.where(X > 0, "up", "down")})
-    assert associations(Columns.learn(frame), frame[:rows], np.exp(X[:rows])) == []
+    assert find_associations(Columns.learn(frame), frame[:rows], np.exp(X[:rows])) == []

@@ -1,4 +1,4 @@
-"""The page as a browser shows it. Where there is none, ``scripts/setup-browser`` installs one."""
+"""The page in a browser; ``scripts/setup-browser`` installs one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from credo import report
-from credo.report.page import Page, Verdict, to_html
+from credo.report.page import Diagnostics, Page, to_html
 
 from . import cases
 
@@ -31,11 +31,11 @@ OPTIONS = (
     "--enable-logging=stderr",
     "--hide-scrollbars",
 )
-PHONE, DESK = 400, 1200
+PHONE, DESKTOP = 400, 1200
 
-# The page in a frame of the wanted width, for a window cannot be narrower than 500 pixels; a frame from srcdoc may be
-# looked into.
-MEASURED = """<!DOCTYPE html><body style="margin: 0">
+# The page in a frame of the given width, because a window cannot be narrower than 500 pixels; scripts can read a frame
+# from srcdoc.
+MEASURE = """<!DOCTYPE html><body style="margin: 0">
 <iframe style="width: {width}px; height: 900px; border: 0" srcdoc="{page}"></iframe>
 <pre id="measured"></pre>
 <script>
@@ -64,7 +64,7 @@ PAGES: dict[str, Callable[[], str]] = {
 
 
 def browse(page: Path, folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    """Open ``page`` with a profile of its own in ``folder``."""
+    """Open ``page`` with a new profile in ``folder``."""
     assert BROWSER is not None
     command = [BROWSER, *OPTIONS, f"--user-data-dir={folder / 'profile'}", *options, page.as_uri()]
     home = {**os.environ, "HOME": str(folder)}
@@ -75,12 +75,12 @@ def browse(page: Path, folder: Path, *options: str) -> subprocess.CompletedProce
 
 @needs_browser
 @pytest.mark.parametrize("name", PAGES)
-def test_page_fits_and_is_quiet(name: str, tmp_path: Path) -> None:
-    """On a phone and on a desk nothing sticks out, all images show, and the browser has nothing to complain of."""
+def test_page_fits_the_screen_without_console_messages(name: str, tmp_path: Path) -> None:
+    """On a phone and on a desktop: no overflow, all images load, and the console is empty."""
     page = html.escape(PAGES[name]())
-    for width in (PHONE, DESK):
+    for width in (PHONE, DESKTOP):
         file = tmp_path / f"{width}.html"
-        file.write_text(MEASURED.format(width=width, page=page), encoding="utf-8")
+        file.write_text(MEASURE.format(width=width, page=page), encoding="utf-8")
         done = browse(file, tmp_path, "--window-size=1300,1000", "--virtual-time-budget=5000", "--dump-dom")
         assert "CONSOLE" not in done.stderr
         found = re.search(r'<pre id="measured">(\d+)\|(\d+)\|(\d+)\|(\d+)\|(.*?)</pre>', done.stdout)
@@ -92,7 +92,7 @@ def test_page_fits_and_is_quiet(name: str, tmp_path: Path) -> None:
         assert not found.group(5), f"beyond the edge: {found.group(5)}"
 
 
-INTRUDERS = """<script>document.title += " script"</script>
+INJECTED = """<script>document.title += " script"</script>
 <img src="x" onerror="document.title += ' handler'">
 <iframe srcdoc="<script>parent.document.title += ' frame'</script>"></iframe>
 <main>"""
@@ -107,11 +107,11 @@ window.onload = () => setTimeout(() => {{
 
 
 @needs_browser
-def test_nothing_in_a_page_is_carried_out(tmp_path: Path) -> None:
-    """Were something from the data not escaped, the page's own policy would still keep it from running."""
-    page = to_html(Page("Title", [], "", Verdict("", []), [], [], "")).replace("<main>", INTRUDERS)
-    unguarded = re.sub(r'<meta http-equiv="Content-Security-Policy".*?>', "", page)
-    frames = "".join(f'<iframe srcdoc="{html.escape(content)}"></iframe>' for content in (page, unguarded))
+def test_policy_blocks_injected_scripts(tmp_path: Path) -> None:
+    """The policy of the page is a second defense if escaping fails."""
+    page = to_html(Page("Title", [], "", Diagnostics("", []), [], [], "")).replace("<main>", INJECTED)
+    without_policy = re.sub(r'<meta http-equiv="Content-Security-Policy".*?>', "", page)
+    frames = "".join(f'<iframe srcdoc="{html.escape(content)}"></iframe>' for content in (page, without_policy))
     file = tmp_path / "page.html"
     file.write_text(FRAMED.format(frames=frames), encoding="utf-8")
     done = browse(file, tmp_path, "--virtual-time-budget=5000", "--dump-dom")

@@ -1,4 +1,4 @@
-"""The command line: parse, call the library, print. What a command does lives in the library, not here."""
+"""The command line interface: parse arguments, call the library, print results."""
 
 from __future__ import annotations
 
@@ -8,37 +8,35 @@ import typer
 from typer.core import TyperGroup
 
 from credo._version import __version__
-from credo.cli._console import endings
+from credo.cli._console import exit_codes
 from credo.cli.compare import compare
-from credo.cli.demo import demo
-from credo.cli.evaluate import evaluate
-from credo.cli.fit import fit
+from credo.cli.evaluate import evaluate, report
+from credo.cli.fit import demo, fit
 from credo.cli.predict import predict
-from credo.cli.report import report
 from credo.cli.reproduce import reproduce
 
 
 class _Commands(TyperGroup):
-    """The commands, all of which end alike."""
+    """The commands, with the same exit codes for all."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command that was asked for."""
-        with endings():
+        """Run a command."""
+        with exit_codes():
             return super().invoke(ctx)
 
 
 app = typer.Typer(
     name="credo",
     cls=_Commands,
-    help="Bayesian deep learning for PyTorch: a posterior for any network, and error bars you can bet on.",
+    help="Bayesian deep learning for PyTorch: predictions with calibrated uncertainty.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
 
 
-def _show_version(wanted: bool) -> None:
-    if wanted:
+def _show_version(requested: bool) -> None:
+    if requested:
         typer.echo(f"credo {__version__}")
         raise typer.Exit
 
@@ -49,7 +47,7 @@ def _options(
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    """Options that go before any command."""
+    """Options before a command."""
 
 
 for command in (fit, predict, evaluate, compare, report, reproduce, demo):
@@ -57,6 +55,6 @@ for command in (fit, predict, evaluate, compare, report, reproduce, demo):
 
 
 def main() -> None:
-    """Run the command line."""
-    with endings():
+    """Run the command line interface."""
+    with exit_codes():
         app()

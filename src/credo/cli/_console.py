@@ -1,4 +1,4 @@
-"""What commands show: results on stdout, everything said on the way on stderr, or one JSON object."""
+"""Output of the commands: results on stdout, status and notes on stderr, or one JSON object on stdout."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def endings() -> Iterator[None]:
-    """Errors raised on purpose end in one sentence and exit code 1; an interrupt ends in silence and 130."""
+def exit_codes() -> Iterator[None]:
+    """Turn errors of credo into one line on stderr and exit code 1, and an interrupt into exit code 130."""
     try:
         yield
     except CredoError as error:
@@ -35,15 +35,15 @@ def endings() -> Iterator[None]:
         raise SystemExit(130) from error
 
 
-class Screen:
-    """Where a command prints.
+class Output:
+    """Prints the results of a command.
 
     Args:
         quiet: print nothing but errors.
-        as_json: print one JSON object on stdout in place of text.
+        as_json: print one JSON object on stdout instead of text.
 
     Attributes:
-        notes: what was noted so far.
+        notes: all notes so far.
     """
 
     def __init__(self, *, quiet: bool = False, as_json: bool = False) -> None:
@@ -53,77 +53,77 @@ class Screen:
         self._out = Console(quiet=quiet or as_json, highlight=False)
         self._err = Console(quiet=quiet, stderr=True, highlight=False)
 
-    def say(self, text: str) -> None:
+    def print(self, text: str) -> None:
         """Print a line."""
         self._out.print(text, markup=False, soft_wrap=True)
 
-    def show(self, table: RenderableType) -> None:
+    def print_table(self, table: RenderableType) -> None:
         """Print a table."""
         self._out.print(table)
 
-    def note(self, sentence: str) -> None:
-        """Say something that the user should know, once."""
+    def print_note(self, sentence: str) -> None:
+        """Print a note on stderr; the same note is printed once."""
         if sentence not in self.notes:
             self.notes.append(sentence)
             self._err.print(f"note: {sentence}", style="yellow", markup=False, soft_wrap=True)
 
-    @contextmanager
-    def listening(self) -> Iterator[None]:
-        """Make notes of what the library warns of meanwhile."""
+    def print_json(self, record: dict[str, Any]) -> None:
+        """Print ``record`` and the notes as JSON, if JSON is requested."""
+        if self._as_json:
+            typer.echo(to_json({**record, "notes": self.notes}).decode())
 
-        def show(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+    @contextmanager
+    def collect_warnings(self) -> Iterator[None]:
+        """Print the warnings of the library as notes."""
+
+        def show(message: Warning | str, category: type[Warning], *args: Any, **options: Any) -> None:
             if issubclass(category, UserWarning):
-                self.note(str(message))
+                self.print_note(str(message))
             else:
-                printed(message, category, *place, **more)
+                show_other(message, category, *args, **options)
 
         logger = logging.getLogger("credo")
-        before = logger.level
+        level = logger.level
         with warnings.catch_warnings():
             warnings.filterwarnings("always", category=UserWarning, module=r"credo(\.|$)")
-            printed, warnings.showwarning = warnings.showwarning, show
+            show_other, warnings.showwarning = warnings.showwarning, show
             if self.quiet:
                 logger.setLevel(logging.WARNING)
             try:
                 yield
             finally:
-                logger.setLevel(before)
+                logger.setLevel(level)
 
     @contextmanager
-    def doing(self, what: str) -> Iterator[Callable[[str], None]]:
-        """Show on a terminal what is being done; the function given changes what it says."""
-        with self._err.status(what) as status:
+    def status(self, text: str) -> Iterator[Callable[[str], None]]:
+        """Show a status line on a terminal; yields a function that updates it."""
+        with self._err.status(text) as status:
             yield status.update
 
-    def counting(self, pieces: Iterable[pd.DataFrame], total: int) -> Iterator[pd.DataFrame]:
-        """The pieces of a table, with a bar over its ``total`` rows on a terminal."""
-        shown = self._err.is_terminal and not self.quiet
-        with Progress(console=self._err, transient=True, redirect_stdout=False, disable=not shown) as bar:
+    def track(self, chunks: Iterable[pd.DataFrame], total: int) -> Iterator[pd.DataFrame]:
+        """Yield the chunks of a table with ``total`` rows, with a progress bar on a terminal."""
+        is_shown = self._err.is_terminal and not self.quiet
+        with Progress(console=self._err, transient=True, redirect_stdout=False, disable=not is_shown) as bar:
             task = bar.add_task("rows", total=total)
-            for piece in pieces:
-                yield piece
-                bar.advance(task, len(piece))
-
-    def finish(self, record: dict[str, Any]) -> None:
-        """End with ``record`` and the notes, where JSON is wanted."""
-        if self._as_json:
-            typer.echo(to_json({**record, "notes": self.notes}).decode())
+            for chunk in chunks:
+                yield chunk
+                bar.advance(task, len(chunk))
 
 
 def score_table(title: str, scores: Sequence[Score]) -> Table:
-    """Scores with their intervals."""
+    """Return a table of scores with their confidence intervals."""
     table = Table(title=title, box=box.SIMPLE_HEAD, title_style="bold", title_justify="left")
-    table.add_column("score", no_wrap=True)
+    table.add_column("metric", no_wrap=True)
     table.add_column("value", justify="right", no_wrap=True)
     table.add_column("95 % interval", justify="center", no_wrap=True)
     table.add_column("better", no_wrap=True)
     for score in scores:
-        interval = f"{number(score.lower)} to {number(score.upper)}"
+        interval = f"{format_number(score.lower)} to {format_number(score.upper)}"
         better = f"near {score.level:g}" if score.better == "level" else score.better
-        table.add_row(score.label, number(score.value), interval, better)
+        table.add_row(score.label, format_number(score.value), interval, better)
     return table
 
 
-def number(value: float) -> str:
-    """A number to four digits; a dash where there is none."""
+def format_number(value: float) -> str:
+    """Return a number with four significant digits; a dash for NaN."""
     return "–" if value != value else f"{value:.4g}"

@@ -1,4 +1,4 @@
-"""Options that several commands share, and the checks that make a wrong one a usage error, exit code 2."""
+"""Options that several commands share. Invalid values are usage errors with exit code 2."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from credo.errors import InputError, unknown_name
+from credo._arguments import check_fraction, check_option
+from credo.errors import InputError
 
 T = TypeVar("T")
 
@@ -18,15 +19,15 @@ CALIBRATIONS = ("variance", "quantile", "conformal", "temperature")
 
 @contextmanager
 def usage_errors() -> Iterator[None]:
-    """What is wrong with the command itself, not with the data, ends with exit code 2."""
+    """Turn an ``InputError`` about the command line into a usage error, exit code 2."""
     try:
         yield
     except InputError as error:
         raise typer.BadParameter(str(error)) from error
 
 
-def _checked(check: Callable[[Any], object]) -> Callable[[T], T]:
-    """A callback that lets a value through unless ``check`` refuses it."""
+def _validate(check: Callable[[Any], object]) -> Callable[[T], T]:
+    """Return a callback that calls ``check`` on a value that is given, and returns the value."""
 
     def callback(value: T) -> T:
         if value is not None:
@@ -47,23 +48,20 @@ def _check_methods(names: str) -> None:
 def _check_task(name: str) -> None:
     from credo.tabular.runs import TASKS
 
-    if name not in TASKS:
-        raise unknown_name("task", name, TASKS)
+    check_option(name, "task", TASKS)
 
 
 def _check_calibration(name: str) -> None:
-    if name not in CALIBRATIONS:
-        raise unknown_name("calibration", name, CALIBRATIONS)
+    check_option(name, "calibration", CALIBRATIONS)
 
 
-def _check_holdout(share: float) -> None:
-    if not 0.0 <= share < 1.0:
-        raise InputError(f"it must be a share of the rows, from 0 to below 1, got {share:g}")
+def _check_holdout(fraction: float) -> None:
+    if not 0.0 <= fraction < 1.0:
+        raise InputError(f"holdout must be a fraction of the rows, from 0 to below 1, got {fraction:g}")
 
 
 def _check_level(level: float) -> None:
-    if not 0.0 < level < 1.0:
-        raise InputError(f"it must lie between 0 and 1, got {level:g}")
+    check_fraction(level, "level")
 
 
 def _check_device(name: str) -> None:
@@ -77,38 +75,47 @@ Folder = Annotated[Path, typer.Argument(metavar="RUN", help="The folder that cre
 Target = Annotated[str, typer.Option(metavar="COLUMN", help="The column to predict.")]
 Method = Annotated[
     str,
-    typer.Option(callback=_checked(_check_methods), help="How to learn: bbb, mc_dropout, ensemble or map."),
+    typer.Option(callback=_validate(_check_methods), help="The method: bbb, mc_dropout, ensemble or map."),
 ]
 Methods = Annotated[
     str | None,
     typer.Option(
-        callback=_checked(_check_methods), show_default="all", help="Some of bbb,mc_dropout,ensemble,map with commas."
+        callback=_validate(_check_methods),
+        show_default="all",
+        help="Methods separated by commas, from bbb,mc_dropout,ensemble,map.",
     ),
 ]
 TaskName = Annotated[
-    str, typer.Option(callback=_checked(_check_task), help="regression, classification or auto: seen from the target.")
+    str,
+    typer.Option(
+        callback=_validate(_check_task),
+        help="regression, classification or auto, which chooses from the values of the target.",
+    ),
 ]
 Calibrate = Annotated[
     str | None,
     typer.Option(
-        callback=_checked(_check_calibration),
+        callback=_validate(_check_calibration),
         show_default="none",
-        help="Correct the error bars by rows held out for it: variance, quantile or conformal (for numbers), "
-        "temperature (for classes).",
+        help="Calibrate the uncertainty on held-out rows: variance, quantile or conformal (regression), temperature "
+        "(classification).",
     ),
 ]
 Holdout = Annotated[
-    float, typer.Option(callback=_checked(_check_holdout), help="Share of the rows to judge the model by; 0: none.")
+    float,
+    typer.Option(callback=_validate(_check_holdout), help="Fraction of the rows to hold out for evaluation; 0: none."),
 ]
-Drop = Annotated[list[str] | None, typer.Option(metavar="COLUMN", help="A column to leave out; may be given again.")]
-Epochs = Annotated[int | None, typer.Option(min=1, show_default="by the size", help="Passes over the table.")]
+Drop = Annotated[list[str] | None, typer.Option(metavar="COLUMN", help="A column to leave out; can be repeated.")]
+Epochs = Annotated[
+    int | None, typer.Option(min=1, show_default="by the number of rows", help="Training passes over the table.")
+]
 Level = Annotated[
-    float, typer.Option(callback=_checked(_check_level), help="How probable it is that a number is within its bounds.")
+    float, typer.Option(callback=_validate(_check_level), help="The probability of the predicted intervals.")
 ]
-Seed = Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Fixes everything that is random.")]
+Seed = Annotated[int, typer.Option(min=0, max=2**63 - 1, help="The seed of all random numbers.")]
 Device = Annotated[
     str | None,
-    typer.Option(callback=_checked(_check_device), show_default="cpu", help="Where to compute, such as cuda."),
+    typer.Option(callback=_validate(_check_device), show_default="cpu", help="The device to compute on, such as cuda."),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object in place of text.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]

@@ -1,4 +1,4 @@
-"""``credo compare``: all methods on one table, and which of them to use."""
+"""``credo compare``: compare methods on a table by cross-validation."""
 
 from __future__ import annotations
 
@@ -10,22 +10,24 @@ from rich import box
 from rich.table import Table
 
 from credo.cli import _options as options
-from credo.cli._console import Screen, number
+from credo.cli._console import Output, format_number
 
 if TYPE_CHECKING:
     from credo.metrics import Score
     from credo.tabular.comparison import Comparison, MethodResult
 
 SHOWN = ("nll", "rmse", "crps", "coverage", "accuracy", "brier", "ece")
-"""The scores that find room in a terminal; the report and the JSON have all of them."""
+"""The scores that fit in a terminal; the report and the JSON contain all of them."""
 
 
 def compare(
     data: options.Table,
     target: options.Target,
     methods: options.Methods = None,
-    folds: Annotated[int, typer.Option(min=2, help="Parts of the table, each predicted from the others.")] = 5,
-    out: Annotated[Path, typer.Option(help="Folder for the report; only a comparison is replaced.")] = Path("compare"),
+    folds: Annotated[int, typer.Option(min=2, help="Number of folds.")] = 5,
+    out: Annotated[
+        Path, typer.Option(help="Folder for the report; an existing comparison is replaced, nothing else.")
+    ] = Path("compare"),
     task: options.TaskName = "auto",
     drop: options.Drop = None,
     epochs: options.Epochs = None,
@@ -34,7 +36,9 @@ def compare(
     quiet: options.Quiet = False,
     as_json: options.AsJson = False,
 ) -> None:
-    """Compare the methods on a table by cross-validation, and say which predicts best and how sure that is.
+    """Compare methods on a table by cross-validation.
+
+    The methods are ranked by their log likelihood, with standard errors of the differences.
 
     Example: credo compare houses.csv --target price --methods bbb,ensemble
     """
@@ -42,12 +46,12 @@ def compare(
     from credo.tabular import comparison, runs
     from credo.tabular.files import MIN_ROWS, read_table, reserve_folder
 
-    screen = Screen(quiet=quiet, as_json=as_json)
+    output = Output(quiet=quiet, as_json=as_json)
     reserved = reserve_folder(out, comparison.FILES, comparison.RECORD)
-    with reserved, screen.listening(), screen.doing(f"reading {data}") as progress:
+    with reserved, output.collect_warnings(), output.status(f"reading {data}") as progress:
         frame = runs.drop_columns(read_table(data, target=target, min_rows=MIN_ROWS), drop or (), target)
         chosen, reason = runs.choose_task(frame[target], task)
-        screen.say(f"{data}: {counted(len(frame), 'row')}, {chosen}, {reason}")
+        output.print(f"{data}: {counted(len(frame), 'row')}, {chosen}, {reason}")
         compared = comparison.compare(
             frame,
             target,
@@ -60,29 +64,29 @@ def compare(
             progress=progress,
         )
         compared.save(out)
-    screen.show(comparison_table(compared))
-    screen.say(compared.verdict)
+    output.print_table(comparison_table(compared))
+    output.print(compared.verdict)
     report = out / comparison.REPORT
-    screen.say(f"Report: {report}")
-    screen.finish({"out": str(out), "report": str(report), **compared.record()})
+    output.print(f"Report: {report}")
+    output.print_json({"out": str(out), "report": str(report), **compared.record()})
 
 
 def comparison_table(compared: Comparison) -> Table:
-    """A row for each method, the best one marked."""
-    caption = f"★ lowest NLL; ± standard error; {compared.folds} folds of {compared.n_rows:,} rows in all"
+    """Return a table with one row per method; the best one is marked."""
+    caption = f"★ lowest NLL; difference ± standard error; {compared.folds} folds, {compared.n_rows:,} rows in total"
     table = Table(caption=caption, box=box.SIMPLE_HEAD, collapse_padding=True, caption_style="dim")
     table.add_column("method", no_wrap=True)
     nll, *others = (score.label for score in _shown(compared.best))
-    for heading in (nll, "behind by", *others, "time, s"):
-        table.add_column(heading, justify="right", no_wrap=heading == "behind by")
-    behind = {gap.name: gap.shown for gap in compared.gaps}
+    for heading in (nll, "difference", *others, "time, s"):
+        table.add_column(heading, justify="right", no_wrap=heading == "difference")
+    differences = {gap.name: gap.shown for gap in compared.gaps}
     for result in compared.results:
         best = result is compared.best
-        nll, *others = (number(score.value) for score in _shown(result))
+        nll, *others = (format_number(score.value) for score in _shown(result))
         table.add_row(
             f"{'★' if best else ' '} {result.title}",
             nll,
-            behind.get(result.name, ""),
+            differences.get(result.name, ""),
             *others,
             f"{result.seconds:.0f}",
             style="bold" if best else "",

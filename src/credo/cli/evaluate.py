@@ -1,4 +1,4 @@
-"""``credo evaluate``: how good a model is on rows it has not seen."""
+"""``credo evaluate``: score a model on new rows. ``credo report``: write the report of a run again."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Annotated
 import typer
 
 from credo.cli import _options as options
-from credo.cli._console import Screen, score_table
+from credo.cli._console import Output, score_table
 
 
 def evaluate(
     run: options.Folder,
     data: options.Table,
     report: Annotated[
-        Path | None, typer.Option(metavar="FILE", show_default=False, help="Also write a report on these rows, HTML.")
+        Path | None, typer.Option(metavar="FILE", show_default=False, help="Also write an HTML report on these rows.")
     ] = None,
     level: options.Level = 0.95,
     seed: options.Seed = 0,
@@ -24,7 +24,7 @@ def evaluate(
     quiet: options.Quiet = False,
     as_json: options.AsJson = False,
 ) -> None:
-    """Score a model on rows whose target is known, with 95 % confidence intervals.
+    """Score a model on rows with a known target, with 95 % confidence intervals.
 
     Example: credo evaluate run test.csv --report test.html
     """
@@ -33,28 +33,28 @@ def evaluate(
     from credo.tabular import runs
     from credo.tabular.files import read_table
 
-    screen = Screen(quiet=quiet, as_json=as_json)
-    with screen.listening(), nullcontext() if report is None else whole_file(report) as page:
-        with screen.doing(f"reading {data}"):
+    output = Output(quiet=quiet, as_json=as_json)
+    with output.collect_warnings(), nullcontext() if report is None else whole_file(report) as file:
+        with output.status(f"reading {data}"):
             model = runs.load_model(run)
             rows = runs.labeled_rows(read_table(data, target=model.target_.name), model.target_.name)
         if device is not None:
             model.model_.to(device)
-        with screen.doing("predicting"):
+        with output.status("predicting"):
             evaluation = runs.evaluate(model, rows, level, seed)
             scores = evaluation.scores
         for sentence in (*evaluation.notes, *evaluation.outside.sentences()):
-            screen.note(sentence)
-        if page is not None:
+            output.print_note(sentence)
+        if file is not None:
             from credo.report import render
 
-            with screen.doing("drawing the report"):
+            with output.status("writing the report"):
                 html = render(model, rows.X, rows.y, source=data.name, seed=seed, evaluation=evaluation)
-                page.write_text(html, encoding="utf-8")
-    screen.show(score_table(f"On {counted(len(rows.y), 'row')} of {data}", scores))
+                file.write_text(html, encoding="utf-8")
+    output.print_table(score_table(f"Metrics on {counted(len(rows.y), 'row')} of {data}", scores))
     if report is not None:
-        screen.say(f"Report: {report}")
-    screen.finish(
+        output.print(f"Report: {report}")
+    output.print_json(
         {
             "run": str(run),
             "data": str(data),
@@ -63,3 +63,26 @@ def evaluate(
             "scores": [runs.score_record(score) for score in scores],
         }
     )
+
+
+def report(
+    run: options.Folder,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", show_default="RUN/report.html", help="The HTML file to write.")
+    ] = None,
+    quiet: options.Quiet = False,
+    as_json: options.AsJson = False,
+) -> None:
+    """Write the report of a run again, from its held-out rows.
+
+    Example: credo report run --out report.html
+    """
+    from credo._files import whole_file
+    from credo.tabular import runs
+
+    output = Output(quiet=quiet, as_json=as_json)
+    path = out or run / runs.REPORT
+    with output.collect_warnings(), output.status("writing the report"), whole_file(path) as file:
+        file.write_text(runs.open_run(run).report(), encoding="utf-8")
+    output.print(f"Report: {path}")
+    output.print_json({"run": str(run), "report": str(path)})

@@ -1,4 +1,4 @@
-"""``credo fit``: a table in, a model with honest error bars and a report out."""
+"""``credo fit``: train a model on a table and report on held-out rows. ``credo demo``: the same for two examples."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Annotated
 import typer
 
 from credo.cli import _options as options
-from credo.cli._console import Screen, score_table
+from credo.cli._console import Output, score_table
 
 
 def fit(
     data: options.Table,
     target: options.Target,
-    out: Annotated[Path, typer.Option(help="Folder for the model and its report; only a run is replaced.")] = Path(
-        "run"
-    ),
+    out: Annotated[
+        Path, typer.Option(help="Folder for the model and its report; an existing run is replaced, nothing else.")
+    ] = Path("run"),
     method: options.Method = "bbb",
     task: options.TaskName = "auto",
     calibrate: options.Calibrate = None,
@@ -29,7 +29,7 @@ def fit(
     quiet: options.Quiet = False,
     as_json: options.AsJson = False,
 ) -> None:
-    """Learn from a table, and say how far the predictions can be trusted.
+    """Train a model on a table, and evaluate its predictions and their uncertainty.
 
     Some rows are held out; the scores and the report are about them.
 
@@ -38,14 +38,14 @@ def fit(
     from credo._text import counted
     from credo.tabular import files, methods, runs
 
-    screen = Screen(quiet=quiet, as_json=as_json)
-    with files.reserve_folder(out, runs.FILES, runs.MARKER), screen.listening():
-        with screen.doing(f"reading {data}"):
+    output = Output(quiet=quiet, as_json=as_json)
+    with files.reserve_folder(out, runs.FILES, runs.MARKER), output.collect_warnings():
+        with output.status(f"reading {data}"):
             frame = files.read_table(data, target=target, min_rows=files.MIN_ROWS)
         choice = runs.choose_task(frame[target], task)
         title = methods.get(method).title
-        screen.say(f"{data}: {counted(len(frame), 'row')}, {counted(frame.shape[1], 'column')}")
-        screen.say(f"{title} for {choice.task}, {choice.reason}")
+        output.print(f"{data}: {counted(len(frame), 'row')}, {counted(frame.shape[1], 'column')}")
+        output.print(f"{title} for {choice.task}, {choice.reason}")
         run = runs.fit_run(
             frame,
             target,
@@ -60,16 +60,43 @@ def fit(
             progress=False if quiet else None,
             source=data.name,
         )
-        with screen.doing("drawing the report"):
+        with output.status("writing the report"):
             run.save(out)
     trained, held_out = run.record["trained_rows"], run.record["held_out_rows"]
-    screen.say(f"trained on {counted(trained, 'row')} in {run.record['seconds']:.0f} s")
+    output.print(f"trained on {counted(trained, 'row')} in {run.record['seconds']:.0f} s")
     if held_out:
-        screen.show(score_table(f"\nOn {counted(held_out, 'row')} that were held out", run.scores))
+        output.print_table(score_table(f"\nMetrics on {counted(held_out, 'held-out row')}", run.scores))
     else:
-        screen.say("no rows were held out, so there are no scores and no report")
+        output.print("no rows were held out, so there are no metrics and no report")
     report, command = out / runs.REPORT, f"credo predict {shlex.quote(str(out))} new.csv"
     if held_out:
-        screen.say(f"Report: {report}")
-    screen.say(f"Next:   {command}")
-    screen.finish({"run": str(out), "report": str(report) if held_out else None, "next": command, **run.record})
+        output.print(f"Report: {report}")
+    output.print(f"Next:   {command}")
+    output.print_json({"run": str(out), "report": str(report) if held_out else None, "next": command, **run.record})
+
+
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for the models and reports; created if it does not exist.")] = Path(
+        "demo"
+    ),
+    epochs: options.Epochs = None,
+    seed: options.Seed = 0,
+    quiet: options.Quiet = False,
+    as_json: options.AsJson = False,
+) -> None:
+    """Train on two tables from scikit-learn, and report on held-out rows.
+
+    Example: credo demo --out demo
+    """
+    from credo._text import counted
+    from credo.experiments.demo import run_demo
+
+    output = Output(quiet=quiet, as_json=as_json)
+    with output.collect_warnings(), output.status("starting") as update:
+        jobs = run_demo(out, seed=seed, epochs=epochs, report=update)
+    for job in jobs:
+        rows = counted(job.run.record["held_out_rows"], "held-out row")
+        output.print_table(score_table(f"\n{job.title}: metrics on {rows}", job.run.scores))
+    for job in jobs:
+        output.print(f"Report: {job.report}")
+    output.print_json({"jobs": [{"report": str(job.report), **job.run.record} for job in jobs]})

@@ -1,4 +1,4 @@
-"""``credo predict``: a model and new rows in, predictions with error bars out."""
+"""``credo predict``: predict the rows of a table."""
 
 from __future__ import annotations
 
@@ -12,38 +12,38 @@ import typer
 
 from credo._files import reserved
 from credo.cli import _options as options
-from credo.cli._console import Screen
+from credo.cli._console import Output
 from credo.errors import InputError
 
 
 def predict(
     run: options.Folder,
     data: options.Table,
-    out: Annotated[
-        Path, typer.Option(help="A CSV file, or by its name .csv.gz or .parquet; - is stdout.", allow_dash=True)
-    ] = Path("-"),
+    out: Annotated[Path, typer.Option(help="A .csv, .csv.gz or .parquet file; - is stdout.", allow_dash=True)] = Path(
+        "-"
+    ),
     level: options.Level = 0.95,
     keep: Annotated[
-        list[str] | None, typer.Option(metavar="COLUMN", help="A column to copy from DATA; may be given again.")
+        list[str] | None, typer.Option(metavar="COLUMN", help="A column to copy from DATA; can be repeated.")
     ] = None,
     keep_all: Annotated[bool, typer.Option("--keep-all", help="Copy all columns of DATA.")] = False,
     escape_formulas: Annotated[
         bool,
         typer.Option(
-            "--escape-formulas", help="Put an apostrophe before text that a spreadsheet would take for a formula."
+            "--escape-formulas", help="Put an apostrophe before text that a spreadsheet would run as a formula."
         ),
     ] = False,
     device: options.Device = None,
     quiet: options.Quiet = False,
     as_json: options.AsJson = False,
 ) -> None:
-    """Predict every row of a table, in its order, whatever its size.
+    """Predict all rows of a table of any size, in its order.
 
-    Numbers get the columns mean, std, epistemic, aleatoric (standard deviations), lower and upper; classes get class,
-    p_<class> for each, entropy and mutual_information (nats).
+    The columns for regression are mean, std, epistemic, aleatoric (standard deviations), lower and upper; for
+    classification class, p_<class> for each class, entropy and mutual_information (nats).
 
-    Copied cells stay as they are. Where DATA comes from strangers and the predictions go to a spreadsheet, use
-    --escape-formulas: a cell such as =HYPERLINK(...) would be carried out there.
+    Copied cells are not changed. If DATA is not trusted and a spreadsheet opens the predictions, use
+    --escape-formulas: otherwise a cell such as =HYPERLINK(...) runs there.
 
     Example: credo predict run new.csv --out predictions.csv --keep id
     """
@@ -52,34 +52,34 @@ def predict(
 
     to_stdout = str(out) == "-"
     if as_json and to_stdout:
-        raise typer.BadParameter("--json needs --out FILE, because stdout cannot hold both")
-    screen = Screen(quiet=quiet, as_json=as_json)
-    with nullcontext() if to_stdout else _kept_for(out, run, data), screen.listening():
-        with screen.doing(f"reading {data}"):
+        raise typer.BadParameter("--json needs --out FILE, because both would go to stdout")
+    output = Output(quiet=quiet, as_json=as_json)
+    with nullcontext() if to_stdout else _reserve_output(out, run, data), output.collect_warnings():
+        with output.status(f"reading {data}"):
             model = runs.load_model(run)
-            source = open_table(data)
+            table = open_table(data)
         if device is not None:
             model.model_.to(device)
-        kept = list(source.names) if keep_all else list(keep or ())
+        kept = list(table.names) if keep_all else list(keep or ())
         columns = [*kept, *predictions.column_names(model.target_)]
-        pieces = predictions.predict_file(model, source, level, kept)
+        chunks = predictions.predict_file(model, table, level, kept)
         if escape_formulas:
-            pieces, columns = files.escape_formulas(pieces), [files.escape_formula(name) for name in columns]
-        counted = screen.counting(pieces, source.n_rows)
-        rows = files.write_csv(counted, sys.stdout) if to_stdout else files.write_table(counted, out)
+            chunks, columns = files.escape_formulas(chunks), [files.escape_formula(name) for name in columns]
+        tracked = output.track(chunks, table.n_rows)
+        rows = files.write_csv(tracked, sys.stdout) if to_stdout else files.write_table(tracked, out)
     if not to_stdout:
-        screen.say(f"{rows:,} predictions: {out}")
-    screen.finish({"out": str(out), "rows": rows, "columns": columns})
+        output.print(f"{rows:,} predictions: {out}")
+    output.print_json({"out": str(out), "rows": rows, "columns": columns})
 
 
 @contextmanager
-def _kept_for(out: Path, run: Path, data: Path) -> Iterator[None]:
-    """Before any work, make sure that ``out`` can be written and is none of what is read."""
+def _reserve_output(out: Path, run: Path, data: Path) -> Iterator[None]:
+    """Raise InputError if ``out`` cannot be written or is an input, and lock it until the end of the block."""
     with reserved(out) as target:
         if target == data.resolve():
-            raise InputError(f"{out} is the file that is read: write the predictions to another")
+            raise InputError(f"{out} is the input file: choose another file for the predictions")
         if target.parent == run.resolve():
-            raise InputError(f"{out} lies in the folder of the run, which holds nothing else: choose another place")
+            raise InputError(f"{out} is in the folder of the run: choose another folder")
         if target.is_dir():
-            raise InputError(f"{out} is a folder: give the name of a file")
+            raise InputError(f"{out} is a folder: choose a file name")
         yield

@@ -1,4 +1,4 @@
-"""``credo reproduce``: published tables and figures, run again."""
+"""``credo reproduce``: reproduce published tables and figures."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from credo.cli import _options as options
-from credo.cli._console import Screen
+from credo.cli._console import Output
 from credo.errors import InputError
 
 if TYPE_CHECKING:
@@ -19,46 +19,50 @@ if TYPE_CHECKING:
 
 
 def reproduce(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="An experiment; “list” shows which there are.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="An experiment; “list” lists all.")],
     quick: Annotated[bool, typer.Option("--quick", help="About a minute on two cores.")] = False,
-    smoke: Annotated[bool, typer.Option("--smoke", help="A few seconds, on data that come with credo.")] = False,
-    seeds: Annotated[int, typer.Option(min=1, help="How many seeds; with several the table says how they vary.")] = 1,
-    out: Annotated[Path, typer.Option(help="Folder for results; NAME becomes a folder in it.")] = Path("reproductions"),
+    smoke: Annotated[bool, typer.Option("--smoke", help="A few seconds, on data included in credo.")] = False,
+    seeds: Annotated[
+        int, typer.Option(min=1, help="Number of seeds; with several, the table contains standard errors.")
+    ] = 1,
+    out: Annotated[Path, typer.Option(help="Folder for results; they are written to its subfolder NAME.")] = Path(
+        "reproductions"
+    ),
     seed: options.Seed = 0,
     device: options.Device = None,
     quiet: options.Quiet = False,
     as_json: options.AsJson = False,
 ) -> None:
-    """Run a published table or figure again, and set our numbers beside the paper's.
+    """Run the experiment of a published table or figure, and compare the results with the paper.
 
     Example: credo reproduce bbb-regression --quick --seeds 3
     """
     from credo import experiments
 
-    screen = Screen(quiet=quiet, as_json=as_json)
+    output = Output(quiet=quiet, as_json=as_json)
     if name == "list":
         known = sorted((experiments.get(each) for each in experiments.names()), key=lambda e: (e.part, e.name))
-        screen.show(experiment_table(known))
+        output.print_table(experiment_table(known))
         keys = ("name", "part", "title", "reference")
-        screen.finish({"experiments": [{key: getattr(e, key) for key in keys} for e in known]})
+        output.print_json({"experiments": [{key: getattr(e, key) for key in keys} for e in known]})
         return
     with options.usage_errors():
         experiment = experiments.get(name)
         budget = _budget(quick, smoke)
-    with screen.listening(), screen.doing("starting") as report:
-        found = experiments.run(experiment, budget, seeds, out, seed=seed, device=device, report=report)
-    screen.show(result_table(found))
+    with output.collect_warnings(), output.status("starting") as update:
+        found = experiments.run(experiment, budget, seeds, out, seed=seed, device=device, report=update)
+    output.print_table(result_table(found))
     for row in found.result.rows:
         if row.note:
-            screen.say(f"{row.quantity}: {row.note}")
+            output.print(f"{row.quantity}: {row.note}")
     for path in found.files:
-        screen.say(f"wrote {path}")
-    screen.say(f"{found.record['seconds']:.0f} s in all")
-    screen.finish(found.record)
+        output.print(f"wrote {path}")
+    output.print(f"{found.record['seconds']:.0f} s in total")
+    output.print_json(found.record)
 
 
 def experiment_table(known: list[Experiment]) -> Table:
-    """The experiments by part of the library, which must be sorted by it."""
+    """Return a table of all experiments, grouped by part of the library; they must be sorted by part."""
     table = _table("", "Run one with credo reproduce NAME; try --quick first.")
     for heading in ("name", "what", "reference"):
         table.add_column(heading, no_wrap=heading == "name")
@@ -71,7 +75,7 @@ def experiment_table(known: list[Experiment]) -> Table:
 
 
 def result_table(found: Reproduction) -> Table:
-    """The paper's numbers and ours."""
+    """Return a table of published and reproduced numbers."""
     table = _table(found.experiment.title, found.experiment.reference)
     table.add_column("quantity")
     table.add_column("published", justify="right", no_wrap=True)
@@ -90,5 +94,5 @@ def _table(title: str, caption: str) -> Table:
 
 def _budget(quick: bool, smoke: bool) -> Budget:
     if quick and smoke:
-        raise InputError("--quick and --smoke exclude each other: choose one")
+        raise InputError("--quick and --smoke cannot be combined: choose one")
     return "smoke" if smoke else "quick" if quick else "full"

@@ -1,4 +1,4 @@
-"""Reports: one HTML file that says what was predicted, how well, and whether the error bars can be believed."""
+"""Reports on fitted estimators as one HTML file: metrics, calibration, sources of uncertainty, and warnings."""
 
 from credo.report.comparison import render_comparison
 from credo.report.rendering import render, write

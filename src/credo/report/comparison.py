@@ -1,4 +1,4 @@
-"""Several methods on the same rows: which predicts best, and whether the difference means anything."""
+"""The report on several methods: their scores on the same rows, and whether the differences are significant."""
 
 from __future__ import annotations
 
@@ -7,16 +7,41 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from credo._text import counted
-from credo._version import __version__
 from credo.errors import InputError
 from credo.metrics import Score
 from credo.plots.style import EPISTEMIC, MUTED
-from credo.report import figures, scorecard
-from credo.report.forecast import Forecast
-from credo.report.page import Cell, Column, Facts, Gallery, Page, Part, Picture, Section, Table, Text, Tile, to_html
-from credo.report.sections import calibration, glossary, uncertainty
-from credo.report.verdict import judge_several
-from credo.report.wording import for_figure, joined, name, number, today
+from credo.report.diagnostics import diagnose_methods
+from credo.report.formatting import (
+    capitalize,
+    escape_for_figure,
+    format_better,
+    format_number,
+    format_score,
+    format_score_interval,
+    join_words,
+    quote,
+    today,
+)
+from credo.report.holdout import ScoredPredictions
+from credo.report.page import (
+    WIDTH,
+    Cell,
+    Column,
+    Definitions,
+    Gallery,
+    Page,
+    Part,
+    Picture,
+    Section,
+    Table,
+    Text,
+    Tile,
+    draw_figure,
+    to_html,
+)
+from credo.report.performance import score_tile
+from credo.report.rendering import FOOTER, glossary_section
+from credo.report.uncertainty import calibration_section_of_methods, uncertainty_section_of_methods
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,31 +50,48 @@ if TYPE_CHECKING:
 
 
 def render_comparison(comparison: Comparison, *, title: str | None = None) -> str:
-    """A page that compares methods, as one HTML file that needs nothing else.
+    """Return a report that compares methods as one self-contained HTML file.
 
     Args:
-        comparison: from :func:`credo.tabular.comparison.compare`.
-        title: the heading; by default what is predicted.
+        comparison: the result of :func:`credo.tabular.comparison.compare`.
+        title: the heading; by default, it names the target.
+
+    Returns:
+        The HTML text.
+
+    Raises:
+        InputError: if the comparison has no results.
+
+    Example:
+        >>> compared = credo.tabular.comparison.compare(frame, "price", task="regression")
+        >>> html = credo.report.render_comparison(compared)
     """
     if not comparison.results:
-        raise InputError("comparison must hold the results of at least one method, got none")
-    forecasts = {result.title: Forecast(result.predictive, comparison.y, 0) for result in comparison.results}
-    cross_validation = f"{counted(comparison.folds, 'fold')} of cross-validation"
+        raise InputError("comparison must contain the results of at least one method, got none")
+    scored_by_method = {
+        result.title: ScoredPredictions(result.predictive, comparison.y, 0, result.scores)
+        for result in comparison.results
+    }
     return to_html(
         Page(
-            title=title or f"Methods compared on {name(comparison.target)}",
-            byline=[comparison.task, counted(comparison.n_rows, "row"), cross_validation, today()],
-            headline=comparison.verdict,
-            verdict=judge_several(forecasts),
+            title=title or f"Comparison of methods for {quote(comparison.target)}",
+            byline=[
+                comparison.task,
+                counted(comparison.n_rows, "row"),
+                f"cross-validation with {counted(comparison.folds, 'fold')}",
+                today(),
+            ],
+            summary=comparison.verdict,
+            diagnostics=diagnose_methods(scored_by_method),
             tiles=_tiles(comparison),
             sections=[
-                _scores(comparison),
-                _differences(comparison),
-                calibration.section_of_several(forecasts),
-                uncertainty.section_of_several(forecasts),
-                glossary.section(),
+                _metrics_section(comparison),
+                _differences_section(comparison),
+                calibration_section_of_methods(scored_by_method),
+                uncertainty_section_of_methods(scored_by_method),
+                glossary_section(),
             ],
-            footer=f"Made by credo {__version__}.",
+            footer=FOOTER,
         )
     )
 
@@ -57,45 +99,45 @@ def render_comparison(comparison: Comparison, *, title: str | None = None) -> st
 def _tiles(comparison: Comparison) -> list[Tile]:
     best = comparison.best
     score = {score.name: score for score in best.scores}
-    shown = ("nll", "accuracy", "ece") if comparison.task == "classification" else ("nll", "rmse", "coverage")
+    names = ("nll", "accuracy", "ece") if comparison.task == "classification" else ("nll", "rmse", "coverage")
     return [
-        Tile("First by log likelihood", best.title, f"of {counted(len(comparison.results), 'method')}"),
-        *(scorecard.tile(score[key], f"Its {score[key].label}") for key in shown),
+        Tile("Highest log likelihood", best.title, f"of {counted(len(comparison.results), 'method')}"),
+        *(score_tile(score[name], f"Its {score[name].label}") for name in names),
     ]
 
 
-def _scores(comparison: Comparison) -> Section:
+def _metrics_section(comparison: Comparison) -> Section:
     first = comparison.results[0].scores
-    of_all = {score.name: [result.scores[k] for result in comparison.results] for k, score in enumerate(first)}
-    headings = [*map(scorecard.heading, first), "Seconds"]
+    columns = {score.name: [result.scores[k] for result in comparison.results] for k, score in enumerate(first)}
+    headings = [*(capitalize(score.label) for score in first), "Seconds"]
     table = Table(
-        caption="Scores on rows that the models were not trained on",
+        caption="Metrics on rows that were not used for training",
         columns=[Column("Method"), *(Column(heading, "number") for heading in headings)],
         rows=[
             [
                 Cell(result.title),
-                *(_score_cell(score, of_all[score.name]) for score in result.scores),
-                Cell(number(result.seconds, 2)),
+                *(_score_cell(score, columns[score.name]) for score in result.scores),
+                Cell(format_number(result.seconds, 2)),
             ]
             for result in comparison.results
         ],
     )
-    lead = Text("Below each score stands its 95 % confidence interval; the best of a column is bold.")
-    meanings = Facts([(scorecard.heading(s), f"{scorecard.meaning(s)}; better: {scorecard.better(s)}") for s in first])
-    return Section("scores", "Scores", [lead, table, meanings])
+    lead = Text("Below each score is its 95 % confidence interval; the best score of each column is bold.")
+    meanings = [(capitalize(s.label), f"{capitalize(s.meaning)}; better: {format_better(s)}") for s in first]
+    return Section("metrics", "Metrics", [lead, table, Definitions(meanings)])
 
 
-def _score_cell(score: Score, of_all: Sequence[Score]) -> Cell:
-    best = _best(of_all)
-    text = scorecard.value(score, of_all)
-    stands_out = best is not None and text == scorecard.value(best, of_all)
-    return Cell(text, scorecard.bounds(score, of_all), stands_out)
+def _score_cell(score: Score, column: Sequence[Score]) -> Cell:
+    best = _best(column)
+    text = format_score(score, column)
+    is_best = best is not None and text == format_score(best, column)
+    return Cell(text, format_score_interval(score, column), is_best)
 
 
 def _best(scores: Sequence[Score]) -> Score | None:
-    """The lowest of the scores, the highest, or the closest to its level; ``None`` where none can be called best."""
+    """Return the best of the scores; ``None`` if all are undefined or none can be called best."""
     defined = [score for score in scores if not math.isnan(score.value)]
-    if not defined or scores[0].name == "width":  # a narrow interval that does not hold its share is no good
+    if not defined or scores[0].name == "width":  # a narrow interval is good at equal coverage only
         return None
     return min(defined, key=_cost)
 
@@ -106,37 +148,37 @@ def _cost(score: Score) -> float:
     return score.value if score.better == "lower" else -score.value
 
 
-def _differences(comparison: Comparison) -> Section:
+def _differences_section(comparison: Comparison) -> Section:
     folds = Table(
-        caption="Mean negative log likelihood of every fold, in nats",
+        caption="Mean negative log likelihood per fold, in nats per row",
         columns=[Column("Method"), *(Column(f"Fold {k + 1}", "number") for k in range(comparison.folds))],
-        rows=[[Cell(r.title), *(Cell(number(value)) for value in r.fold_nll)] for r in comparison.results],
-        folded="Fold by fold",
+        rows=[[Cell(r.title), *(Cell(format_number(value)) for value in r.fold_nll)] for r in comparison.results],
+        toggle="Results per fold",
     )
-    parts: list[Part] = [Gallery([_gap_chart(comparison)]), folds] if len(comparison.results) > 1 else [folds]
-    return Section("differences", "Is the difference more than chance?", parts)
+    parts: list[Part] = [Gallery([_difference_plot(comparison)]), folds] if len(comparison.results) > 1 else [folds]
+    return Section("differences", "Is the difference significant?", parts)
 
 
-def _gap_chart(comparison: Comparison) -> Picture:
+def _difference_plot(comparison: Comparison) -> Picture:
     best, gaps = comparison.best, [gap for gap in comparison.gaps if math.isfinite(gap.mean)]
-    labels = [for_figure(title) for title in (best.title, *(gap.title for gap in gaps))]
-    told = joined([str(gap) for gap in comparison.gaps])
+    labels = [escape_for_figure(title) for title in (best.title, *(gap.title for gap in gaps))]
 
-    def paint(ax: Axes) -> None:
+    def plot(ax: Axes) -> None:
         ax.axvline(0.0, color=MUTED, linestyle="--", linewidth=1.0)
-        for place, gap in enumerate(gaps, start=1):
-            ax.errorbar(gap.mean, place, xerr=2.0 * gap.standard_error, fmt="o", color=EPISTEMIC, capsize=3)
+        for position, gap in enumerate(gaps, start=1):
+            ax.errorbar(gap.mean, position, xerr=2.0 * gap.standard_error, fmt="o", color=EPISTEMIC, capsize=3)
         ax.plot(0.0, 0.0, "D", color=EPISTEMIC)
         ax.set_yticks(range(len(labels)), labels)
         ax.set_ylim(len(labels) - 0.5, -0.5)
         ax.tick_params(axis="y", length=0)
-        ax.set_xlabel("nats a row behind the first")
+        ax.set_xlabel("difference from the best method, nats per row")
 
-    return figures.draw(
-        paint,
-        alt=f"How far each method is behind {best.title} in mean log likelihood, in nats: {told}.",
-        caption="How far each method is behind the first, with two standard errors of the paired differences to each "
-        "side. A bar that reaches the dashed line may be chance.",
-        width=1.2 * figures.WIDTH,
+    return draw_figure(
+        plot,
+        alt=f"Difference in mean log likelihood from {best.title}, in nats per row: "
+        f"{join_words([str(gap) for gap in comparison.gaps])}.",
+        caption="The difference of each method from the best one, with an error bar of two standard errors of the "
+        "paired differences to each side. A difference whose bar reaches the dashed line may be chance.",
+        width=1.2 * WIDTH,
         height=0.8 + 0.42 * len(labels),
     )

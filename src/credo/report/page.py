@@ -1,21 +1,39 @@
-"""What a page is made of, whatever it tells, and how it becomes one HTML file."""
+"""The elements of a page, its figures, and its HTML."""
 
 from __future__ import annotations
 
+import base64
 import functools
+import io
 import re
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeAlias
 
-from credo.report.wording import printable
+from credo import plots
+from credo.report.formatting import replace_unprintable
 
 if TYPE_CHECKING:
     import jinja2
-
+    from matplotlib.axes import Axes
 
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
-"""What a browser may do for a page: show it. No script runs, nothing is fetched and nothing sent."""
+"""The content security policy of a page: no script runs, nothing is loaded and nothing is sent."""
+
+WIDTH, HEIGHT = 4.8, 3.3  # of a figure in inches; two fit side by side on a page
+_PIXELS_PER_INCH = 96  # in CSS
+_FIGURE_SETTINGS: Final[dict[str, Any]] = {
+    "font.sans-serif": ["Helvetica Neue", "Arial", "Liberation Sans", "DejaVu Sans"],
+    "font.size": 9.5,
+    "axes.labelsize": 9.5,
+    "xtick.labelsize": 9.0,
+    "ytick.labelsize": 9.0,
+    "legend.fontsize": 9.0,
+    "savefig.bbox": None,  # the whole figure, so that all have the same size
+    "svg.hashsalt": "credo",  # the same figure gives the same file
+    "svg.image_inline": True,
+}
 
 
 @dataclass(frozen=True)
@@ -41,10 +59,10 @@ class Picture:
     """A figure.
 
     Attributes:
-        source: the image itself, as a ``data:`` address.
-        alt: what it shows, with its numbers, for those who cannot see it.
+        source: the image as a ``data:`` URL.
+        alt: what it shows, with numbers, for screen readers.
         caption: how to read it.
-        size: in CSS pixels; it shrinks where there is no room.
+        size: in CSS pixels; it shrinks on narrow screens.
     """
 
     source: str
@@ -55,7 +73,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Gallery:
-    """Figures beside each other where there is room."""
+    """Figures side by side if there is room."""
 
     kind: ClassVar[str] = "gallery"
 
@@ -64,15 +82,15 @@ class Gallery:
 
 @dataclass(frozen=True)
 class Column:
-    """The heading of a column, and what it holds: a ``"number"`` is set to the right, ``"prose"`` is not squeezed."""
+    """A column of a table: its heading and its kind of content; numbers are right-aligned, prose gets more room."""
 
     heading: str
-    holds: Literal["label", "number", "prose"] = "label"
+    content: Literal["label", "number", "prose"] = "label"
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell of a table: a text, a smaller ``note`` below it, and whether it stands out."""
+    """A cell of a table: its text, a ``note`` in small print below, and whether the text is bold."""
 
     text: str
     note: str = ""
@@ -81,13 +99,13 @@ class Cell:
 
 @dataclass(frozen=True)
 class Table:
-    """A table whose first column names its rows.
+    """A table whose first column holds the row headings.
 
     Attributes:
-        caption: what it holds.
-        columns: their headings.
-        rows: as many cells each as there are columns.
-        folded: what a reader clicks on to see it; ``None`` where it is shown at once.
+        caption: what it contains.
+        columns: one per column.
+        rows: one cell per column and row.
+        toggle: the text to click on to show the table; ``None`` if it is always shown.
     """
 
     kind: ClassVar[str] = "table"
@@ -95,24 +113,24 @@ class Table:
     caption: str
     columns: Sequence[Column]
     rows: Sequence[Sequence[Cell]]
-    folded: str | None = None
+    toggle: str | None = None
 
 
 @dataclass(frozen=True)
-class Facts:
-    """Terms and what is said of each."""
+class Definitions:
+    """Terms and their descriptions."""
 
-    kind: ClassVar[str] = "facts"
+    kind: ClassVar[str] = "definitions"
 
     items: Sequence[tuple[str, str]]
 
 
-Part: TypeAlias = Text | Notes | Gallery | Table | Facts
+Part: TypeAlias = Text | Notes | Gallery | Table | Definitions
 
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the page under a heading; ``anchor`` is its name in links."""
+    """Parts of the page under a heading; ``anchor`` is the target of links to it."""
 
     anchor: str
     title: str
@@ -121,28 +139,28 @@ class Section:
 
 @dataclass(frozen=True)
 class Finding:
-    """A sentence of the verdict: a ``"warning"``, that all is ``"good"``, or a ``"hint"`` at what to know or to do."""
+    """A result of the diagnostics: a ``"warning"``, a ``"good"`` result, or a ``"hint"``."""
 
     tone: Literal["warning", "good", "hint"]
     text: str
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """What to make of it all."""
+class Diagnostics:
+    """The findings of all tests under a title."""
 
     title: str
     findings: Sequence[Finding]
 
     @property
     def tone(self) -> Literal["warning", "good"]:
-        """Good unless something is to be warned of."""
+        """Return "warning" if there is a warning among the findings, "good" otherwise."""
         return "warning" if any(finding.tone == "warning" for finding in self.findings) else "good"
 
 
 @dataclass(frozen=True)
 class Tile:
-    """A number that everybody should see, what it is called, and a note below it."""
+    """A number in large print with its label and a note."""
 
     label: str
     value: str
@@ -155,25 +173,55 @@ class Page:
 
     Attributes:
         title: its heading.
-        byline: what it is about, in a few words each.
-        headline: what was found, in one or two sentences.
-        verdict: what to make of it.
-        tiles: the few numbers that matter most.
-        sections: all the rest.
-        footer: how it was made.
+        byline: short facts below the heading, such as the source of the data.
+        summary: the main result in one or two sentences.
+        diagnostics: warnings and hints.
+        tiles: the most important numbers.
+        sections: the rest of the page.
+        footer: the last line.
     """
 
     title: str
     byline: Sequence[str]
-    headline: str
-    verdict: Verdict
+    summary: str
+    diagnostics: Diagnostics
     tiles: Sequence[Tile]
     sections: Sequence[Section]
     footer: str
 
 
+def draw_figure(
+    plot: Callable[[Axes], object], *, alt: str, caption: str, width: float = WIDTH, height: float = HEIGHT
+) -> Picture:
+    """Draw a figure as a vector image inside the page.
+
+    Args:
+        plot: draws on the axes it is given.
+        alt: what the figure shows, with numbers.
+        caption: how to read it.
+        width: in inches.
+        height: in inches.
+    """
+    source = f"data:image/svg+xml;base64,{base64.b64encode(_draw_svg(plot, width, height)).decode()}"
+    return Picture(source, alt, caption, (round(width * _PIXELS_PER_INCH), round(height * _PIXELS_PER_INCH)))
+
+
+def _draw_svg(plot: Callable[[Axes], object], width: float, height: float) -> bytes:
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    file = io.BytesIO()
+    with warnings.catch_warnings(), plots.paper(), mpl.rc_context(_FIGURE_SETTINGS):  # type: ignore[arg-type]
+        # Text stays text in SVG, and browsers have fonts that matplotlib does not have.
+        warnings.filterwarnings("ignore", "Glyph .* missing from font", UserWarning)
+        figure = Figure(figsize=(width, height), layout="constrained")
+        plot(figure.subplots())
+        figure.savefig(file, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+    return file.getvalue()
+
+
 def to_html(page: Page) -> str:
-    """The page as one HTML file that needs nothing else: no network, no scripts, no fonts."""
+    """Return the page as one self-contained HTML file: no network, no scripts, no fonts."""
     html = _environment().get_template("report.html.j2").render(page=page, policy=POLICY)
     return re.sub(r"(?<=\d) (?=[%±])|(?<=±) (?=\d)", "\N{NO-BREAK SPACE}", html)
 
@@ -186,7 +234,7 @@ def _environment() -> jinja2.Environment:
         loader=jinja2.PackageLoader("credo.report"),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
-        finalize=lambda value: printable(value) if type(value) is str else value,
+        finalize=lambda value: replace_unprintable(value) if type(value) is str else value,
         trim_blocks=True,
         lstrip_blocks=True,
     )

@@ -17,10 +17,9 @@ from credo._arguments import check_option
 from credo.errors import InputError
 from credo.likelihoods import Categorical, Gaussian, Likelihood
 from credo.methods.base import Predictor
-from credo.predictive import Predictive
+from credo.predictive import Predictive, RealPredictive
 from credo.predictive.components import RealComponents
 from credo.predictive.location_scale import GaussianComponents
-from credo.predictive.real import RealPredictive
 from credo.tabular.base import TableEstimator
 from credo.tabular.columns import TableRows
 from credo.tabular.extrapolation import Extrapolation, split_noise
