@@ -12,14 +12,14 @@ import pytest
 
 from credo import _files
 from credo._files import (
+    atomic_file,
+    check_folder_writable,
     check_replaceable,
     read_json,
     recover,
-    rehearse_folder,
-    reserved,
     to_json,
-    whole_file,
     write_folder,
+    write_lock,
 )
 from credo.errors import InputError, LoadError
 
@@ -28,8 +28,8 @@ BUSY = "is being written by another process or thread"
 HOLD = """
 import sys
 from pathlib import Path
-from credo._files import reserved, _staging
-with reserved("run") as target, _staging(target) as staging:
+from credo._files import write_lock, _staging
+with write_lock("run") as target, _staging(target) as staging:
     (staging / "half").write_text("written")
     print("held", flush=True)
     sys.stdin.read()
@@ -48,10 +48,10 @@ def names(folder):
 
 def test_a_second_writer_is_told_so(tmp_path):
     write_folder(tmp_path / "run", FILES)
-    with reserved(tmp_path / "run"):
+    with write_lock(tmp_path / "run"):
         for write in (
             lambda: write_folder(tmp_path / "run", FILES),
-            lambda: rehearse_folder(tmp_path / "run", FILES),
+            lambda: check_folder_writable(tmp_path / "run", FILES),
         ):
             with pytest.raises(InputError, match=BUSY):
                 elsewhere(write)
@@ -63,10 +63,10 @@ def test_a_second_writer_is_told_so(tmp_path):
 
 
 def test_a_second_writer_of_a_file_is_told_so(tmp_path):
-    with whole_file(tmp_path / "a.csv") as part:
+    with atomic_file(tmp_path / "a.csv") as part:
         part.write_text("mine")
         with pytest.raises(InputError, match=BUSY):
-            elsewhere(lambda: whole_file(tmp_path / "a.csv").__enter__())
+            elsewhere(lambda: atomic_file(tmp_path / "a.csv").__enter__())
     assert (tmp_path / "a.csv").read_text() == "mine"
     assert names(tmp_path) == ["a.csv"]
 
@@ -134,7 +134,7 @@ def test_a_reader_waits_for_a_writer_between_its_two_renames(tmp_path):
     new.mkdir()
     (new / "a.json").write_text("new")
     with ThreadPoolExecutor(1) as pool:
-        with reserved(target):
+        with write_lock(target):
             previous.mkdir()
             found = pool.submit(recover, target)
             new.rename(target)
@@ -143,7 +143,7 @@ def test_a_reader_waits_for_a_writer_between_its_two_renames(tmp_path):
 
 
 def test_folders_above_stay_only_if_something_was_written(tmp_path):
-    with reserved(tmp_path / "a" / "b" / "run"):
+    with write_lock(tmp_path / "a" / "b" / "run"):
         assert (tmp_path / "a" / "b").is_dir()
     assert not names(tmp_path)
     write_folder(tmp_path / "a" / "b" / "run", FILES)
@@ -153,7 +153,7 @@ def test_folders_above_stay_only_if_something_was_written(tmp_path):
 LONGEST = 255 - len("..credo-12345678")
 
 
-@pytest.mark.parametrize("write", [lambda p: write_folder(p, FILES), lambda p: rehearse_folder(p, FILES)])
+@pytest.mark.parametrize("write", [lambda p: write_folder(p, FILES), lambda p: check_folder_writable(p, FILES)])
 @pytest.mark.parametrize("name", ["x" * (LONGEST + 1), "é" * (LONGEST // 2 + 1), "x" * 5000, "nul\0", "file/run"])
 def test_names_that_cannot_be_written_are_refused(tmp_path, write, name):
     (tmp_path / "file").touch()
@@ -167,20 +167,20 @@ def test_names_that_cannot_be_written_are_refused(tmp_path, write, name):
 def test_what_is_rehearsed_can_be_written(tmp_path):
     """The longest name for which the rehearsal succeeds also lasts through the writing."""
     target = tmp_path / ("x" * LONGEST)
-    rehearse_folder(target, FILES)
+    check_folder_writable(target, FILES)
     assert not names(tmp_path)
     write_folder(target, FILES)
-    with whole_file(tmp_path / ("y" * LONGEST)) as part:
+    with atomic_file(tmp_path / ("y" * LONGEST)) as part:
         part.touch()
     assert len(names(tmp_path)) == 2
     for folder in ("/", tmp_path.anchor):
         with pytest.raises(InputError, match="cannot be written"):
-            rehearse_folder(folder, FILES)
+            check_folder_writable(folder, FILES)
 
 
 def test_a_pipe_is_not_replaced_by_a_file(tmp_path):
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(InputError, match="a pipe or a device"), whole_file(tmp_path / "pipe"):
+    with pytest.raises(InputError, match="a pipe or a device"), atomic_file(tmp_path / "pipe"):
         pass
     assert (tmp_path / "pipe").is_fifo()
 
@@ -189,7 +189,7 @@ def test_a_file_is_written_through_a_link(tmp_path):
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "real").write_text("old")
     (tmp_path / "link").symlink_to(tmp_path / "folder" / "real")
-    with whole_file(tmp_path / "link") as part:
+    with atomic_file(tmp_path / "link") as part:
         part.write_text("new")
     assert (tmp_path / "link").is_symlink()
     assert (tmp_path / "folder" / "real").read_text() == "new"

@@ -34,7 +34,7 @@ _HELD: ContextVar[frozenset[Path]] = ContextVar("held", default=frozenset())
 
 
 @contextlib.contextmanager
-def reserved(path: str | Path, *, wait: bool = False) -> Iterator[Path]:
+def write_lock(path: str | Path, *, wait: bool = False) -> Iterator[Path]:
     """Be the only writer of ``path``, a file or a folder, until the end of the block.
 
     Folders above it are made, and removed at the end if they are empty. What killed writers left beside it is removed,
@@ -69,7 +69,7 @@ def write_folder(path: str | Path, files: Mapping[str, bytes]) -> None:
     The new folder is written beside the old one and takes its place by renaming. Between the two renames the old
     one stands under the name :func:`recover` looks for.
     """
-    with reserved(path) as target, _writing(target):
+    with write_lock(path) as target, _writing(target):
         check_replaceable(target, files)
         with _staging(target) as staging:
             for name, content in files.items():
@@ -78,20 +78,20 @@ def write_folder(path: str | Path, files: Mapping[str, bytes]) -> None:
             _replace(target, staging)
 
 
-def rehearse_folder(path: str | Path, names: Collection[str]) -> None:
-    """Raise InputError if a folder of files called ``names`` could not be written: the file system knows best."""
-    with reserved(path) as target, _writing(target):
+def check_folder_writable(path: str | Path, names: Collection[str]) -> None:
+    """Raise InputError if a folder of files called ``names`` could not be written: tried by writing one."""
+    with write_lock(path) as target, _writing(target):
         check_replaceable(target, names)
         with _staging(target) as staging:
             (staging / max(names, key=len)).touch()
 
 
 @contextlib.contextmanager
-def whole_file(path: str | Path) -> Iterator[Path]:
+def atomic_file(path: str | Path) -> Iterator[Path]:
     """A new file to write to, which takes the place of ``path`` at the end, and is gone where anything failed."""
     with _writing(path):
         _check_regular(Path(path))
-        with reserved(path) as target:
+        with write_lock(path) as target:
             handle, name = tempfile.mkstemp(prefix=_hidden(target, "").name, dir=target.parent)
             os.close(handle)
             part = Path(name)
@@ -113,33 +113,33 @@ def check_replaceable(path: str | Path, names: Collection[str]) -> None:
         if target.is_dir():
             foreign = [p.name for p in target.iterdir() if p.name not in names and not _is_temporary(p)]
     if foreign:
-        raise InputError(f"{target} holds other things ({shortened(sorted(foreign))}); choose a new folder")
+        raise InputError(f"{target} holds other things ({shorten(sorted(foreign))}); choose a new folder")
 
 
 def recover(path: str | Path) -> Path:
-    """``path``, after undoing a replacement that was cut off between its two steps."""
+    """Return ``path`` after undoing a replacement that was interrupted between its two steps."""
     target = Path(path).resolve()
     if target.name and not target.exists() and _hidden(target, "previous").exists():
-        with reserved(target, wait=True):  # a writer may be between its two steps right now
+        with write_lock(target, wait=True):  # a writer may be between its two steps right now
             pass
     return target
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object from a file of reasonable size, or a sentence."""
+    """Read a JSON object from a file of limited size; raises ``LoadError`` otherwise."""
     try:
         if not path.is_file():
             raise LoadError(f"{path} does not exist or is not a file; is {path.parent} a folder that credo saved?")
         if path.stat().st_size > _LARGEST_JSON:
             raise LoadError(f"{path} is too large to be written by credo")
         text = path.read_text(encoding="utf-8")
-        if not _is_modest(text):
+        if not _is_small(text):
             raise LoadError(f"{path} holds more lists, objects and values than credo writes")
-        content = json.loads(text, parse_constant=_refuse_constant)
+        content = json.loads(text, parse_constant=_reject_constant)
     except LoadError:
         raise
     except (OSError, ValueError, RecursionError) as error:
-        raise LoadError(f"{path} is damaged or not JSON: {shortened(error)}") from error
+        raise LoadError(f"{path} is damaged or not JSON: {shorten(error)}") from error
     if not isinstance(content, dict):
         raise LoadError(f"{path} must hold a JSON object")
     return content
@@ -154,12 +154,12 @@ def to_json(value: Mapping[str, Any]) -> bytes:
             text = json.dumps(plain, separators=(",", ":"), allow_nan=False)
     except (TypeError, ValueError) as error:
         raise InputError(f"this cannot be written as JSON: {error}") from error
-    if len(text) > _LARGEST_JSON or not _is_modest(text):
+    if len(text) > _LARGEST_JSON or not _is_small(text):
         raise InputError(f"this is too large to be written as JSON: {len(text) / 2**20:,.0f} MiB, at most 64 are read")
     return text.encode()
 
 
-def shortened(value: object) -> str:
+def shorten(value: object) -> str:
     """``value`` for an error message: one line, its middle left out where it is long; of a list the first three."""
     text = ", ".join(map(str, value[:3])) if isinstance(value, list) else str(value)
     text = " ".join(text.split())
@@ -184,7 +184,7 @@ class _Lock:
         try:
             _finish_replacement(target)
             if self._is_alone:
-                _remove_strays(target, keep=self._path)
+                _remove_stale_files(target, keep=self._path)
         except BaseException:
             self.release()
             raise
@@ -242,7 +242,7 @@ def _finish_replacement(target: Path) -> None:
     shutil.rmtree(previous, ignore_errors=True)
 
 
-def _remove_strays(target: Path, keep: Path) -> None:
+def _remove_stale_files(target: Path, keep: Path) -> None:
     """Remove what killed writers of ``target`` left beside it."""
     for stray in target.parent.glob(f"{glob.escape(_hidden(target, '').name)}*"):
         if stray.is_dir():
@@ -274,7 +274,7 @@ def _writing(path: str | Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise InputError(f"{shortened(path)} cannot be written: {error.strerror or error}") from error
+        raise InputError(f"{shorten(path)} cannot be written: {error.strerror or error}") from error
 
 
 @contextlib.contextmanager
@@ -294,12 +294,12 @@ def _check_regular(path: Path) -> None:
         raise InputError(f"{path} is a pipe or a device, which a file cannot replace: give the name of a file")
 
 
-def _is_modest(text: str) -> bool:
+def _is_small(text: str) -> bool:
     """Whether JSON takes little memory once it is read."""
     return text.count("[") + text.count("{") <= _MOST_CONTAINERS and text.count(",") <= _MOST_VALUES
 
 
-def _refuse_constant(name: str) -> None:
+def _reject_constant(name: str) -> None:
     raise ValueError(f"{name} is no JSON")
 
 

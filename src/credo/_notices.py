@@ -1,4 +1,4 @@
-"""One quiet voice: decisions credo takes on the user's behalf are said on the ``credo`` logger."""
+"""Notices on the ``credo`` logger: decisions that credo takes on the user's behalf."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class _LazyStderr(logging.StreamHandler):  # type: ignore[type-arg]
 
 
 def notify(message: str) -> None:
-    """Say ``message`` at level INFO; silence it with ``logging.getLogger("credo").setLevel("WARNING")``."""
+    """Log ``message`` at level INFO; silence it with ``logging.getLogger("credo").setLevel("WARNING")``."""
     if logger.level == logging.NOTSET:
         logger.setLevel(logging.INFO)
     if not logger.handlers and not logging.getLogger().handlers:

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from credo._files import shortened
+from credo._files import shorten
 from credo.errors import LoadError
 
 Schema = Callable[[Any, str], None]
@@ -33,22 +33,22 @@ def mapping(value: Any, where: str) -> None:
     _require(isinstance(value, Mapping), "an object", value, where)
 
 
-def integer(least: int, most: int) -> Schema:
-    """An integer from ``least`` to ``most``."""
+def integer(minimum: int, maximum: int) -> Schema:
+    """An integer from ``minimum`` to ``maximum``."""
 
     def check(value: Any, where: str) -> None:
-        fits = isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
-        _require(fits, f"an integer from {least:,} to {most:,}", value, where)
+        fits = isinstance(value, int) and not isinstance(value, bool) and minimum <= value <= maximum
+        _require(fits, f"an integer from {minimum:,} to {maximum:,}", value, where)
 
     return check
 
 
-def number(least: float = -LARGEST, most: float = LARGEST) -> Schema:
-    """A finite number from ``least`` to ``most``."""
+def number(minimum: float = -LARGEST, maximum: float = LARGEST) -> Schema:
+    """A finite number from ``minimum`` to ``maximum``."""
 
     def check(value: Any, where: str) -> None:
-        fits = isinstance(value, int | float) and not isinstance(value, bool) and least <= value <= most
-        _require(fits and math.isfinite(value), f"a number from {least:g} to {most:g}", value, where)
+        fits = isinstance(value, int | float) and not isinstance(value, bool) and minimum <= value <= maximum
+        _require(fits and math.isfinite(value), f"a number from {minimum:g} to {maximum:g}", value, where)
 
     return check
 
@@ -93,20 +93,24 @@ def maybe(schema: Schema) -> Schema:
     return check
 
 
-def list_of(schema: Schema, *, least: int = 0, most: int | None = None, unique: bool = False) -> Schema:
+def list_of(schema: Schema, *, minimum: int = 0, maximum: int | None = None, unique: bool = False) -> Schema:
     """A list of what ``schema`` takes.
 
     Args:
         schema: of every entry.
-        least: the fewest entries.
-        most: the most entries, or ``None``.
+        minimum: the fewest entries.
+        maximum: the maximum entries, or ``None``.
         unique: whether all entries differ.
     """
 
     def check(value: Any, where: str) -> None:
         _require(isinstance(value, list), "a list", value, where)
-        bounds = f"a list of {least:,} entries or more" if most is None else f"a list of {least:,} to {most:,} entries"
-        _require(least <= len(value) and (most is None or len(value) <= most), bounds, value, where)
+        bounds = (
+            f"a list of {minimum:,} entries or more"
+            if maximum is None
+            else f"a list of {minimum:,} to {maximum:,} entries"
+        )
+        _require(minimum <= len(value) and (maximum is None or len(value) <= maximum), bounds, value, where)
         for i, entry in enumerate(value):
             schema(entry, f"{where}[{i}]")
         _require(not unique or len(set(value)) == len(value), "a list without repetitions", value, where)
@@ -121,10 +125,10 @@ def record(fields: Mapping[str, Schema], *, some: bool = False) -> Schema:
         mapping(value, where)
         unknown = sorted(map(str, value.keys() - fields.keys()))
         if unknown:
-            raise LoadError(f"{where} holds {shortened(unknown)}, which is unknown here")
+            raise LoadError(f"{where} holds {shorten(unknown)}, which is unknown here")
         missing = sorted(fields.keys() - value.keys())
         if missing and not some:
-            raise LoadError(f"{where} lacks {shortened(missing)}")
+            raise LoadError(f"{where} lacks {shorten(missing)}")
         for name, schema in fields.items():
             if name in value:
                 schema(value[name], f"{where}.{name}")
@@ -134,4 +138,4 @@ def record(fields: Mapping[str, Schema], *, some: bool = False) -> Schema:
 
 def _require(fits: bool, expected: str, value: Any, where: str) -> None:
     if not fits:
-        raise LoadError(f"{where} must be {expected}, got {shortened(repr(value))}")
+        raise LoadError(f"{where} must be {expected}, got {shorten(repr(value))}")

@@ -12,7 +12,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as to_bytes
 from torch import Tensor, nn
 
-from credo._files import shortened
+from credo._files import shorten
 from credo.errors import InputError, LoadError
 
 TENSORS = "model.safetensors"
@@ -85,7 +85,7 @@ def get_tensors(path: Path) -> dict[str, Tensor]:
     except LoadError:
         raise
     except (SafetensorError, OSError, ValueError, KeyError, AttributeError, RuntimeError) as error:
-        raise LoadError(f"{path} is truncated or not a safetensors file: {shortened(error)}") from error
+        raise LoadError(f"{path} is truncated or not a safetensors file: {shorten(error)}") from error
 
 
 @torch.no_grad()
@@ -114,8 +114,8 @@ def put_tensors(module: nn.Module, values: Mapping[str, Tensor], source: str) ->
         expected |= {f"{prefix}.{name}": value for name, value in part._expected_tensors(saved).items()}
     missing, unexpected = expected.keys() - values.keys(), values.keys() - expected.keys()
     if missing or unexpected:
-        parts = [f"lacks {shortened(sorted(missing))}"] if missing else []
-        parts += [f"holds {shortened(sorted(unexpected))}, which the model does not have"] if unexpected else []
+        parts = [f"lacks {shorten(sorted(missing))}"] if missing else []
+        parts += [f"holds {shorten(sorted(unexpected))}, which the model does not have"] if unexpected else []
         raise LoadError(
             f"{source} does not match the network: it {' and '.join(parts)}; pass the architecture it was saved with, "
             "with the same parameters frozen"
@@ -128,7 +128,7 @@ def put_tensors(module: nn.Module, values: Mapping[str, Tensor], source: str) ->
                 f"{value.dtype} {list(value.shape)} here"
             )
         if _is_broken(new, isinstance(value, nn.Parameter) or value.requires_grad):
-            raise LoadError(f"{source} holds numbers that are NaN or infinite, in {shortened(name)}: train it again")
+            raise LoadError(f"{source} holds numbers that are NaN or infinite, in {shorten(name)}: train it again")
     for part, saved in adaptive.values():
         part._prepare_for(saved)
     for name, value in _first_names(module):

@@ -9,7 +9,7 @@ _MAX_QUOTE_LENGTH = 40
 
 
 def quoted(value: object) -> str:
-    """``value`` as text in quotes, shortened to 40 characters."""
+    """``value`` as text in quotes, shorten to 40 characters."""
     text = str(value)
     return repr(text if len(text) <= _MAX_QUOTE_LENGTH else f"{text[:_MAX_QUOTE_LENGTH]}…")
 

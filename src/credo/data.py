@@ -180,11 +180,11 @@ def batches(
         return
     if not isinstance(dataset, DataLoader):
         dataset = DataLoader(dataset, batch_size=min(batch_size, 256))
-    for raw in undisturbed(dataset):
+    for raw in without_rng_side_effects(dataset):
         yield move((as_batch or _pair)(raw), device)
 
 
-def undisturbed(loader: Iterable[Any]) -> Iterator[Any]:
+def without_rng_side_effects(loader: Iterable[Any]) -> Iterator[Any]:
     """What ``loader`` yields, while its shuffling and augmentation leave torch's default generator as it was."""
     loader_state = torch.get_rng_state()
     iterator, done = None, object()

@@ -1,4 +1,4 @@
-"""What can go wrong, in sentences that say what to do about it."""
+"""The errors that credo raises."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class DivergenceError(CredoError, ArithmeticError):
 
 
 class BoundError(CredoError, ArithmeticError):
-    """A bound that fell where mathematics says that it cannot: the steps do not belong to one objective."""
+    """A bound decreased in a step that can only increase it: the steps do not belong to one objective."""
 
 
 class LoadError(CredoError, ValueError):
-    """A saved run that is damaged, foreign or does not fit the network."""
+    """A saved run that is damaged, was not written by credo, or does not match the network."""
 
 
 def unknown_name(kind: str, name: object, valid: Iterable[str]) -> InputError:

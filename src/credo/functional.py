@@ -20,7 +20,7 @@ from credo._notices import notify
 from credo.errors import CredoError, InputError, UnsupportedError
 from credo.nests import count_rows, default_batch_size, input_bytes, split_rows, tensors
 from credo.probing import trace_rows
-from credo.seeding import NoRandomness, RandomnessError, derive, repeatable, seeded
+from credo.seeding import NoRandomness, RandomnessError, derive, reproducible, seeded
 
 Forward: TypeAlias = Callable[[nn.Module, Any], Any]
 Draw: TypeAlias = dict[str, Tensor]
@@ -105,7 +105,7 @@ class Replica:
         named = {f"net.{name}": weight for name, weight in weights.items()}
         return functional_call(self.caller, named, (x,))  # type: ignore[no-any-return]
 
-    def pull(self) -> None:
+    def sync_from_network(self) -> None:
         """Take over parameters, buffers, flags and plain settings as they now are in the user's network.
 
         Also undoes what ``functional_call`` leaves in a module that is registered under two names: its draw.
@@ -119,16 +119,16 @@ class Replica:
         for own, theirs in self._foreign:
             _copy_state(theirs, own)
 
-    def push_state(self) -> None:
-        """Give the user's network the state that a forward replaced: buffers, and what a module keeps as attributes."""
+    def sync_to_network(self) -> None:
+        """Copy buffers and plain attributes that a forward pass changed to the user's network."""
         for own, theirs in self._pairs:
             if own._buffers:
                 theirs._buffers.update(own._buffers)
         for own, theirs in self._foreign:
             _copy_state(own, theirs)
 
-    def remembers(self) -> bool:
-        """Whether a forward pass left something behind: a changed buffer, a cached value."""
+    def is_stateful(self) -> bool:
+        """Whether a forward pass changed the state: a buffer or a cached value."""
         return self._state() != self._found
 
     def _state(self) -> list[tuple[dict[str, int], dict[str, tuple[int, int]]]]:
@@ -166,7 +166,7 @@ class Evaluator:
         self._build, self._call, self._sampler = build, call, sampler
         self.samples, self.seed = samples, seed
         self._replica = build()
-        self._remembers = False
+        self._is_stateful = False
         first = sampler([0])[0].values()
         self._bytes_per_draw = sum(t.numel() * t.element_size() for t in first)
         self._numbers_per_draw = sum(t.numel() for t in first)
@@ -187,7 +187,7 @@ class Evaluator:
         reason = "it keeps state from call to call"
         try:
             outputs = self._stacked(parts)
-            if not self._replica.remembers():
+            if not self._replica.is_stateful():
                 return outputs
         except CredoError:
             raise
@@ -200,12 +200,12 @@ class Evaluator:
         return outputs
 
     def _has_independent_rows(self, x: Any) -> bool:
-        """Whether every row along dim 0 is predicted by itself, so that a batch may be cut into parts."""
+        """Whether rows along dim 0 are predicted independently, so that a batch may be split."""
         if self._independent_rows is None:
             network = self._build()
 
             def run(part: Any) -> tuple[Tensor, list[Tensor]]:
-                return repeatable(lambda: network({}, part), tensors(part)[0].device), []
+                return reproducible(lambda: network({}, part), tensors(part)[0].device), []
 
             trace = trace_rows(run, x)
             self._independent_rows = trace is not None and trace.input_dim == 0
@@ -236,12 +236,12 @@ class Evaluator:
         return torch.stack(outputs)
 
     def _evaluate(self, s: int, draw: Draw, x: Any) -> Tensor:
-        """One draw on one part; a network that remembers its last call is replaced by a fresh one after each."""
+        """One draw on one part; a stateful network is replaced by a fresh copy after each call."""
         output = self._run(s, draw, x)
         if _shares_memory(output, draw):
             output = output.clone()
-        if self._remembers or (s == 0 and self._replica.remembers()):
-            self._remembers = True
+        if self._is_stateful or (s == 0 and self._replica.is_stateful()):
+            self._is_stateful = True
             self._replica = self._build()
         return output
 

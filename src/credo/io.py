@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from credo import architectures
-from credo._files import read_json, recover, shortened, to_json, write_folder
+from credo._files import read_json, recover, shorten, to_json, write_folder
 from credo._registry import Registry
 from credo._tensors import TENSORS, check_digest, digest, get_tensors, put_tensors, tensor_bytes
 from credo._version import __version__
@@ -125,10 +125,10 @@ def load(
         try:
             model = method._from_config(config, net, **overrides)
         except Exception as error:  # a hostile card can make a constructor fail in any way
-            raise LoadError(f"the run in {folder} cannot be built: {shortened(error)}") from error
+            raise LoadError(f"the run in {folder} cannot be built: {shorten(error)}") from error
     unknown = sorted(config.keys() - model._get_config().keys())
     if unknown:
-        raise LoadError(f"the card in {folder} holds settings {method.__name__} does not have: {shortened(unknown)}")
+        raise LoadError(f"the card in {folder} holds settings {method.__name__} does not have: {shorten(unknown)}")
     assert isinstance(model, nn.Module)
     put_tensors(model, tensors, str(folder / TENSORS))
     model._restore_training(card.get("training"))
@@ -200,7 +200,7 @@ def _read_card(card: dict[str, Any], folder: Path) -> tuple[type[SavedModel], di
     if card.get("format") != _FORMAT:
         raise LoadError(f"{folder / CARD} is not the card of a credo run")
     if card.get("format_version") != _FORMAT_VERSION:
-        found = shortened(repr(card.get("format_version")))
+        found = shorten(repr(card.get("format_version")))
         raise LoadError(f"{folder} has format version {found}; credo {__version__} reads {_FORMAT_VERSION}")
     method, config, training = card.get("method"), card.get("config"), card.get("training")
     for package in _MODEL_PACKAGES:
@@ -221,11 +221,11 @@ def _rebuild_networks(network: object, given: Mapping[str, Any], tensors: Mappin
         return given or _rebuild_network("net", network, tensors, folder)
     for name in given:
         if name not in parts:
-            raise LoadError(str(unknown_name("part in net", name, [shortened(str(part)) for part in parts])))
+            raise LoadError(str(unknown_name("part in net", name, [shorten(str(part)) for part in parts])))
     missing = {str(name): part for name, part in parts.items() if name not in given}
     own = {name: part for name, part in missing.items() if not _has_architecture(part)}
     if own:
-        asked = shortened(", ".join(f"{name!r}: ..." for name in own))
+        asked = shorten(", ".join(f"{name!r}: ..." for name in own))
         raise LoadError(
             f"{folder} holds what was learned for networks of your own, {_named(own)}; pass such to load it into: "
             f"credo.load(path, net={{{asked}}})"
@@ -242,12 +242,12 @@ def _named(networks: Mapping[str, object]) -> str:
     classes = {
         name: part.get("class", "network") if isinstance(part, dict) else "network" for name, part in networks.items()
     }
-    return shortened(" and ".join(f"the {name} (a {kind})" for name, kind in classes.items()))
+    return shorten(" and ".join(f"the {name} (a {kind})" for name, kind in classes.items()))
 
 
 def _rebuild_network(part: str, network: object, tensors: Mapping[str, Tensor], folder: Path) -> nn.Module:
     if not isinstance(network, dict) or not _has_architecture(network):
-        name = shortened(str(network.get("class", "network"))) if isinstance(network, dict) else "network"
+        name = shorten(str(network.get("class", "network"))) if isinstance(network, dict) else "network"
         raise LoadError(
             f"{folder} holds what was learned for a {name}; pass one to load it into: credo.load(path, net=...)"
         )
@@ -261,6 +261,6 @@ def _rebuild_network(part: str, network: object, tensors: Mapping[str, Tensor], 
             raise LoadError(f"{TENSORS} is too small for it")
         net = architectures.build(**architecture)
     except Exception as error:  # a hostile card can make a constructor fail in any way
-        raise LoadError(f"the network described in {folder} cannot be built: {shortened(error)}") from error
+        raise LoadError(f"the network described in {folder} cannot be built: {shorten(error)}") from error
     dtypes = {v.dtype for n, v in tensors.items() if f".{part}." in f".{n}" and v.is_floating_point()}
     return net.to(dtypes.pop()) if len(dtypes) == 1 else net

@@ -1,4 +1,4 @@
-"""Batches as nests: a tensor, or a tuple, list or mapping of them, with one datum a row along dim 0."""
+"""Batches as nested structures: a tensor, or a tuple, list or mapping of tensors, with rows along dim 0."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _LARGEST_CHUNK_OF_ROWS = 4096
 
 
 def plain(x: Any) -> Any:
-    """``x`` with mappings of any kind, such as a tokenizer's output, as dictionaries, which torch can look into."""
+    """``x`` with mappings of any kind, such as a tokenizer's output, as dictionaries, which torch's pytree supports."""
     if isinstance(x, Mapping):
         return {key: plain(value) for key, value in x.items()}
     return x
 
 
 def leaves(x: Any) -> list[Any]:
-    """What ``x`` holds: itself where it is no nest."""
+    """The leaves of ``x``; ``x`` itself if it is not nested."""
     return pytree.tree_leaves(plain(x))
 
 
@@ -46,8 +46,8 @@ def count_rows(x: Any) -> int:
     )
 
 
-def rows_agree(x: Any) -> bool:
-    """Whether every tensor in ``x`` has the same number of rows, and can be cut by them."""
+def have_equal_rows(x: Any) -> bool:
+    """Whether all tensors in ``x`` have the same number of rows and can be split by them."""
     rows = count_rows(x)
     return all(t.layout == torch.strided and t.dim() > 0 and t.shape[0] == rows for t in tensors(x))
 
@@ -58,16 +58,16 @@ def input_bytes(x: Any) -> int:
 
 
 def default_batch_size(x: Any) -> int:
-    """Rows to put through a network at once: up to 4096, fewer where a row is large."""
+    """Rows per call of the network: up to 4096, fewer if rows are large."""
     rows = count_rows(x)
     per_row = input_bytes(x) / max(rows, 1)
     return int(min(_LARGEST_CHUNK_OF_ROWS, max(1, _ROW_BYTES // max(per_row, 1))))
 
 
 def split_rows(x: Any, size: int) -> Iterator[Any]:
-    """``x`` in pieces of at most ``size`` rows; in one piece where its tensors do not agree on the rows."""
+    """``x`` in pieces of at most ``size`` rows; in one piece if its tensors have different numbers of rows."""
     rows = count_rows(x)
-    if rows <= size or not rows_agree(x):
+    if rows <= size or not have_equal_rows(x):
         yield x
         return
     for start in range(0, rows, size):
@@ -80,6 +80,6 @@ def map_tensors(function: Callable[[Tensor], Tensor], x: Any) -> Any:
     return pytree.tree_map(lambda t: function(t) if isinstance(t, Tensor) else t, plain(x))
 
 
-def take_rows(x: Any, count: int) -> Any:
+def first_rows(x: Any, count: int) -> Any:
     """The first ``count`` rows of ``x``."""
     return next(itertools.islice(split_rows(x, count), 1))

@@ -271,7 +271,7 @@ def resolve(prior: Prior, shapes: Mapping[str, torch.Size]) -> dict[str, Distrib
     return {name: _checked(match_one(prior, name, shapes), name, shape) for name, shape in shapes.items()}
 
 
-def moved(prior: Distribution, device: torch.device, dtype: torch.dtype | None = None) -> Distribution:
+def move_prior(prior: Distribution, device: torch.device, dtype: torch.dtype | None = None) -> Distribution:
     """A copy of ``prior`` with its parameters on ``device``, in ``dtype``, whose log density skips argument checks."""
     copied = copy.copy(prior)
     copied._validate_args = False
@@ -279,16 +279,18 @@ def moved(prior: Distribution, device: torch.device, dtype: torch.dtype | None =
         if isinstance(value, Tensor):
             setattr(copied, key, value.to(device, dtype if value.is_floating_point() else None))
         elif isinstance(value, Distribution):
-            setattr(copied, key, moved(value, device, dtype))
+            setattr(copied, key, move_prior(value, device, dtype))
     return copied
 
 
-def all_moved(priors: Mapping[str, Distribution], device: torch.device, dtype: torch.dtype) -> dict[str, Distribution]:
-    """:func:`moved` for every parameter's prior; parameters under one prior share its copy."""
+def move_priors(
+    priors: Mapping[str, Distribution], device: torch.device, dtype: torch.dtype
+) -> dict[str, Distribution]:
+    """:func:`move_prior` for every parameter's prior; parameters under one prior share its copy."""
     copies: dict[str, Distribution] = {}
     for name, prior in priors.items():
         same = next((other for other in copies if priors[other] is prior), None)
-        copies[name] = moved(prior, device, dtype) if same is None else copies[same]
+        copies[name] = move_prior(prior, device, dtype) if same is None else copies[same]
     return copies
 
 

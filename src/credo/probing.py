@@ -102,7 +102,9 @@ def trace_rows(run: Callable[[Any], tuple[Tensor, Sequence[Tensor]]], x: Any) ->
     return None
 
 
-def check_reach(call: Callable[[dict[str, Tensor], Any], Tensor], net: nn.Module, x: Any, backward: bool) -> None:
+def check_weights_are_used(
+    call: Callable[[dict[str, Tensor], Any], Tensor], net: nn.Module, x: Any, backward: bool
+) -> None:
     """Raise ``UnsupportedError`` if a forward pass does not compute with the weights it is called with.
 
     A forward that is a lambda or a compiled function over the original modules keeps using *their* parameters, however

@@ -21,8 +21,8 @@ _LARGEST_SEED = 2**63 - 1
 _BLOCK = 2**18
 
 
-class _Loan:
-    """Who has torch's default generators at the moment: the process has one set, and layers know no others.
+class _GeneratorLock:
+    """A lock on torch's default generators, of which a process has one set.
 
     While one thread draws from them for a seed of its own, others that want to do so wait, and the stream that the
     user's own random numbers come from goes on in a generator of its own.
@@ -35,7 +35,7 @@ class _Loan:
 
     @contextmanager
     def take(self) -> Iterator[None]:
-        """Have the CPU's default generator to oneself; its stream goes on afterwards as if nothing had been drawn."""
+        """Lock the CPU's default generator; afterwards its stream continues as if nothing had been drawn."""
         with self.lock:
             state, outermost = torch.get_rng_state(), self._thread is None
             if outermost:
@@ -52,17 +52,17 @@ class _Loan:
                 torch.set_rng_state(state)
 
     def outer_generator(self) -> torch.Generator | None:
-        """Where another thread finds the user's stream; ``None`` stands for the default generator."""
+        """The generator with the user's stream while another thread holds the lock; ``None``: the default generator."""
         return None if self._thread in (None, threading.get_ident()) else self._outer
 
 
-_LOAN = _Loan()
+_GENERATORS = _GeneratorLock()
 
 
 def check_seed(seed: int | None) -> int:
     """Return ``seed``, or a fresh one from torch's default generator where it is ``None``."""
     if seed is None:
-        return int(torch.randint(_LARGEST_SEED, (), dtype=torch.int64, generator=_LOAN.outer_generator()))
+        return int(torch.randint(_LARGEST_SEED, (), dtype=torch.int64, generator=_GENERATORS.outer_generator()))
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or not 0 <= seed <= _LARGEST_SEED:
         raise InputError(f"seed must be None or an integer from 0 to 2**63 - 1, got {seed!r}")
     return int(seed)
@@ -130,7 +130,7 @@ def standard_normal(
 
 @contextmanager
 def seeded(seed: int | None, device: torch.device) -> Iterator[None]:
-    """Seed torch's default generators inside the block and put their states back after it.
+    """Seed torch's default generators inside the block; restore their states afterwards.
 
     With ``seed=None`` nothing is touched. A ``Generator`` argument would be the plainer tool, but it breaks
     ``torch.compile(fullgraph=True)``, and layers such as ``nn.Dropout`` take none. So a block has the generators to
@@ -139,7 +139,7 @@ def seeded(seed: int | None, device: torch.device) -> Iterator[None]:
     if seed is None:
         yield
         return
-    with _LOAN.take():
+    with _GENERATORS.take():
         cuda = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
         try:
             reseed(check_seed(seed), device)
@@ -151,16 +151,16 @@ def seeded(seed: int | None, device: torch.device) -> Iterator[None]:
 
 @contextmanager
 def resumed(state: Tensor) -> Iterator[None]:
-    """Let the CPU's default generator go on from ``state`` inside the block, and put its own state back after it."""
-    with _LOAN.take():
+    """Let the CPU's default generator continue from ``state`` inside the block; restore its own state afterwards."""
+    with _GENERATORS.take():
         torch.set_rng_state(state)
         yield
 
 
-def repeatable(function: Callable[[], Result], device: torch.device, seed: int = 0) -> Result:
-    """What ``function`` returns, the same every time; torch's random state is left alone.
+def reproducible(function: Callable[[], Result], device: torch.device, seed: int = 0) -> Result:
+    """Call ``function`` such that it returns the same every time; torch's random state is left as it was.
 
-    Only where it draws random numbers is it called again as a block of :func:`seeded`, which may have to wait.
+    If it draws random numbers, it is called again inside :func:`seeded`, which may have to wait.
     """
     try:
         with NoRandomness():  # type: ignore[no-untyped-call]

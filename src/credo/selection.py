@@ -54,8 +54,8 @@ def check_network(net: object) -> nn.Module:
 
 
 def select(net: nn.Module, patterns: str | Sequence[str] = "*") -> list[str]:
-    """Names of the parameters to be uncertain about; see :func:`choose`. Complex ones are refused."""
-    chosen = choose(net, patterns)
+    """Names of the Bayesian parameters; see :func:`match_parameters`. Complex parameters raise an error."""
+    chosen = match_parameters(net, patterns)
     for name in chosen:
         if net.get_parameter(name).is_complex():
             raise UnsupportedError(
@@ -65,7 +65,7 @@ def select(net: nn.Module, patterns: str | Sequence[str] = "*") -> list[str]:
     return chosen
 
 
-def choose(net: nn.Module, patterns: str | Sequence[str] = "*") -> list[str]:
+def match_parameters(net: nn.Module, patterns: str | Sequence[str] = "*") -> list[str]:
     """Names of the trainable parameters that ``patterns`` choose; a tied parameter under its first name only.
 
     ``"*"`` chooses every trainable parameter except the scales and shifts of normalization layers. Any other
@@ -132,7 +132,7 @@ def match_one(values: Mapping[str, T], name: str, names: Collection[str]) -> T:
     raise InputError(f"no pattern fits {name!r}; end the mapping with a '*' entry for the rest")
 
 
-def owners(net: nn.Module, names: Sequence[str]) -> dict[str, tuple[nn.Module, str]]:
+def parameter_owners(net: nn.Module, names: Sequence[str]) -> dict[str, tuple[nn.Module, str]]:
     """For every parameter name, the module that holds it and the attribute it is held under."""
     found = {}
     for name in names:
@@ -141,7 +141,7 @@ def owners(net: nn.Module, names: Sequence[str]) -> dict[str, tuple[nn.Module, s
     return found
 
 
-def tied(net: nn.Module) -> set[str]:
+def tied_parameters(net: nn.Module) -> set[str]:
     """First names of the parameters that stand under more than one name."""
     return {name for name, names in _aliases(net).items() if len(names) > 1}
 

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from credo._files import whole_file
+from credo._files import atomic_file
 from credo.errors import InputError
 from credo.tabular.files import escape_formulas, reserve_folder, to_csv, write_csv, write_table
 from credo.tabular.parsing import to_labels
@@ -71,7 +71,7 @@ def test_failed_write_changes_nothing(tmp_path, name):
 
 def test_existing_file_is_replaced(tmp_path):
     for text in ("old", "new"):
-        with whole_file(tmp_path / "a.txt") as part:
+        with atomic_file(tmp_path / "a.txt") as part:
             part.write_text(text)
     assert (tmp_path / "a.txt").read_text() == "new"
 
@@ -123,9 +123,9 @@ def test_formulas_are_escaped():
 
 def test_unwritable_folders_raise(tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(InputError, match="is a folder"), whole_file(tmp_path):
+    with pytest.raises(InputError, match="is a folder"), atomic_file(tmp_path):
         pass
-    with pytest.raises(InputError, match="cannot be written"), whole_file(tmp_path / "file" / "a.csv"):
+    with pytest.raises(InputError, match="cannot be written"), atomic_file(tmp_path / "file" / "a.csv"):
         pass
 
 

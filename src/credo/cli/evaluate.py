@@ -28,13 +28,13 @@ def evaluate(
 
     Example: credo evaluate run test.csv --report test.html
     """
-    from credo._files import whole_file
+    from credo._files import atomic_file
     from credo._text import counted
     from credo.tabular import runs
     from credo.tabular.files import read_table
 
     output = Output(quiet=quiet, as_json=as_json)
-    with output.collect_warnings(), nullcontext() if report is None else whole_file(report) as file:
+    with output.collect_warnings(), nullcontext() if report is None else atomic_file(report) as file:
         with output.status(f"reading {data}"):
             model = runs.load_model(run)
             rows = runs.labeled_rows(read_table(data, target=model.target_.name), model.target_.name)
@@ -77,12 +77,12 @@ def report(
 
     Example: credo report run --out report.html
     """
-    from credo._files import whole_file
+    from credo._files import atomic_file
     from credo.tabular import runs
 
     output = Output(quiet=quiet, as_json=as_json)
     path = out or run / runs.REPORT
-    with output.collect_warnings(), output.status("writing the report"), whole_file(path) as file:
+    with output.collect_warnings(), output.status("writing the report"), atomic_file(path) as file:
         file.write_text(runs.open_run(run).report(), encoding="utf-8")
     output.print(f"Report: {path}")
     output.print_json({"run": str(run), "report": str(path)})

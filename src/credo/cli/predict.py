@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from credo._files import reserved
+from credo._files import write_lock
 from credo.cli import _options as options
 from credo.cli._console import Output
 from credo.errors import InputError
@@ -75,7 +75,7 @@ def predict(
 @contextmanager
 def _reserve_output(out: Path, run: Path, data: Path) -> Iterator[None]:
     """Raise InputError if ``out`` cannot be written or is an input, and lock it until the end of the block."""
-    with reserved(out) as target:
+    with write_lock(out) as target:
         if target == data.resolve():
             raise InputError(f"{out} is the input file: choose another file for the predictions")
         if target.parent == run.resolve():

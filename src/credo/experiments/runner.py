@@ -16,7 +16,7 @@ import torch
 
 from credo._arguments import check_integer, check_option
 from credo._devices import check_device
-from credo._files import rehearse_folder, reserved, to_json, write_folder
+from credo._files import check_folder_writable, to_json, write_folder, write_lock
 from credo.errors import InputError
 from credo.experiments.registry import BUDGETS, Budget, Experiment, Result, Row, RunConfig, get
 
@@ -93,8 +93,8 @@ def run(
     from credo import plots
 
     start = time.perf_counter()
-    with reserved(folder), plots.paper():
-        rehearse_folder(folder, _file_names(chosen))
+    with write_lock(folder), plots.paper():
+        check_folder_writable(folder, _file_names(chosen))
         configs = [RunConfig(budget, seed + k, device, _with_seed(report, k, seeds)) for k in range(seeds)]
         result = Result.pool([_check_figures(chosen.run(config), chosen) for config in configs])
         seconds = time.perf_counter() - start

@@ -26,7 +26,7 @@ from torch.distributions import (
 
 from credo._arguments import check_integer
 from credo.errors import InputError
-from credo.priors import moved
+from credo.priors import move_prior
 from credo.seeding import check_seed, seeded
 
 _SUM_TOLERANCE = 1e-5  # rounding of the sum of thousands of probabilities in float32
@@ -36,7 +36,7 @@ def to_distribution(name: str, p: Any) -> Distribution:
     """Copy a distribution, or a table of probabilities ``[..., K]``, in float64 and without argument checks."""
     if not isinstance(p, Distribution):
         return table_to_categorical(name, p, 1)
-    return moved(p, device_of(p), torch.float64)
+    return move_prior(p, device_of(p), torch.float64)
 
 
 def table_to_categorical(name: str, probabilities: Any, ndims: int) -> Categorical:

@@ -16,7 +16,7 @@ _NOISE = 0.1
 
 
 @torch.no_grad()
-def initialize_anew(net: nn.Module) -> None:
+def reinitialize(net: nn.Module) -> None:
     """Give every trainable parameter a new random start, by its module's own ``reset_parameters``.
 
     Args:
@@ -51,7 +51,7 @@ def perturb(net: nn.Module) -> None:
 
 
 def check_is_fresh(net: nn.Module) -> None:
-    """Raise ``InputError`` if weights that :func:`initialize_anew` would replace are not as torch initializes them.
+    """Raise ``InputError`` if weights that :func:`reinitialize` would replace are not as torch initializes them.
 
     Args:
         net: the network.

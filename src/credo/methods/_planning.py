@@ -14,9 +14,9 @@ from torch.utils import _pytree as pytree
 
 from credo._notices import notify
 from credo.functional import Replica
-from credo.nests import count_rows, take_rows, tensors
+from credo.nests import count_rows, first_rows, tensors
 from credo.probing import ROWS, RowDim, eager, trace_rows
-from credo.seeding import repeatable
+from credo.seeding import reproducible
 
 _DERIVATIVES = (torch.autograd.grad, torch.autograd.backward, Tensor.backward)
 
@@ -56,13 +56,13 @@ def plan_estimators(probe: Replica, layers: Collection[str], estimator: str, x: 
             with torch.enable_grad(), eager(), uses:
                 return probe({}, batch)
 
-        return repeatable(call, tensors(batch)[0].device).detach(), [value for _, value in passed]
+        return reproducible(call, tensors(batch)[0].device).detach(), [value for _, value in passed]
 
     handles = [m.register_forward_pre_hook(watch(path), with_kwargs=True) for path, m in modules.items()]
     for module in probe.net.modules():
         module.training = not isinstance(module, _NormBase)
     try:
-        run(take_rows(x, ROWS))
+        run(first_rows(x, ROWS))
         calls, uses_in_training = Counter(path for path, _ in passed), Counter(uses.count)
         probe.net.eval()
         trace = trace_rows(run, x)

@@ -113,7 +113,7 @@ class Method(Model):
             The predictive distribution for each batch.
         """
         predictor = self._predictor(samples, seed)
-        for batch in data_.undisturbed(batches):
+        for batch in data_.without_rng_side_effects(batches):
             yield predictor(data_.inputs_of(batch))
 
 

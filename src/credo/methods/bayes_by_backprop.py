@@ -24,8 +24,8 @@ from credo.methods.network import NetworkMethod
 from credo.nests import count_rows
 from credo.posteriors._gaussian_kl import choose_kl
 from credo.posteriors.mean_field import MeanField
-from credo.priors import Normal, Prior, all_moved, resolve, to_config
-from credo.selection import select, tied
+from credo.priors import Normal, Prior, move_priors, resolve, to_config
+from credo.selection import select, tied_parameters
 from credo.training.optimizers import STEPS, NaturalAdam, relative_step
 from credo.training.supervised import SupervisedTask, Terms
 from credo.training.warmup import Warmup
@@ -135,7 +135,7 @@ class BayesByBackprop(NetworkMethod):
         """Update the private replica; on the first batch choose the estimator of each layer."""
         if self.posterior.is_pruned:
             self.posterior.enforce_pruning()
-        self._replica.pull()
+        self._replica.sync_from_network()
         self._inspect(x, training=True)
         if self._planned or not self._hooks.plan:
             return
@@ -239,12 +239,12 @@ class BayesByBackprop(NetworkMethod):
         finally:
             self._hooks.end()
         if not torch.compiler.is_compiling():
-            self._replica.push_state()
+            self._replica.sync_to_network()
         return output, weights
 
     def _follow_parameters(self) -> None:
         """Move the priors to the device of the parameters."""
-        self._priors_here = all_moved(self._priors, self.device, at_least_float32(self.dtype))
+        self._priors_here = move_priors(self._priors, self.device, at_least_float32(self.dtype))
 
     def _kl_factor(self) -> float | Tensor:
         return 1.0 if self._kl_warmup == 0 else self._warmup()
@@ -253,7 +253,7 @@ class BayesByBackprop(NetworkMethod):
         """Build the replica that training runs on, with its hooks, and the priors on the network's device."""
         self._follow_parameters()
         names = self.posterior.names()
-        layers = noisy_layers(self.net, names, tied(self.net)) if self.estimator != "weight" else {}
+        layers = noisy_layers(self.net, names, tied_parameters(self.net)) if self.estimator != "weight" else {}
         holders = {name.rpartition(".")[0] for name in names}
         self._replica = Replica(self.net, self._forward, own_buffers=False)
         self._hooks = NoiseHooks(self._replica, list(layers), holders, self.estimator)

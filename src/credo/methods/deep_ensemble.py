@@ -14,7 +14,7 @@ from credo._arguments import check_integer, check_option
 from credo._tensors import TENSORS
 from credo.errors import InputError, LoadError, UnsupportedError
 from credo.io import MODELS
-from credo.methods._initialization import check_is_fresh, initialize_anew, perturb
+from credo.methods._initialization import check_is_fresh, perturb, reinitialize
 from credo.methods.base import Method, Predictor
 from credo.methods.map import MAP
 from credo.methods.network import NetworkMethod
@@ -195,7 +195,7 @@ def _networks(source: Any, members: int | None, init: str | None) -> list[nn.Mod
             if init == "perturb":
                 perturb(net)
             elif init != "as it is":
-                initialize_anew(net)
+                reinitialize(net)
         return networks
     if callable(source):
         return [source() for _ in range(count)]

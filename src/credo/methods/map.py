@@ -15,7 +15,7 @@ from credo.functional import Caller, Forward
 from credo.likelihoods import Likelihood
 from credo.methods.network import NetworkMethod, NetworkPredictor
 from credo.posteriors.point import PointMass
-from credo.priors import Normal, Prior, all_moved, resolve, to_config
+from credo.priors import Normal, Prior, move_priors, resolve, to_config
 from credo.selection import select
 from credo.training.supervised import Terms
 
@@ -70,7 +70,7 @@ class MAP(NetworkMethod):
 
     def _follow_parameters(self) -> None:
         """Move the priors to the device of the parameters."""
-        self._priors_here = all_moved(self._priors, self.device, at_least_float32(self.dtype))
+        self._priors_here = move_priors(self._priors, self.device, at_least_float32(self.dtype))
 
     def _predictor(self, samples: int, seed: int | None) -> NetworkPredictor:
         """All draws are the same, so one is enough."""

@@ -32,7 +32,7 @@ from credo.methods.network import NetworkMethod
 from credo.nests import count_rows
 from credo.posteriors.dropout import WeightDropout, weight_layers
 from credo.posteriors.dropout_layers import LayerDropout, check_dropout
-from credo.selection import choose, match_one, tied
+from credo.selection import match_one, match_parameters, tied_parameters
 from credo.training.supervised import Terms
 
 
@@ -119,7 +119,7 @@ class MCDropout(NetworkMethod):
 
     def _prepare(self, x: Any) -> None:
         """Update the private replica; on the first batch find the layers that can have a mask per row."""
-        self._replica.pull()
+        self._replica.sync_from_network()
         if isinstance(self.posterior, WeightDropout):
             self._inspect(x, training=True)
         if not self._masks.plan or self._planned:
@@ -154,7 +154,7 @@ class MCDropout(NetworkMethod):
                 f"no dropout is put before {', '.join(inputs)}, whose input is a single unit or channel and would be "
                 "erased; name it in a mapping p={...} to have it there"
             )
-        unknown = [n for n in choose(self.net) if n not in rates and self.net.get_parameter(n).dim() > 1]
+        unknown = [n for n in match_parameters(self.net) if n not in rates and self.net.get_parameter(n).dim() > 1]
         if unknown:
             kinds = {type(self.net.get_submodule(name.rpartition(".")[0])).__name__ for name in unknown}
             shown = ", ".join(unknown[:3]) + (", …" if len(unknown) > 3 else "")
@@ -174,15 +174,15 @@ class MCDropout(NetworkMethod):
         finally:
             self._masks.end()
         if not torch.compiler.is_compiling():
-            self._replica.push_state()
+            self._replica.sync_to_network()
         return output
 
     def _derive(self) -> None:
         """Build the replica that training runs on, with its masks."""
         self._replica = Replica(self.net, self._forward, own_buffers=False)
         rates = self.posterior.rates if isinstance(self.posterior, WeightDropout) else {}
-        layers = noisy_layers(self.net, rates, tied(self.net)) if self.weight_noise == 0 else {}
-        self._penalized = choose(self.net)
+        layers = noisy_layers(self.net, rates, tied_parameters(self.net)) if self.weight_noise == 0 else {}
+        self._penalized = match_parameters(self.net)
         self._masks = _RowMasks(self._replica, {path: rates[f"{path}.weight".lstrip(".")] for path in layers})
         self._planned = False
 

@@ -20,12 +20,12 @@ from credo.functional import Evaluator, Forward, Replica
 from credo.likelihoods import Gaussian, Likelihood, infer_likelihood, likelihood_from_config
 from credo.methods.base import Method, Predictor
 from credo.model import Model
-from credo.nests import take_rows
+from credo.nests import first_rows
 from credo.posteriors.base import Posterior
 from credo.predictive import Predictive
 from credo.priors import from_config as prior_from_config
-from credo.probing import ROWS, check_reach
-from credo.seeding import check_seed, repeatable, seeded
+from credo.probing import ROWS, check_weights_are_used
+from credo.seeding import check_seed, reproducible, seeded
 from credo.selection import check_network
 from credo.training.optimizers import weight_decay_groups
 from credo.training.supervised import SupervisedTask, Terms, likelihood_noise
@@ -110,7 +110,9 @@ class NetworkMethod(Method):
         probe = Replica(self.net, self._forward, own_buffers=True)
         for module in probe.net.modules():
             module.training &= training and not isinstance(module, _NormBase)
-        repeatable(lambda: check_reach(probe, probe.net, take_rows(x, ROWS), backward=training), self.device)
+        reproducible(
+            lambda: check_weights_are_used(probe, probe.net, first_rows(x, ROWS), backward=training), self.device
+        )
         self._inspected |= {training}
 
     @abstractmethod

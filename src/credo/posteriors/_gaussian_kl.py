@@ -22,7 +22,7 @@ from torch.distributions import Distribution, Normal, kl_divergence
 
 from credo._arguments import check_option
 from credo.errors import UnsupportedError
-from credo.priors import moved
+from credo.priors import move_prior
 
 _KL_CHOICES = ("auto", "analytic", "sampled")
 
@@ -78,7 +78,7 @@ def has_closed_form(prior: Distribution) -> bool:
     """Whether KL(Normal ‖ prior) is known in closed form."""
     probe = Normal(torch.zeros(()), torch.ones(()), validate_args=False)
     try:
-        kl_divergence(probe, moved(prior, torch.device("cpu")))
+        kl_divergence(probe, move_prior(prior, torch.device("cpu")))
     except NotImplementedError:
         return False
     return True

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from credo.functional import Draw, Sampler
 from credo.posteriors.base import Posterior
 from credo.seeding import generator
-from credo.selection import owners
+from credo.selection import parameter_owners
 
 _OTHER_LAYERS = {"transformers.pytorch_utils.Conv1D": 0, "torch_geometric.nn.dense.linear.Linear": 1}
 """Linear layers of other libraries, and the dimension of their weight that counts inputs."""
@@ -83,7 +83,7 @@ class WeightDropout(Posterior):
         self, net: nn.Module, units: Mapping[str, InputUnits], rates: Mapping[str, float], noise: float = 0.0
     ) -> None:
         super().__init__()
-        self._owners = owners(net, list(units))
+        self._owners = parameter_owners(net, list(units))
         self.units, self.rates, self.noise = dict(units), dict(rates), noise
 
     def names(self) -> list[str]:

@@ -18,12 +18,12 @@ from torch.nn.modules.batchnorm import _NormBase
 
 from credo.errors import InputError, UnsupportedError
 from credo.functional import Draw, Replica, Sampler
-from credo.nests import count_rows, take_rows, tensors
+from credo.nests import count_rows, first_rows, tensors
 from credo.posteriors._dropout_calls import DropoutCalls, apply_mask
 from credo.posteriors._layered_rnn import LayeredRNN, drops_between_layers
 from credo.posteriors.base import Posterior
 from credo.probing import ROWS, RowDim, eager, trace_rows
-from credo.seeding import derive, generator, repeatable
+from credo.seeding import derive, generator, reproducible
 
 _STOCHASTIC_DEPTH = ("DropPath", "StochasticDepth")
 _NO_DROPOUT = (
@@ -145,7 +145,7 @@ def plan_dropout(network: Replica, x: Any) -> DropoutPlan:
     _make_visible(network.net)
     probe = Replica(network.net, network.caller.call, own_buffers=True)
     modules = list(probe.net.modules())
-    small = take_rows(x, ROWS)
+    small = first_rows(x, ROWS)
     plain = _record(probe, small, eval_mode=True)
     try:
         trained = _record(Replica(network.net, network.caller.call, own_buffers=True), small, eval_mode=False)
@@ -220,7 +220,7 @@ def _record(network: Replica, x: Any, eval_mode: bool | None = None) -> _Record:
         with eager(), _Recorder() as recorder, _announced(network.net, recorder.callers):
             return _Record(network({}, x), recorder.calls)
 
-    return repeatable(run, tensors(x)[0].device)
+    return reproducible(run, tensors(x)[0].device)
 
 
 @contextmanager

@@ -18,9 +18,9 @@ from credo.errors import InputError
 from credo.functional import Draw, Sampler
 from credo.posteriors._gaussian_kl import choose_kl, scale_and_kl
 from credo.posteriors.base import Posterior
-from credo.priors import AdaptiveNormal, Prior, all_moved, resolve
+from credo.priors import AdaptiveNormal, Prior, move_priors, resolve
 from credo.seeding import seeded, standard_normal
-from credo.selection import owners
+from credo.selection import parameter_owners
 
 _SMALL = 2**15
 
@@ -45,7 +45,7 @@ class MeanField(Posterior):
     def __init__(self, net: nn.Module, names: Sequence[str], initial_scale: float = 0.01) -> None:
         super().__init__()
         check_positive(initial_scale, "initial_scale")
-        self._owners = owners(net, names)
+        self._owners = parameter_owners(net, names)
         self.rho = nn.Module()
         self.kept = nn.Module()
         initial_rho = initial_scale + math.log(-math.expm1(-initial_scale))
@@ -186,7 +186,7 @@ class MeanField(Posterior):
         priors = resolve(prior, {name: self._mean(name).shape for name in self._owners})
         rho = next(iter(self.rho.parameters()))
         kinds = choose_kl(kind, priors)
-        priors = all_moved(priors, rho.device, rho.dtype)
+        priors = move_priors(priors, rho.device, rho.dtype)
         with seeded(seed, rho.device):
             return {name: self.kl_of(name, priors[name], kinds[name], samples) for name in self._owners}
 

@@ -9,7 +9,7 @@ from typing_extensions import override
 
 from credo.functional import Draw, Sampler
 from credo.posteriors.base import Posterior
-from credo.selection import owners
+from credo.selection import parameter_owners
 
 
 class PointMass(Posterior):
@@ -22,7 +22,7 @@ class PointMass(Posterior):
 
     def __init__(self, net: nn.Module, names: Sequence[str]) -> None:
         super().__init__()
-        self._owners = owners(net, names)
+        self._owners = parameter_owners(net, names)
 
     @override
     def names(self) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from credo import plots
-from credo._files import whole_file
+from credo._files import atomic_file
 from credo._text import counted
 from credo._version import __version__
 from credo.methods import DeepEnsemble
@@ -148,7 +148,7 @@ def write(
     Example:
         >>> credo.report.write("report.html", model, X_test, y_test)
     """
-    with whole_file(path) as file:
+    with atomic_file(path) as file:
         file.write_text(render(model, X, y, title=title, source=source, seed=seed), encoding="utf-8")
     return Path(path)
 

@@ -15,7 +15,7 @@ import pandas as pd
 from pandas.api import types
 
 from credo._arguments import check_integer
-from credo._files import rehearse_folder, reserved, whole_file
+from credo._files import atomic_file, check_folder_writable, write_lock
 from credo._text import closest_name, counted, listed, quoted
 from credo.errors import InputError
 from credo.tabular.parsing import parse_number
@@ -102,7 +102,7 @@ def write_table(chunks: Iterable[pd.DataFrame], path: str | Path) -> int:
         The number of rows.
     """
     suffix = Path(path).suffix.lower()
-    with whole_file(path) as part:
+    with atomic_file(path) as part:
         if suffix == ".parquet":
             return _write_parquet(chunks, part, Path(path))
         opened = gzip.open if suffix == ".gz" else open
@@ -180,8 +180,8 @@ def reserve_folder(path: str | Path, names: Collection[str], marker: str) -> Ite
     Raises:
         InputError: if it cannot be written, contains other files, or is being written by another process.
     """
-    with reserved(path) as folder:
-        rehearse_folder(folder, names)
+    with write_lock(path) as folder:
+        check_folder_writable(folder, names)
         if folder.exists() and any(folder.iterdir()) and not (folder / marker).exists():
             raise InputError(f"{folder} holds other things and no {marker}: choose a new folder")
         yield

@@ -84,7 +84,7 @@ def parse_date(cell: object) -> float:
 
 
 def to_label(cell: object) -> str | None:
-    """The label of ``cell``, or ``None`` if it is missing; a long text is shortened to its beginning and a digest."""
+    """The label of ``cell``, or ``None`` if it is missing; a long text is shorten to its beginning and a digest."""
     if is_missing(cell):
         return None
     text = str(cell).strip()

@@ -15,7 +15,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from credo import _tensors, io
-from credo._files import shortened, to_json
+from credo._files import shorten, to_json
 from credo._schema import (
     Schema,
     either,
@@ -56,7 +56,7 @@ _FINITE = number(-math.inf, math.inf)
 
 _PARAMETERS: dict[str, Schema] = {
     "method": text,
-    "hidden": maybe(list_of(integer(1, 10**6), most=1_000)),
+    "hidden": maybe(list_of(integer(1, 10**6), maximum=1_000)),
     "activation": text,
     "epochs": maybe(integer(1, 10**9)),
     "batch_size": maybe(integer(1, 10**9)),
@@ -94,7 +94,7 @@ _CYCLES = record(
 _CATEGORY = record(
     {
         "name": text,
-        "kept": list_of(text, least=1, unique=True),
+        "kept": list_of(text, minimum=1, unique=True),
         "rare": list_of(text, unique=True),
         "has_missing": flag,
     }
@@ -113,7 +113,7 @@ _SUMMARY = record(
 
 _COLUMNS = record(
     {
-        "names": list_of(text, least=1, unique=True),
+        "names": list_of(text, minimum=1, unique=True),
         "scaling": _SCALING,
         "cycles": _CYCLES,
         "with_invalid_values": list_of(text),
@@ -136,7 +136,7 @@ _QUANTITY = record(
 _CLASSES = record(
     {
         "name": text,
-        "classes": list_of(either(flag, number(), text), least=2, unique=True),
+        "classes": list_of(either(flag, number(), text), minimum=2, unique=True),
         "dtype": text,
         "notes": list_of(text),
     }
@@ -248,7 +248,7 @@ def restore(section: Any, model: Any) -> TableEstimator:
         calibrator = section["calibrator"]
         estimator.calibrator_ = None if calibrator is None else Calibrator.from_config(calibrator)
     except LoadError as error:
-        raise LoadError(f"the card's description of the estimator is damaged: {shortened(error)}") from error
+        raise LoadError(f"the card's description of the estimator is damaged: {shorten(error)}") from error
     estimator.seed_ = section["seed"]
     estimator.n_features_in_ = len(estimator.columns_.names)
     estimator.named_columns_ = section["named"]
@@ -311,7 +311,7 @@ def _check_network(estimator: TableEstimator) -> None:
         row = TableRows(columns.scaling.median[None], np.zeros((1, others), dtype=np.float32))
         mean = estimator._predict(row, estimator.model_._predictor(samples=0, seed=None)).mean
     except Exception as error:  # any layer may fail
-        reason = shortened(error) or type(error).__name__
+        reason = shorten(error) or type(error).__name__
         raise LoadError(f"the card describes {width:,} features, which do not match its network: {reason}") from error
     if list(mean.shape) != shape or not bool(mean.isfinite().all()):
         raise LoadError(

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from credo import _tensors, io
-from credo._files import check_replaceable, read_json, rehearse_folder, reserved, to_json, write_folder
+from credo._files import check_folder_writable, check_replaceable, read_json, to_json, write_folder, write_lock
 from credo.errors import LoadError
 
 _OPTIMIZER, _TRAINING = "optimizer.safetensors", "training.json"
@@ -24,8 +24,8 @@ def folder_for(folder: str | Path | None, rank: int) -> Iterator[None]:
     names = (_tensors.TENSORS, io.CARD, _OPTIMIZER, _TRAINING)
     with contextlib.ExitStack() as stack:
         if folder is not None and rank == 0:
-            stack.enter_context(reserved(folder))
-            rehearse_folder(folder, names)
+            stack.enter_context(write_lock(folder))
+            check_folder_writable(folder, names)
         elif folder is not None:
             check_replaceable(folder, names)
         yield
