@@ -18,9 +18,6 @@ DESIGN = ROOT / "docs" / "design.md"
 MAX_LINES = 400
 NOT_MIRRORED = {"traps"}  # grouped by the numbers of docs/traps.md
 
-KNOWN: set[tuple[str, str]] = set()
-"""Imports (importer, imported) to be removed: without them there is no cycle. Only ever shorten this set."""
-
 Graph = dict[str, set[str]]
 
 
@@ -70,25 +67,14 @@ def find_cycle(graph: Graph) -> list[str]:
     return []
 
 
-def without(graph: Graph, removed: set[tuple[str, str]]) -> Graph:
-    return {importer: {name for name in names if (importer, name) not in removed} for importer, names in graph.items()}
-
-
 @pytest.fixture(scope="module")
 def graph() -> Graph:
     return import_graph(PACKAGE)
 
 
 def test_no_import_cycles(graph: Graph) -> None:
-    cycle = find_cycle(without(graph, KNOWN))
+    cycle = find_cycle(graph)
     assert not cycle, "import cycle: " + " -> ".join(cycle)
-
-
-@pytest.mark.parametrize("edge", sorted(KNOWN), ids=" -> ".join)
-def test_known_cycles_still_exist(graph: Graph, edge: tuple[str, str]) -> None:
-    importer, imported = edge
-    cycle = imported in graph.get(importer, ()) and find_cycle(without(graph, KNOWN - {edge}))
-    assert cycle, f"{importer} -> {imported} is no longer part of a cycle: remove it from KNOWN"
 
 
 def test_cycles_are_found_in_functions_and_type_checking_blocks(tmp_path: Path) -> None:
