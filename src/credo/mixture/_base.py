@@ -21,7 +21,7 @@ from credo.errors import InputError
 from credo.mixture._components import (
     Assignment,
     ComponentsT,
-    GaussianComponents,
+    MixtureComponents,
     assign_rows,
     nearest_component,
     random_responsibilities,
@@ -51,7 +51,7 @@ class BaseMixture(DensityMixin, ClassicalEstimator):  # type: ignore[misc]
     means_: NDArray[np.float64]
 
     @abstractmethod
-    def _log_joint(self) -> tuple[GaussianComponents, Callable[[Tensor], Tensor]]:
+    def _log_joint(self) -> tuple[MixtureComponents, Callable[[Tensor], Tensor]]:
         """The fitted components, and log p(x, z = k) ``[K, b]`` as a function of the squared distances to them."""
 
     @abstractmethod

@@ -77,7 +77,7 @@ class WhitenedRows:
 
 
 @dataclass(frozen=True, eq=False)
-class GaussianComponents(ABC):
+class MixtureComponents(ABC):
     """K Gaussians in D dimensions; the subclasses in ``_covariances.py`` are the four covariance types.
 
     Attributes:
@@ -177,7 +177,7 @@ class GaussianComponents(ABC):
             )
 
 
-ComponentsT = TypeVar("ComponentsT", bound=GaussianComponents)
+ComponentsT = TypeVar("ComponentsT", bound=MixtureComponents)
 Rule = Callable[[Tensor], tuple[Tensor, Tensor]]
 """Maps squared distances ``[K, b]`` to responsibilities ``[K, b]`` and a number per row ``[b]``."""
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from credo.errors import InputError
-from credo.mixture._components import ComponentSums, GaussianComponents, WhitenedRows
+from credo.mixture._components import ComponentSums, MixtureComponents, WhitenedRows
 
 CovarianceType = Literal["full", "tied", "diag", "spherical"]
 
@@ -22,7 +22,7 @@ _ROUNDING = 1e-13
 """The relative rounding error of a variance where sums over rows cancel."""
 
 
-class _MatrixComponents(GaussianComponents):
+class _MatrixComponents(MixtureComponents):
     """Components with covariance matrices; ``factor [..., D, D]`` is upper triangular."""
 
     @classmethod
@@ -152,7 +152,7 @@ class TiedComponents(_MatrixComponents):
         return type(self)(self.means + _unwhiten(self.factor, mean), factor)
 
 
-class _VarianceComponents(GaussianComponents):
+class _VarianceComponents(MixtureComponents):
     """Components with independent columns; ``factor`` is one over the standard deviations."""
 
     @classmethod
@@ -303,7 +303,7 @@ class SphericalComponents(_VarianceComponents):
         return self.means.shape[1] * self.factor.log()
 
 
-COVARIANCE_TYPES: dict[str, type[GaussianComponents]] = {
+COVARIANCE_TYPES: dict[str, type[MixtureComponents]] = {
     "full": FullComponents,
     "tied": TiedComponents,
     "diag": DiagonalComponents,

@@ -18,7 +18,7 @@ from credo._rows import Rows
 from credo.em import EMFit, Expectation, fit_em
 from credo.errors import InputError
 from credo.mixture._base import BaseMixture, InitParams, check_array_argument
-from credo.mixture._components import LOG_2PI, Assignment, GaussianComponents, assign_by_density
+from credo.mixture._components import LOG_2PI, Assignment, MixtureComponents, assign_by_density
 from credo.mixture._covariances import COVARIANCE_TYPES, CovarianceType
 
 
@@ -156,17 +156,17 @@ class GaussianMixture(BaseMixture):
     def _n_parameters(self) -> int:
         return self._components().n_parameters + self.means_.size + len(self.weights_) - 1
 
-    def _fit_em(self, rows: Rows) -> EMFit[_Parameters, Assignment[GaussianComponents]]:
+    def _fit_em(self, rows: Rows) -> EMFit[_Parameters, Assignment[MixtureComponents]]:
         """EM from all starts, then one more step: scikit-learn notices convergence one step later, too."""
         check_option(self.covariance_type, "covariance_type", COVARIANCE_TYPES)
         kind = COVARIANCE_TYPES[self.covariance_type]
         initial, seed = self._initial_values(kind), draw_seed(self.random_state)
 
-        def e_step(parameters: _Parameters) -> Expectation[Assignment[GaussianComponents]]:
+        def e_step(parameters: _Parameters) -> Expectation[Assignment[MixtureComponents]]:
             assignment = assign_by_density(rows, parameters.components, parameters.log_scale)
             return Expectation(assignment, assignment.total)
 
-        def m_step(assignment: Assignment[GaussianComponents]) -> _Parameters:
+        def m_step(assignment: Assignment[MixtureComponents]) -> _Parameters:
             count = assignment.sums.count
             return _Parameters(count / count.sum(), assignment.components.m_step(assignment.sums, self.reg_covar))
 
@@ -195,7 +195,7 @@ class GaussianMixture(BaseMixture):
         expectation = e_step(parameters)
         return replace(fit, parameters=parameters, expectation=expectation, bounds=(*fit.bounds, expectation.bound))
 
-    def _initial_values(self, kind: type[GaussianComponents]) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    def _initial_values(self, kind: type[MixtureComponents]) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
         """The initial weights, means and precisions that were given, checked; ``None`` for the others."""
         shape = (self.n_components, self.n_features_in_)
 
@@ -208,7 +208,7 @@ class GaussianMixture(BaseMixture):
         means = check("means_init", self.means_init, shape)
         return weights, means, check("precisions_init", self.precisions_init, kind.factor_shape(*shape))
 
-    def _components_from_precisions(self, means: Tensor, precisions: Tensor) -> GaussianComponents:
+    def _components_from_precisions(self, means: Tensor, precisions: Tensor) -> MixtureComponents:
         components = COVARIANCE_TYPES[self.covariance_type].from_precisions(means, precisions)
         if components.min_variance < self.reg_covar * (1.0 - 1e-9):
             raise InputError(
@@ -217,12 +217,12 @@ class GaussianMixture(BaseMixture):
             )
         return components
 
-    def _components(self) -> GaussianComponents:
+    def _components(self) -> MixtureComponents:
         kind = COVARIANCE_TYPES[self.covariance_type]
         return kind(self._tensor(self.means_), self._tensor(self.precisions_cholesky_))
 
     @override
-    def _log_joint(self) -> tuple[GaussianComponents, Callable[[Tensor], Tensor]]:
+    def _log_joint(self) -> tuple[MixtureComponents, Callable[[Tensor], Tensor]]:
         parameters = _Parameters(self._tensor(self.weights_), self._components())
         log_scale = parameters.log_scale[:, None]
         return parameters.components, lambda squared_distances: log_scale - 0.5 * squared_distances
@@ -237,7 +237,7 @@ class _Parameters:
     """π ``[K]``, and the components."""
 
     weights: Tensor
-    components: GaussianComponents
+    components: MixtureComponents
 
     @property
     def log_scale(self) -> Tensor:

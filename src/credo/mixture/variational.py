@@ -35,7 +35,7 @@ from credo.mixture._base import BaseMixture, InitParams, check_array_argument
 from credo.mixture._components import (
     LOG_2PI,
     Assignment,
-    GaussianComponents,
+    MixtureComponents,
     assign_by_density,
     assign_rows,
     nearest_component,
@@ -245,7 +245,7 @@ class VariationalGaussianMixture(BaseMixture):
         )
 
     @override
-    def _log_joint(self) -> tuple[GaussianComponents, Callable[[Tensor], Tensor]]:
+    def _log_joint(self) -> tuple[MixtureComponents, Callable[[Tensor], Tensor]]:
         posterior = self._posterior()
         return posterior.components, posterior.predictive_log_joint
 

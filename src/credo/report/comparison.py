@@ -32,8 +32,8 @@ from credo.report.page import (
     Page,
     Part,
     Picture,
+    ReportTable,
     Section,
-    Table,
     Text,
     Tile,
     draw_figure,
@@ -110,7 +110,7 @@ def _metrics_section(comparison: Comparison) -> Section:
     first = comparison.results[0].scores
     columns = {score.name: [result.scores[k] for result in comparison.results] for k, score in enumerate(first)}
     headings = [*(capitalize(score.label) for score in first), "Seconds"]
-    table = Table(
+    table = ReportTable(
         caption="Metrics on rows that were not used for training",
         columns=[Column("Method"), *(Column(heading, "number") for heading in headings)],
         rows=[
@@ -149,7 +149,7 @@ def _cost(score: Score) -> float:
 
 
 def _differences_section(comparison: Comparison) -> Section:
-    folds = Table(
+    folds = ReportTable(
         caption="Mean negative log likelihood per fold, in nats per row",
         columns=[Column("Method"), *(Column(f"Fold {k + 1}", "number") for k in range(comparison.folds))],
         rows=[[Cell(r.title), *(Cell(format_number(value)) for value in r.fold_nll)] for r in comparison.results],

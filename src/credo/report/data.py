@@ -32,8 +32,8 @@ from credo.report.page import (
     Notes,
     Part,
     Picture,
+    ReportTable,
     Section,
-    Table,
     Text,
     draw_figure,
 )
@@ -88,13 +88,13 @@ def data_section(result: HoldoutResult) -> Section:
     return Section("data", "Data", parts)
 
 
-def _row_table(result: HoldoutResult, order: Tensor, caption: str) -> Table:
+def _row_table(result: HoldoutResult, order: Tensor, caption: str) -> ReportTable:
     indices = torch.argsort(order, descending=True, stable=True)[:_MAX_ROWS].tolist()
     columns = _row_columns(result)
     numbers = set(result.model.columns_.scaling.names)
     headings = _CLASS_COLUMNS if result.classes else _NUMBER_COLUMNS
     cells = _class_cells if result.classes else _number_cells
-    return Table(
+    return ReportTable(
         caption=caption,
         columns=[
             Column("Row"),
@@ -206,10 +206,10 @@ def _class_counts(result: HoldoutResult) -> Picture:
     )
 
 
-def _column_table(summaries: list[ColumnSummary]) -> Table:
+def _column_table(summaries: list[ColumnSummary]) -> ReportTable:
     total = f"{len(summaries):,}"
     capped = len(summaries) > _MAX_COLUMNS
-    return Table(
+    return ReportTable(
         caption=f"The first {_MAX_COLUMNS} of {total} training columns" if capped else "Training columns",
         columns=[
             Column("Column"),

@@ -98,7 +98,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Table:
+class ReportTable:
     """A table whose first column holds the row headings.
 
     Attributes:
@@ -125,7 +125,7 @@ class Definitions:
     items: Sequence[tuple[str, str]]
 
 
-Part: TypeAlias = Text | Notes | Gallery | Table | Definitions
+Part: TypeAlias = Text | Notes | Gallery | ReportTable | Definitions
 
 
 @dataclass(frozen=True)

@@ -27,8 +27,8 @@ from credo.report.page import (
     Gallery,
     Part,
     Picture,
+    ReportTable,
     Section,
-    Table,
     Text,
     Tile,
     draw_figure,
@@ -76,7 +76,7 @@ def metrics_section(result: HoldoutResult) -> Section:
         "on infinitely many rows of the same distribution: binomial intervals for fractions, a score interval for the "
         "AUROC, and bootstrap intervals for the other metrics. With few rows they are approximate."
     )
-    table = Table(
+    table = ReportTable(
         caption="Metrics on held-out rows",
         columns=[
             Column("Metric"),
@@ -176,12 +176,12 @@ def _most_confused(result: HoldoutResult) -> str:
     return f" The most frequent error predicts {predicted} for {true}: {counts.max():,} of {counts.sum():,}."
 
 
-def _class_table(result: HoldoutResult) -> Table:
+def _class_table(result: HoldoutResult) -> ReportTable:
     predictions, classes = result.scored.class_predictions, result.classes
     precision, recall, _, support = precision_recall_fscore_support(
         predictions.label, predictions.predicted, labels=range(len(classes)), zero_division=np.nan
     )
-    return Table(
+    return ReportTable(
         caption="Recall and precision per class",
         columns=[Column("Class"), *(Column(c, "number") for c in ("Held-out rows", "Recall", "Precision"))],
         rows=[

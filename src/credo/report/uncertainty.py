@@ -30,8 +30,8 @@ from credo.report.page import (
     Gallery,
     Part,
     Picture,
+    ReportTable,
     Section,
-    Table,
     Text,
     draw_figure,
 )
@@ -252,12 +252,12 @@ def _loss_label(scored: ScoredPredictions) -> str:
     return "error rate" if scored.is_classification else "mean squared error"
 
 
-def _association_table(result: HoldoutResult) -> Text | Table:
+def _association_table(result: HoldoutResult) -> Text | ReportTable:
     found = result.associations
     if not found:
         return Text("No column is significantly associated with the uncertainty.")
     which = "Columns" if len(found) <= _MAX_COLUMNS else f"The first {_MAX_COLUMNS} of {len(found):,} columns"
-    return Table(
+    return ReportTable(
         caption=f"{which} associated with the uncertainty, not necessarily its cause",
         columns=[Column("Column"), Column("Strength, 0 to 1", "number"), Column("Association", "prose")],
         rows=[[Cell(truncate(a.column)), Cell(f"{a.strength:.2f}"), Cell(a.description)] for a in found[:_MAX_COLUMNS]],

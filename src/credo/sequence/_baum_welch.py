@@ -11,7 +11,7 @@ from torch import Tensor
 from credo._rows import Rows
 from credo._threads import one_thread
 from credo.em import Expectation
-from credo.mixture._components import LOG_2PI, ComponentSums, GaussianComponents
+from credo.mixture._components import LOG_2PI, ComponentSums, MixtureComponents
 from credo.sequence._inference import MarkovChain, SequenceLayout, smooth
 
 
@@ -20,7 +20,7 @@ class HMMParameters:
     """The chain, and the emission densities of its states."""
 
     chain: MarkovChain
-    emissions: GaussianComponents
+    emissions: MixtureComponents
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,7 +89,7 @@ class BaumWelch:
         return start + _log_dirichlet(parameters.chain.transition, self.transition_prior)
 
 
-def compute_log_emission(rows: Rows, emissions: GaussianComponents) -> Tensor:
+def compute_log_emission(rows: Rows, emissions: MixtureComponents) -> Tensor:
     """log N(x_t | μ_k, Σ_k), ``[N, K]``."""
     log_scale = emissions.half_log_det - 0.5 * emissions.means.shape[1] * LOG_2PI
     log_density = rows.map(lambda x: log_scale - 0.5 * emissions.squared_distances(x).mT, emissions.numbers_per_row)

@@ -16,7 +16,7 @@ from credo._estimator import ClassicalEstimator, draw_seed, restore_on_error
 from credo._rows import Rows
 from credo.em import fit_em
 from credo.errors import InputError
-from credo.mixture._components import GaussianComponents, assign_rows, nearest_component
+from credo.mixture._components import MixtureComponents, assign_rows, nearest_component
 from credo.mixture._covariances import COVARIANCE_TYPES, CovarianceType
 from credo.mixture.kmeans import kmeans_centers
 from credo.seeding import derive
@@ -278,7 +278,7 @@ class GaussianHMM(DensityMixin, ClassicalEstimator):  # type: ignore[misc]
         chain = MarkovChain(uniform, uniform.repeat(self.n_components, 1))
         return HMMParameters(chain, assignment.components.m_step(assignment.sums, self.reg_covar))
 
-    def _emissions(self) -> GaussianComponents:
+    def _emissions(self) -> MixtureComponents:
         kind = COVARIANCE_TYPES[self.covariance_type]
         return kind(self._tensor(self.means_), self._tensor(self.precisions_cholesky_))
 

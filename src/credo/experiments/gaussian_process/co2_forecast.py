@@ -30,7 +30,7 @@ PARTS = ("long-term trend", "season", "irregularities over years", "irregulariti
 
 
 @dataclass(frozen=True)
-class Hyperparameter:
+class PublishedHyperparameter:
     """A hyperparameter in the units of the book: its initial value, and the value of the book."""
 
     quantity: str
@@ -39,17 +39,17 @@ class Hyperparameter:
 
 
 HYPERPARAMETERS = (
-    Hyperparameter("trend: amplitude, ppm", 50.0, 66.0),
-    Hyperparameter("trend: length scale, years", 50.0, 67.0),
-    Hyperparameter("season: amplitude, ppm", 2.0, 2.4),
-    Hyperparameter("season: decay time, years", 100.0, 90.0),
-    Hyperparameter("season: smoothness within the year", 1.0, 1.3),
-    Hyperparameter("irregularities: amplitude, ppm", 0.5, 0.66),
-    Hyperparameter("irregularities: length scale, years", 1.0, 1.2),
-    Hyperparameter("irregularities: shape α", 1.0, 0.78),
-    Hyperparameter("correlated noise: amplitude, ppm", 0.1, 0.18),
-    Hyperparameter("correlated noise: length scale, months", 1.2, 1.6),
-    Hyperparameter("white noise, ppm", 0.1, 0.19),
+    PublishedHyperparameter("trend: amplitude, ppm", 50.0, 66.0),
+    PublishedHyperparameter("trend: length scale, years", 50.0, 67.0),
+    PublishedHyperparameter("season: amplitude, ppm", 2.0, 2.4),
+    PublishedHyperparameter("season: decay time, years", 100.0, 90.0),
+    PublishedHyperparameter("season: smoothness within the year", 1.0, 1.3),
+    PublishedHyperparameter("irregularities: amplitude, ppm", 0.5, 0.66),
+    PublishedHyperparameter("irregularities: length scale, years", 1.0, 1.2),
+    PublishedHyperparameter("irregularities: shape α", 1.0, 0.78),
+    PublishedHyperparameter("correlated noise: amplitude, ppm", 0.1, 0.18),
+    PublishedHyperparameter("correlated noise: length scale, months", 1.2, 1.6),
+    PublishedHyperparameter("white noise, ppm", 0.1, 0.19),
 )
 
 
