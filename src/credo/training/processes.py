@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import nn
 from torch.multiprocessing.spawn import ProcessException
 
 from credo import _tensors, errors, io
@@ -54,11 +55,12 @@ def launch(fabric: Fabric, train: Train, task: Task[Any], data: Any, options: Fi
     with tempfile.TemporaryDirectory(prefix="credo-") as folder:
         here = Path(folder)
         try:
-            # Bound by partial: Fabric searches arguments for modules, which a frozen dataclass forbids.
+            # Fabric copies the modules among the arguments, so that processes do not train one model in shared memory.
+            # The rest is bound by partial: Fabric searches arguments for modules, which a frozen dataclass forbids.
             process = partial(
                 _process, task=task, train=train, data=data, options=options, folder=here, parent=os.getpid()
             )
-            rank_zero = fabric.launch(process)
+            rank_zero = fabric.launch(process, task.module)
         except ProcessException as error:
             if (here / _RUN).exists():
                 _load_results(task, here / _RUN, data)
@@ -75,9 +77,17 @@ def launch(fabric: Fabric, train: Train, task: Task[Any], data: Any, options: Fi
 
 
 def _process(
-    fabric: Fabric, task: Task[Any], train: Train, data: Any, options: FitOptions, folder: Path, parent: int
+    fabric: Fabric,
+    module: nn.Module,
+    task: Task[Any],
+    train: Train,
+    data: Any,
+    options: FitOptions,
+    folder: Path,
+    parent: int,
 ) -> int:
     """Run in each process. Results come back as files: pipes hold too little, shared memory ends with its process."""
+    task.model = module
     is_child = os.getpid() != parent
     rank = fabric.global_rank
     try:
