@@ -115,7 +115,7 @@ def test_errors_of_forked_processes_come_home(tmp_path):
     assert seen["diverges"]["type"] == "DivergenceError"
     assert "step 2 (epoch 1); the model is back at its start" in seen["diverges"]["message"]
     assert seen["misfits"]["type"] == "InputError"
-    assert "the network's output calls for [3, 1]" in seen["misfits"]["message"]
+    assert "the network's output requires [3, 1]" in seen["misfits"]["message"]
     assert seen["diverges"]["unchanged"]
     assert seen["misfits"]["unchanged"]
     assert "back at the end of epoch 2" in seen["diverges later"]["message"]

@@ -486,7 +486,7 @@ def test_divergence_names_the_step_and_returns_to_the_last_good_epoch(make, tmp_
     assert [entry["epoch"] for entry in model.history] == [1, 2]
     assert not model.training
     on_disk = make()
-    optimizers = {"model": torch.optim.Adam(on_disk.parameter_groups())}
+    optimizers = {"model": on_disk._training_task().default_optimizer(on_disk.parameter_groups(), lr=1e-2)}
     restored = checkpoints.read(tmp_path / "run", on_disk, optimizers)
     assert restored.state.epochs_done == 2
     assert all(torch.equal(weights(good)[name], value) for name, value in restored.model.items())
