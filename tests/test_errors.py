@@ -92,7 +92,7 @@ BAD_DATA: dict[str, tuple[Any, str]] = {
     "empty": ((X[:0], Y[:0]), "the data are empty; give at least one row"),
     "empty data set": (Items(), "the data set is empty; give at least one datum"),
     "different lengths": ((X, Y[:-1]), r"X has 12 rows but y has shape \[11, 1\]"),
-    "flat targets": ((X, Y[:, 0]), r"y has shape \[5\], the network's output requires \[5, 1\]: reshape y"),
+    "flat targets": ((X, Y[:, 0]), r"y has shape \[5\], but the network's output requires \[5, 1\]: reshape y"),
     "flat targets in a loader": (
         DataLoader(TensorDataset(X, Y[:, 0])),
         r"does not match the model: y has shape",
