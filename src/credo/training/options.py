@@ -19,7 +19,7 @@ from credo.seeding import check_seed
 _SCHEDULES = ("cosine", "constant")
 _CONVERTING = ("16-true", "bf16-true", "64-true", "64")
 
-Schedule: TypeAlias = "str | Callable[[float], float]"
+Schedule: TypeAlias = str | Callable[[float], float]
 Builder: TypeAlias = Callable[..., Optimizer]
 Fit = TypeVar("Fit", bound=Callable[..., Any])
 
