@@ -3,7 +3,7 @@
     pip install --no-deps --target peers -r benchmarks/peers-requirements.txt
     PYTHONPATH=peers python benchmarks/peers.py [--out benchmarks/results/peers_cpu.json]
 
-Every library has a mean-field Gaussian posterior over all weights, the prior N(0, 1), one draw a step, and the same
+Every library has a mean-field Gaussian posterior over all weights, the prior N(0, 1), one draw per step, and the same
 fused Adam; a step is the loss with its KL over 60,000 data, the gradient and the update. A prediction is the class
 probabilities of 100 draws for 1,000 rows: by ``predict`` for credo, by a loop of forwards with a draw each for the
 others. Rounds are interleaved, and ratios are medians over rounds. Libraries that are not installed are left out.

@@ -128,7 +128,7 @@ def test_bad_data_are_named_and_nothing_is_lost(make, data, match):
         (torch.arange(N) % 3 - 1, "y holds the label -1"),
         ((torch.arange(N) % 3).float(), r"integer class indices are needed: call y.long\(\)"),
         (nn.functional.one_hot(torch.arange(N) % 3), "if y is one-hot, call y.argmax"),
-        (torch.full((N, 3), 1 / 3), "repeat each row once a class and pass them as sample_weight"),
+        (torch.full((N, 3), 1 / 3), "repeat each row once per class and pass them as sample_weight"),
         ((torch.arange(N) % 3)[:, None], r"squeeze y with y.squeeze\(-1\)"),
     ],
     ids=["too large", "negative", "real", "one-hot", "soft", "column"],

@@ -69,7 +69,7 @@ def one_of(*choices: str) -> Schema:
 
 
 def either(*schemas: Schema) -> Schema:
-    """What one of several schemas takes; the last one speaks where none does."""
+    """What one of several schemas accepts; the error is that of the last one."""
 
     def check(value: Any, where: str) -> None:
         *others, last = schemas

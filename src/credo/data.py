@@ -57,7 +57,7 @@ class GlobalBatches(Sampler[list[int]]):
     """Index batches that are the same for any number of processes, each taking its share of every batch.
 
     Shares are equally large, so that processes keep in step: where a batch does not divide evenly, some rows come
-    twice, and :meth:`row_weights` says how to count them.
+    twice, and :meth:`row_weights` has their weights.
 
     Args:
         n: number of data.
@@ -140,7 +140,7 @@ def as_dataset(data: Any, dtype: torch.dtype) -> Dataset[Any] | DataLoader[Any]:
         if value is None:
             continue
         if value.dim() == 0 or value.shape[0] != rows:
-            raise InputError(f"X has {rows} rows but {name} has shape {list(value.shape)}: one entry a row is needed")
+            raise InputError(f"X has {rows} rows but {name} has shape {list(value.shape)}: one entry per row is needed")
         _check_finite(value, name)
     if weight is not None and (weight.dim() != 1 or bool((weight < 0).any())):
         raise InputError(f"sample_weight must hold one number of 0 or more a row, got shape {list(weight.shape)}")

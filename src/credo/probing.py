@@ -1,6 +1,6 @@
 """How a network treats a batch, found out by running it on a few rows.
 
-Nothing in a network says which dimension of an activation counts the rows, whether rows see each other, or whether
+A network does not declare which dimension of an activation counts the rows, whether rows see each other, or whether
 drawn weights reach the computation at all. Changing one row and watching what changes with it does.
 """
 
@@ -95,7 +95,7 @@ def trace_rows(run: Callable[[Any], tuple[Tensor, Sequence[Tensor]]], x: Any) ->
     for dim in range(max(1, min(1 + _FURTHER_DIMS, dims))):
         sizes = {leaf.shape[dim] if leaf.dim() and leaf.layout == torch.strided else -1 for leaf in leaves}
         if len(sizes) > 1 or sizes <= {0, -1} or (dim > 0 and sizes == {1}):
-            continue  # a single row along dim 0 is repeated below; the other dimensions are as the network wants them
+            continue  # a single row along dim 0 is repeated below; other dimensions stay as they are
         trace = _trace_along(run, map_tensors(_few_rows, x) if dim == 0 else x, dim)
         if trace is not None:
             return trace

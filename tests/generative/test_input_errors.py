@@ -274,7 +274,7 @@ def test_prior_uses_sample_weights_of_tuples_and_loaders():
     x, weight = rows(), (torch.arange(24) == 0).float()
     model = small("vqvae").fit((x, None, weight), epochs=1, batch_size=24, seed=0)
     code = int(model.encode(x[:1]))
-    expected = torch.full((4,), 1.0 / 5.0).scatter_(0, torch.tensor(code), 2.0 / 5.0)  # one row, and one a code
+    expected = torch.full((4,), 1.0 / 5.0).scatter_(0, torch.tensor(code), 2.0 / 5.0)  # one row, and one per code
     torch.testing.assert_close(model.prior, expected)
     loader = DataLoader(TensorDataset(x, torch.zeros(24), weight), batch_size=24)
     torch.testing.assert_close(small("vqvae").fit_prior(loader).prior.sum(), torch.tensor(1.0))

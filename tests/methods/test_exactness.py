@@ -19,7 +19,7 @@ def flat(values: dict[str, Tensor]) -> Tensor:
 
 
 def fitted(target: LinearGaussian, **options: object) -> credo.BayesByBackprop:
-    """The recipe: full batch, 4 draws a step, 1500 steps of Adam at 0.03 with a cosine to 0."""
+    """The recipe: full batch, 4 draws per step, 1500 steps of Adam at 0.03 with a cosine to 0."""
     torch.manual_seed(0)
     model = credo.BayesByBackprop(
         target.network(), credo.Gaussian(noise=target.noise), credo.Normal(0, target.prior_scale), samples=4, **options

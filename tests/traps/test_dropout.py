@@ -304,7 +304,7 @@ def test_trap_26_dropout_at_rate_zero_is_no_dropout() -> None:
 @pytest.mark.parametrize("training", [True, False])
 def test_inserted_dropout_drops_input_channels(net: Make, shape: tuple[int, ...], training: bool) -> None:
     """With p the input's channels are dropped: the layer is linear, so mean f(x) and variance Σ_c p/(1 − p)·f_c(x)²
-    (f_c the part of channel c, without bias), in training (a mask a row) as in prediction (a mask a draw)."""
+    (f_c the part of channel c, without bias), in training (a mask per row) as in prediction (a mask per draw)."""
     torch.manual_seed(0)
     layer = net()
     p, n = 0.3, 4000

@@ -51,7 +51,7 @@ class BayesByBackprop(NetworkMethod):
         bayesian: name pattern or patterns of the parameters to cover; ``"*"`` is all trainable ones but the
             affine parameters of normalization layers.
         initial_scale: σ at the start.
-        estimator: how noise enters in training. ``"weight"`` draws the weights once a batch. ``"local"`` draws
+        estimator: how noise enters in training. ``"weight"`` draws the weights once per batch. ``"local"`` draws
             the outputs of Linear and convolution layers; for convolutions and tokens that is a published
             approximation, which loses the correlation between positions. ``"flipout"`` decorrelates the rows of
             a batch by random signs and is exact in distribution. ``"auto"`` is local where that is exact and

@@ -11,7 +11,7 @@ import torch
 from credo._arguments import check_fraction
 from credo.errors import InputError
 from credo.predictive import RealPredictive
-from credo.predictive.location_scale import ExactGaussianComponents, GaussianComponents
+from credo.predictive.location_scale import GaussianComponents
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -82,7 +82,7 @@ def draw_band(predictive: Predictive, level: float) -> NDArray[np.float64]:
     level = check_fraction(level, "level")
     ends = [(1.0 - level) / 2.0, (1.0 + level) / 2.0]
     components = predictive.components
-    if isinstance(components, ExactGaussianComponents):  # no draws: the functions are Gaussian about the mean
+    if isinstance(components, GaussianComponents) and components.epistemic is not None:  # no drawn functions
         functions = GaussianComponents(components.mean, components.function_variance.log())
         return to_array(RealPredictive(functions, predictive.weights).quantile(ends))
     draws = to_array(predictive.draws)

@@ -90,10 +90,22 @@ class LocationScaleComponents(RealComponents):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class GaussianComponents(LocationScaleComponents):
-    """N(y | m, e^s), s the log variance."""
+    """N(y | m, e^s), s the log variance.
+
+    With ``noise`` and ``epistemic``, the function is integrated out: y = f(x) + ε with f(x) ~ N(m, v) and ε ~ N(0, σ²),
+    so y ~ N(m, v + σ²) and s = log(v + σ²).
+
+    Attributes:
+        mean: m, ``[S, B, ...]``.
+        log_variance: s.
+        noise: σ², the part of the variance that would remain if the function were known; ``None``: all of it.
+        epistemic: v, the variance of the function; ``None``: 0.
+    """
 
     mean: Tensor
     log_variance: Tensor
+    noise: Tensor | None = None
+    epistemic: Tensor | None = None
 
     name: ClassVar[str] = "Gaussian"
 
@@ -134,10 +146,35 @@ class GaussianComponents(LocationScaleComponents):
         below, density = ndtr(z), (-0.5 * z.square()).exp() / math.sqrt(2 * math.pi)
         return PartialMoments(below, -self.scale * density, self.variance * (below - z * density))
 
+    @property
+    @override
+    def noise_variance(self) -> Tensor:
+        """σ²."""
+        return self.variance if self.noise is None else self.noise
+
+    @property
+    @override
+    def function_variance(self) -> Tensor:
+        """v."""
+        return torch.zeros_like(self.mean) if self.epistemic is None else self.epistemic
+
+    @property
+    @override
+    def function_information(self) -> Tensor:
+        """½ log(1 + v/σ²): infinite without noise, and 0 where the function is known."""
+        v = self.function_variance
+        return torch.where(v > 0, 0.5 * torch.log1p(v / self.noise_variance), 0.0)
+
     @override
     def rescaled(self, scale: float, offset: Tensor | float) -> Self:
         """N(offset + scale·m, scale²e^s)."""
-        return replace(self, mean=offset + scale * self.mean, log_variance=self.log_variance + 2.0 * math.log(scale))
+        return replace(
+            self,
+            mean=offset + scale * self.mean,
+            log_variance=self.log_variance + 2.0 * math.log(scale),
+            noise=None if self.noise is None else scale**2 * self.noise,
+            epistemic=None if self.epistemic is None else scale**2 * self.epistemic,
+        )
 
     @override
     def _standard_cdf(self, z: Tensor) -> Tensor:
@@ -157,47 +194,6 @@ class GaussianComponents(LocationScaleComponents):
         """σz, z evenly spaced from −6.5 to 6.5."""
         z = torch.linspace(-6.5, 6.5, n, dtype=self.mean.dtype, device=self.mean.device)
         return z.view(-1, *[1] * self.mean.ndim) * self.scale
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class ExactGaussianComponents(GaussianComponents):
-    """y = f(x) + ε with f(x) ~ N(m, v) and ε ~ N(0, σ²), so y ~ N(m, v + σ²): the function is integrated out.
-
-    Attributes:
-        mean: m, ``[S, B, ...]``; S is 1 unless predictions were mixed.
-        log_variance: log(v + σ²).
-        noise: σ², the part of the variance that would remain if the function were known.
-        epistemic: v.
-    """
-
-    noise: Tensor
-    epistemic: Tensor
-
-    name: ClassVar[str] = "exact Gaussian"
-
-    @property
-    @override
-    def noise_variance(self) -> Tensor:
-        """σ²."""
-        return self.noise
-
-    @property
-    @override
-    def function_variance(self) -> Tensor:
-        """v."""
-        return self.epistemic
-
-    @property
-    @override
-    def function_information(self) -> Tensor:
-        """½ log(1 + v/σ²): infinite without noise, and 0 where the function is known."""
-        return torch.where(self.epistemic > 0, 0.5 * torch.log1p(self.epistemic / self.noise), 0.0)
-
-    @override
-    def rescaled(self, scale: float, offset: Tensor | float) -> Self:
-        """N(offset + scale·m, scale²(v + σ²))."""
-        noise, epistemic = scale**2 * self.noise, scale**2 * self.epistemic
-        return replace(super().rescaled(scale, offset), noise=noise, epistemic=epistemic)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

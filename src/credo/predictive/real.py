@@ -14,7 +14,7 @@ from credo._arguments import check_fraction
 from credo.errors import InputError, UnsupportedError
 from credo.predictive.base import Interval, Predictive
 from credo.predictive.components import RealComponents, average, log_average_exp, quadrature
-from credo.predictive.location_scale import ExactGaussianComponents
+from credo.predictive.location_scale import GaussianComponents
 
 _GRID = 1024  # points on which a mixture's entropy is integrated
 
@@ -137,7 +137,7 @@ class ExactGaussianPredictive(RealPredictive):
         tensor([1.1180, 1.1180, 1.1180])
     """
 
-    components: ExactGaussianComponents
+    components: GaussianComponents
 
     @classmethod
     def of(cls, mean: Tensor, epistemic: Tensor, noise: Tensor | float) -> ExactGaussianPredictive:
@@ -154,7 +154,7 @@ class ExactGaussianPredictive(RealPredictive):
         aleatoric = torch.as_tensor(noise, dtype=mean.dtype, device=mean.device).expand_as(mean).clone()
         spread = epistemic.clamp(min=0.0)
         total = (spread + aleatoric).log()
-        return cls(ExactGaussianComponents(mean[None], total[None], aleatoric[None], spread[None]))
+        return cls(GaussianComponents(mean[None], total[None], aleatoric[None], spread[None]))
 
 
 def check_levels(q: float | Sequence[float] | Tensor) -> Tensor:

@@ -20,7 +20,7 @@ from torch import Tensor
 from credo._text import counted, listed, quoted
 from credo.predictive import Predictive
 from credo.predictive.components import average
-from credo.predictive.location_scale import ExactGaussianComponents, GaussianComponents
+from credo.predictive.location_scale import GaussianComponents
 from credo.tabular.columns import Columns, TableRows
 
 _STEP = 0.2  # of the finite differences, in standard deviations of a column
@@ -110,7 +110,7 @@ class Extrapolation:
         return cls(config["rows"], np.array(config["slope_variance"], dtype=np.float64))
 
 
-def split_noise(components: GaussianComponents, weights: Tensor | None, extra: Tensor) -> ExactGaussianComponents:
+def split_noise(components: GaussianComponents, weights: Tensor | None, extra: Tensor) -> GaussianComponents:
     """Count as aleatoric only the noise on which all draws agree; the rest of the variance is epistemic.
 
     Draw s predicts the noise variance exp(l_s) for a row. With exp(mean_s l_s), the geometric mean over the draws, its
@@ -129,7 +129,7 @@ def split_noise(components: GaussianComponents, weights: Tensor | None, extra: T
     shared = average(components.log_variance, weights).exp()
     noise = torch.minimum(variance, shared)
     epistemic = variance - noise + extra
-    return ExactGaussianComponents(components.mean, (noise + epistemic).log(), noise, epistemic)
+    return GaussianComponents(components.mean, (noise + epistemic).log(), noise, epistemic)
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""What the training loop asks of a model, as an object that ``fit`` builds around it."""
+"""The interface between the training loop and a model: an object that ``fit`` builds around the model."""
 
 from __future__ import annotations
 
