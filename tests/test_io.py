@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 import credo
-from credo import _files, _tensors, io
+from credo import _files, _tensors
 from credo.architectures import MLP, LeNet, ResNet
 from credo.errors import CredoError, InputError, LoadError
 from credo.methods import Method
@@ -585,7 +585,7 @@ def test_tensors_without_end_are_refused(run, monkeypatch):
     (run / "model.safetensors").write_bytes(header.to_bytes(8, "little") + b" " * header)
     refuses(run, "header larger than any that credo writes")
     save_file({f"t{i}": torch.empty(0) for i in range(5)}, run / "model.safetensors")
-    monkeypatch.setattr(io, "_MOST_TENSORS", 4)
+    monkeypatch.setattr(_tensors, "_MAX_TENSORS", 4)
     refuses(run, "holds 5 tensors, but a run holds 4 at most")
     with pytest.raises(InputError, match="a run holds 4 at most"):
         fitted().save(run)

@@ -7,6 +7,7 @@ drawn weights reach the computation at all. Changing one row and watching what c
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -26,13 +27,17 @@ ROWS = 3
 _FURTHER_DIMS = 2
 
 
+_STANCE = threading.RLock()
+"""torch's stance is one for the whole process: threads that changed it in turns would restore each other's."""
+
+
 @contextmanager
 def eager() -> Iterator[None]:
     """Run compiled parts of a network as plain Python inside the block, so that it can be watched."""
     if "torch._dynamo" not in sys.modules:
         yield
         return
-    with torch.compiler.set_stance("force_eager"):
+    with _STANCE, torch.compiler.set_stance("force_eager"):
         yield
 
 

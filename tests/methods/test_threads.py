@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import credo
+from credo.probing import eager
 
 X = torch.randn(48, 3, generator=torch.Generator().manual_seed(0))
 Y = X.sum(1, keepdim=True)
@@ -80,3 +81,23 @@ def test_a_prediction_neither_waits_for_a_fit_nor_disturbs_it() -> None:
         leave.set()
         assert torch.equal(running.result(), expected)
     assert credo.seeding.check_seed(None) == seeds[1]
+
+
+def test_looking_at_networks_in_two_threads_leaves_compilation_on() -> None:
+    """Blocks that overlap would restore each other's stance, and torch.compile would do nothing from then on."""
+    import torch._dynamo
+
+    entered, leave = threading.Event(), threading.Event()
+
+    def second() -> None:
+        with eager():
+            entered.set()
+            leave.wait()
+
+    with ThreadPoolExecutor(1) as pool:
+        with eager():
+            waiting = pool.submit(second)
+            entered.wait(0.1)  # it must not enter, so there is nothing else to wait for
+        leave.set()
+        waiting.result()
+    assert torch._dynamo.eval_frame._stance.stance == "default"

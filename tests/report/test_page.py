@@ -12,8 +12,8 @@ from credo.report.page import (
     Diagnostics,
     Finding,
     Page,
+    ReportTable,
     Section,
-    Table,
     Text,
     Tile,
     draw_figure,
@@ -53,8 +53,8 @@ def test_every_part_of_a_page_is_escaped() -> None:
                 [
                     Text(bad),
                     Definitions([(bad, bad)]),
-                    Table(bad, [Column(bad)], [[Cell(bad, bad, True)]]),
-                    Table(bad, [Column(bad)], [[Cell(bad)]], toggle=bad),
+                    ReportTable(bad, [Column(bad)], [[Cell(bad, bad, True)]]),
+                    ReportTable(bad, [Column(bad)], [[Cell(bad)]], toggle=bad),
                 ],
             )
         ],
