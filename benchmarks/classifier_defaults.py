@@ -39,10 +39,11 @@ from credo.predictive.classes import CategoricalComponents
 
 OUT = Path(__file__).parent / "results" / "classifier_defaults.json"
 SETTINGS: dict[str, dict[str, Any]] = {
-    "rate 3": {"method_options": {"prior": credo.priors.AdaptiveNormal(rate=3.0)}},
-    "rate 0.3": {"method_options": {"prior": credo.priors.AdaptiveNormal(rate=0.3)}},
-    "rate 0.03": {"method_options": {"prior": credo.priors.AdaptiveNormal(rate=0.03)}},
+    "rate 3": {"method_options": {"prior": credo.priors.AdaptiveNormal(rate=3.0), "temperature": 1.0}},
+    "rate 0.3": {"method_options": {"prior": credo.priors.AdaptiveNormal(rate=0.3), "temperature": 1.0}},
+    "rate 0.03": {"method_options": {"prior": credo.priors.AdaptiveNormal(rate=0.03), "temperature": 1.0}},
     "temperature 0.3": {"method_options": {"temperature": 0.3}},
+    "temperature 0.5": {"method_options": {"temperature": 0.5}},
     "temperature 0.1": {"method_options": {"temperature": 0.1}},
     "hidden 50": {"hidden": (50,)},
 }
