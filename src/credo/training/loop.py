@@ -20,7 +20,6 @@ from credo.errors import DivergenceError, InputError, unknown_name
 from credo.seeding import check_seed, derive, reseed, seeded
 from credo.training import checkpoints
 from credo.training.monitoring import FiniteWatch, MetricMeans, ProgressBar
-from credo.training.optimizers import OptimizerSet
 from credo.training.options import FitKeywords, FitOptions
 from credo.training.processes import launch, make_fabric
 from credo.training.task import Task
@@ -140,7 +139,7 @@ class _Run:
         task.before_step(batch.x)
         self.before_training = _snapshot(self.module)
         task.on_train_start(None if self.batches is None else self.epochs * self.batches)
-        self.optimizers = OptimizerSet(task.parameter_groups(options.weight_decay), options, task.default_optimizer)
+        self.optimizers = task.configure_optimizers(options)
         loss: Any = torch.compile(self.module) if options.compile else self.module
         self.loss, *wrapped = self.fabric.setup(loss, *self.optimizers.by_name.values())
         self.fabric_optimizers = dict(zip(self.optimizers.by_name, wrapped, strict=True))

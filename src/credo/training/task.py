@@ -14,8 +14,8 @@ from torch.utils.data import DataLoader, Dataset
 
 from credo import data as data_
 from credo.errors import InputError
-from credo.training.optimizers import adam
-from credo.training.options import FitKeywords
+from credo.training.optimizers import OptimizerSet, adam
+from credo.training.options import FitKeywords, FitOptions
 
 _EPOCHS = 20
 
@@ -104,6 +104,10 @@ class Task(ABC, Generic[M]):
     def default_optimizer(self, groups: list[dict[str, Any]], lr: float) -> Optimizer:
         """The optimizer for parameter groups, if ``fit`` was given none."""
         return adam(groups, lr)
+
+    def configure_optimizers(self, options: FitOptions) -> OptimizerSet:
+        """The optimizers by name, with their learning rates and schedules."""
+        return OptimizerSet(self.parameter_groups(options.weight_decay), options, self.default_optimizer)
 
     def active_optimizers(self, i: int) -> Sequence[str]:
         """The optimizers that step on minibatch ``i``, counted from 1, in order."""
