@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ import torch
 import credo
 import distributed_script as script
 from credo.errors import InputError
+from credo.training import processes
 
 
 def run_script(folder: Path, strategy: str) -> subprocess.CompletedProcess[str]:
@@ -123,3 +125,24 @@ def test_errors_of_forked_processes_come_home(tmp_path):
     assert not seen["diverges later"]["unchanged"]
     assert seen["long history"] == 100
     assert seen["likelihood"] == "Gaussian"
+
+
+def test_interrupted_process_leaves_no_part_of_its_error(tmp_path, monkeypatch):
+    """The first process to fail ends the others, perhaps while they write down the same error."""
+
+    def fail(*_: object) -> None:
+        raise InputError("no such column")
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    fabric = SimpleNamespace(global_rank=1)
+    arguments = {"task": SimpleNamespace(model=None), "data": None, "options": None, "folder": tmp_path, "parent": -1}
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            processes._process(fabric, None, train=fail, **arguments)
+    assert processes._original(tmp_path) is None
+    with pytest.raises(InputError, match="no such column"):
+        processes._process(fabric, None, train=fail, **arguments)
+    assert str(processes._original(tmp_path)) == "no such column"

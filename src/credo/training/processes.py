@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pickle
 import tempfile
@@ -17,7 +16,7 @@ from torch import nn
 from torch.multiprocessing.spawn import ProcessException
 
 from credo import _tensors, errors, io
-from credo._files import read_json
+from credo._files import atomic_file, read_json, to_json
 from credo._notices import logger
 from credo.data import batches
 from credo.errors import CredoError, DivergenceError, InputError
@@ -95,8 +94,8 @@ def _process(
             train(fabric, task, data, options)
     except CredoError as error:
         if is_child:
-            told = {"class": type(error).__name__, "message": str(error)}
-            (folder / _ERROR.format(rank)).write_text(json.dumps(told))
+            with atomic_file(folder / _ERROR.format(rank)) as part:  # the first process to fail ends the others
+                part.write_bytes(to_json({"class": type(error).__name__, "message": str(error)}))
             if isinstance(error, DivergenceError):  # raised by all processes at once, each back at its last good state
                 if rank == 0:
                     io.save(task.model, folder / _RUN)
@@ -133,7 +132,7 @@ def _silent(silent: bool) -> Iterator[None]:
 def _original(folder: Path) -> CredoError | None:
     """The error as the first of the processes raised it."""
     for path in sorted(folder.glob(_ERROR.format("*"))):
-        told = json.loads(path.read_text())
+        told = read_json(path)
         error: CredoError = getattr(errors, told["class"], CredoError)(told["message"])
         return error
     return None
