@@ -256,6 +256,6 @@ def test_loader_that_yields_something_else_is_named(raw, message):
 
 def test_dataset_without_a_length_is_named():
     with pytest.raises(InputError, match="Unsized has no length"):
-        data.make_loader(Unsized(), 4, 0, 0, 1, torch.float32)
+        data.make_loader(Unsized(), 4, 0, 0, 1, torch.float32, CPU)
     with pytest.raises(InputError, match="n_data=N"):
         data.count_data(DataLoader(Stream()), None)

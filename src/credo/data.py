@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,8 +14,11 @@ from torch.utils import _pytree as pytree
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler, SubsetRandomSampler
 
 from credo.errors import InputError
-from credo.nests import count_rows, leaves, map_tensors, plain, tensors
+from credo.nests import count_rows, input_bytes, leaves, map_tensors, plain, tensors
 from credo.seeding import derive, resumed
+
+_BLOCK_BYTES = 4 * 2**20
+"""What is gathered at once: enough for many small minibatches, and little memory."""
 
 
 class Batch(NamedTuple):
@@ -47,7 +52,7 @@ class TensorRows(Dataset[Any]):
     def __getitem__(self, index: int) -> Batch:
         return self.__getitems__([index])
 
-    def __getitems__(self, indices: Sequence[int]) -> Batch:
+    def __getitems__(self, indices: Sequence[int] | Tensor) -> Batch:
         """The batch of rows ``indices``."""
         rows = torch.as_tensor(indices)
         return Batch(self.x, self.y, self.sample_weight).map(lambda t: t[rows.to(t.device)])
@@ -83,16 +88,23 @@ class GlobalBatches(Sampler[list[int]]):
         return -(-self.n // self.batch_size)
 
     def __iter__(self) -> Iterator[list[int]]:
+        for share in self.shares():
+            yield share.tolist()
+
+    def shares(self) -> Iterator[Tensor]:
+        """This process's rows of every batch, as tensors of indices."""
         if self.shuffle:
             generator = torch.Generator().manual_seed(derive(self.seed, 0, self.epoch))
             order = torch.randperm(self.n, generator=generator)
         else:
             order = torch.arange(self.n)
-        for start in range(0, self.n, self.batch_size):
-            rows = order[start : start + self.batch_size]
+        for rows in order.split(self.batch_size):
+            if self.world_size == 1:
+                yield rows
+                continue
             share = -(-len(rows) // self.world_size)
             padded = rows.repeat(-(-share * self.world_size // len(rows)))[: share * self.world_size]
-            yield padded[self.rank * share : (self.rank + 1) * share].tolist()
+            yield padded[self.rank * share : (self.rank + 1) * share]
 
     def global_rows(self, i: int) -> int:
         """The number of rows in batch ``i``, counted from 0, over all processes."""
@@ -109,6 +121,41 @@ class GlobalBatches(Sampler[list[int]]):
             return None
         own = torch.arange(self.rank * share, (self.rank + 1) * share)
         return (own < rows) * (share * self.world_size / rows)
+
+
+class RowLoader(DataLoader[Batch]):
+    """A loader over tensors in memory, without the cost of one.
+
+    Rows are gathered for many minibatches at once, of which each minibatch is a view. Noise does not depend on the
+    form of the data: as every loader does, it draws one number from torch's default generator per epoch.
+
+    Args:
+        dataset: the tensors.
+        sampler: the order of the rows.
+        device: where the minibatches are; data that take up at most a quarter of the free memory of a GPU are kept
+            there.
+    """
+
+    dataset: TensorRows
+
+    def __init__(self, dataset: TensorRows, sampler: GlobalBatches, device: torch.device) -> None:
+        super().__init__(dataset, batch_sampler=sampler, collate_fn=_identity)  # type: ignore[arg-type]
+        self._shares, self._device = sampler.shares, device
+        size = input_bytes((dataset.x, dataset.y))
+        self._rows_at_once = max(1, _BLOCK_BYTES * len(dataset) // max(size, 1))
+        self._source = dataset
+        if device.type == "cuda" and 4 * size <= torch.cuda.mem_get_info(device)[0]:
+            self._source = TensorRows(*move(Batch(dataset.x, dataset.y, dataset.sample_weight), device))
+
+    def __iter__(self) -> Iterator[Batch]:  # type: ignore[override]
+        torch.empty((), dtype=torch.int64).random_()
+        shares = list(self._shares())
+        together = max(1, self._rows_at_once // len(shares[0]))
+        for first in range(0, len(shares), together):
+            sizes = [len(share) for share in shares[first : first + together]]
+            block = move(self._source.__getitems__(torch.cat(shares[first : first + together])), self._device)
+            for start, size in zip(itertools.accumulate(sizes, initial=0), sizes, strict=False):
+                yield block.map(partial(torch.narrow, dim=0, start=start, length=size))
 
 
 def as_dataset(data: Any, dtype: torch.dtype) -> Dataset[Any] | DataLoader[Any]:
@@ -148,9 +195,9 @@ def as_dataset(data: Any, dtype: torch.dtype) -> Dataset[Any] | DataLoader[Any]:
 
 
 def make_loader(
-    data: Any, batch_size: int, seed: int, rank: int, world_size: int, dtype: torch.dtype
+    data: Any, batch_size: int, seed: int, rank: int, world_size: int, dtype: torch.dtype, device: torch.device
 ) -> DataLoader[Any]:
-    """A loader over ``data``; a DataLoader is used as it is."""
+    """A loader over ``data``; a DataLoader is used as it is. Tensors in memory come in minibatches on ``device``."""
     dataset = as_dataset(data, dtype)
     if isinstance(dataset, DataLoader):
         return dataset
@@ -160,8 +207,9 @@ def make_loader(
     if rows is None:
         raise InputError(f"{type(dataset).__name__} has no length; give it a __len__, or make it an IterableDataset")
     sampler = GlobalBatches(rows, batch_size, seed, rank, world_size)
-    collate = _identity if isinstance(dataset, TensorRows) else None
-    return DataLoader(dataset, batch_sampler=sampler, collate_fn=collate)
+    if isinstance(dataset, TensorRows):
+        return RowLoader(dataset, sampler, device)
+    return DataLoader(dataset, batch_sampler=sampler)
 
 
 def batches(

@@ -19,9 +19,10 @@ from credo._files import recover
 from credo.errors import DivergenceError, InputError, unknown_name
 from credo.seeding import check_seed, derive, reseed, seeded
 from credo.training import checkpoints
-from credo.training.monitoring import FiniteWatch, MetricMeans, ProgressBar
+from credo.training.monitoring import ProgressBar, make_record
 from credo.training.options import FitKeywords, FitOptions
 from credo.training.processes import launch, make_fabric
+from credo.training.step import StepInput, TrainingStep
 from credo.training.task import Task
 
 if TYPE_CHECKING:
@@ -140,9 +141,9 @@ class _Run:
         self.before_training = _snapshot(self.module)
         task.on_train_start(None if self.batches is None else self.epochs * self.batches)
         self.optimizers = task.configure_optimizers(options)
-        loss: Any = torch.compile(self.module) if options.compile else self.module
-        self.loss, *wrapped = self.fabric.setup(loss, *self.optimizers.by_name.values())
-        self.fabric_optimizers = dict(zip(self.optimizers.by_name, wrapped, strict=True))
+        in_memory = isinstance(self.loader.dataset, data_.TensorRows)
+        self.record = make_record(self.fabric, check_data=not in_memory, on_device=False)
+        self.take_step = TrainingStep(self.fabric, task, self.optimizers, options, self.n_data, self.record)
         if not options.resume:
             self.model.history = []
 
@@ -152,32 +153,31 @@ class _Run:
         self.epoch_start = self.before_training if epoch == self.start else _snapshot(self.module)
         reseed(derive(self.seed, _NOISE, epoch, fabric.global_rank), fabric.device)
         self.order.set(self.seed, epoch)
-        watch = FiniteWatch(fabric, check_data=not isinstance(self.loader.dataset, data_.TensorRows))
-        means = MetricMeans(fabric)
+        self.record.reset()
+        i = 0
         for i, raw in enumerate(self.loader, 1):
             batch, rows = self._share(data_.move(task.make_batch(raw), fabric.device), i)
             fraction = (epoch + (i - 1) / (self.batches or math.inf)) / self.epochs
             self.step += 1
+            self.record.begin(self.step)
             for name in task.active_optimizers(i):
                 self.optimizers.set_rate(name, fraction)
-                loss = self._loss(batch, i, name)
-                watch.add(self.step, loss, batch)
-                if i == 1 or watch.is_immediate or i % _STEPS_BETWEEN_CHECKS == 0:
-                    self._stop_if_diverged(watch, epoch)
+                arguments = task.loss_arguments(name, i, self.batches)
+                self.take_step(name, StepInput(batch, arguments, rows), self.step)
+                if i == 1 or self.record.is_immediate or i % _STEPS_BETWEEN_CHECKS == 0:
+                    self._stop_if_diverged(epoch)
                 if i == 1:  # only now is it known that the last epoch ended well
                     self.good, self.good_epochs = self.epoch_start, epoch
-                self._optimizer_step(name, loss)
-                means.add(task.step_metrics(), rows)
             progress.step(self.batches)
-        if not means.rows:
+        if i == 0:
             raise InputError("the loader yielded no batches; give it data, or drop_last=False")
         task.before_step(batch.x)
         if epoch + 1 == self.epochs or self._is_checkpoint_due(epoch + 1):
-            watch.add(self.step, task.finite_check(batch), batch)
-        self._stop_if_diverged(watch, epoch)
+            self.record.add_loss(self.step, task.finite_check(batch), batch)
+        self._stop_if_diverged(epoch)
         self._synchronize_buffers()
         self.epoch_start = {}
-        metrics = {"epoch": epoch + 1, **task.epoch_metrics(means.over_processes()), **self.optimizers.rates()}
+        metrics = {"epoch": epoch + 1, **task.epoch_metrics(self.record.means()), **self.optimizers.rates()}
         if self.validation is not None:
             metrics.update(self._validate())
             self._keep_best(metrics)
@@ -185,41 +185,6 @@ class _Run:
         self.model.history.append(metrics)
         progress.epoch(epoch + 1, task.progress_text(metrics))
         task.on_epoch_end(metrics)
-
-    def _optimizer_step(self, name: str, loss: Tensor) -> None:
-        optimizer, options = self.fabric_optimizers[name], self.options
-        optimizer.zero_grad()
-        self.fabric.backward(loss)
-        if options.gradient_clip is not None:
-            self.fabric.clip_gradients(
-                self.loss, self.optimizers.by_name[name], max_norm=options.gradient_clip, error_if_nonfinite=False
-            )
-        optimizer.step()
-        self.task.on_step_end(name)
-
-    def _loss(self, batch: data_.Batch, i: int, name: str) -> Tensor:
-        """The loss of minibatch ``i``; the error for one that does not match the model has the number of the step."""
-        if self.options.compile:
-            self.task.before_step(batch.x)
-        try:
-            return self.task.training_step(self.loss, batch, self.n_data, name, i, self.batches)
-        except Exception as error:
-            self._explain(batch, error)
-            raise
-
-    def _explain(self, batch: data_.Batch, error: Exception) -> None:
-        """Raise ``InputError`` if it is the minibatch that made the network or the likelihood fail."""
-        if isinstance(error, ValueError) and "more than 1 value per channel" in str(error):
-            raise InputError(
-                f"the minibatch at step {self.step} is too small for batch norm ({error}); choose another batch_size, "
-                "or a DataLoader with drop_last=True"
-            ) from error
-        if batch.y.device.type != "cpu":
-            return  # after a failed assertion the GPU cannot be used
-        try:
-            self.task.check_batch(batch)
-        except InputError as reason:
-            raise InputError(f"the minibatch at step {self.step} does not match the model: {reason}") from error
 
     def _share(self, batch: data_.Batch, i: int) -> tuple[data_.Batch, float]:
         """The batch with rows weighted for this process's share, and the number of rows it stands for."""
@@ -249,8 +214,8 @@ class _Run:
         """Whether ``patience`` epochs before this one brought no better score."""
         return self.options.patience is not None and epoch - 1 - self.best_epoch >= self.options.patience
 
-    def _stop_if_diverged(self, watch: FiniteWatch, epoch: int) -> None:
-        bad_data, bad_loss = watch.first_bad_steps()
+    def _stop_if_diverged(self, epoch: int) -> None:
+        bad_data, bad_loss = self.record.first_bad_steps()
         if bad_loss is None:
             return
         if bad_data is not None and bad_data <= bad_loss:
@@ -325,6 +290,7 @@ class _Run:
             fabric.global_rank,
             fabric.world_size,
             self.model.dtype,
+            fabric.device,
         )
         if isinstance(data, DataLoader) and fabric.world_size > 1:
             return fabric.setup_dataloaders(loader)  # type: ignore[return-value]

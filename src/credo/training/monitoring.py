@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
 import torch
 from rich.console import Console
@@ -19,44 +20,138 @@ if TYPE_CHECKING:
 _NEVER = 2**62
 
 
-class MetricMeans:
-    """Weighted means by name over an epoch and all processes, summed on the device without synchronization.
+class Record(Protocol):
+    """What is kept of the steps of an epoch: means of the metrics, and the first steps that are not finite."""
 
-    Metrics that are added together, such as those of one optimizer's loss, are summed together.
+    is_immediate: bool
+    """Whether :meth:`first_bad_steps` has nothing to wait for."""
+
+    def reset(self) -> None:
+        """Begin an epoch."""
+
+    def begin(self, step: int) -> None:
+        """Begin step ``step``."""
+
+    def add_loss(self, step: int, loss: Tensor, batch: Batch) -> bool:
+        """Record the loss of step ``step``; ``False`` if it is known not to be finite."""
+
+    def add_metrics(self, terms: Mapping[str, Tensor], rows: float) -> None:
+        """Add means over ``rows`` rows."""
+
+    def first_bad_steps(self) -> tuple[int | None, int | None]:
+        """The first step with bad data and the first step with a bad loss, over all processes."""
+
+    def means(self) -> dict[str, float]:
+        """The mean of every metric over the rows of the epoch and all processes."""
+
+
+def make_record(fabric: Fabric, check_data: bool, on_device: bool) -> Record:
+    """The record for ``fabric``'s device and processes.
 
     Args:
         fabric: for the device and the other processes.
+        check_data: whether to look at the data too; not needed if they were checked before training.
+        on_device: keep everything in tensors, also where that is not needed.
+    """
+    if on_device or fabric.device.type != "cpu" or fabric.world_size > 1:
+        return DeviceRecord(fabric, check_data)
+    return HostRecord(check_data)
+
+
+class HostRecord:
+    """A record in Python, for one process on a CPU, where looking at a number costs nothing."""
+
+    is_immediate = True
+
+    def __init__(self, check_data: bool) -> None:
+        self._check_data = check_data
+        self.reset()
+
+    def reset(self) -> None:
+        self._sums: dict[str, float] = {}
+        self._rows: dict[str, float] = {}
+        self._bad: tuple[int | None, int | None] = (None, None)
+
+    def begin(self, step: int) -> None:
+        pass
+
+    def add_loss(self, step: int, loss: Tensor, batch: Batch) -> bool:
+        if math.isfinite(loss.item()):
+            return True
+        bad_data = self._check_data and bool(_has_bad_numbers(batch, loss.device))
+        self._bad = (step if bad_data else None, step)
+        return False
+
+    def add_metrics(self, terms: Mapping[str, Tensor], rows: float) -> None:
+        for name, value in terms.items():
+            self._sums[name] = self._sums.get(name, 0.0) + rows * value.item()
+            self._rows[name] = self._rows.get(name, 0.0) + rows
+
+    def first_bad_steps(self) -> tuple[int | None, int | None]:
+        return self._bad
+
+    def means(self) -> dict[str, float]:
+        return {name: total / self._rows[name] for name, total in self._sums.items()}
+
+
+class DeviceRecord:
+    """A record in tensors, which no step waits for, and which a captured graph can update.
+
+    Metrics that are added together, such as those of one optimizer's loss, are summed together.
     """
 
-    def __init__(self, fabric: Fabric) -> None:
-        self._fabric = fabric
+    is_immediate = False
+
+    def __init__(self, fabric: Fabric, check_data: bool) -> None:
+        self._fabric, self._check_data = fabric, check_data
+        device = fabric.device
         self._totals: dict[tuple[str, ...], Tensor] = {}
-        self._weights: dict[tuple[str, ...], float] = {}
+        """The sums of metrics by their names; the last entry is the number of rows."""
+        self._one = torch.ones((), device=device)
+        self._step = torch.zeros((), dtype=torch.int64, device=device)
+        self._never = torch.full((), _NEVER, dtype=torch.int64, device=device)
+        self._first = torch.full((2,), _NEVER, dtype=torch.int64, device=device)
 
-    @property
-    def rows(self) -> float:
-        """The number of rows so far; the maximum over the names."""
-        return max(self._weights.values(), default=0.0)
+    def reset(self) -> None:
+        self._first.fill_(_NEVER)
+        for total in self._totals.values():
+            total.zero_()
 
-    def add(self, terms: Mapping[str, Tensor], rows: float) -> None:
-        """Add means over ``rows`` rows."""
+    def begin(self, step: int) -> None:
+        self._step.fill_(step)
+
+    def add_loss(self, step: int, loss: Tensor, batch: Batch) -> bool:
+        loss = loss.detach()
+        is_bad = loss - loss != 0  # also true of NaN
+        bad_data = _has_bad_numbers(batch, loss.device) if self._check_data else torch.zeros_like(is_bad)
+        now = torch.where(torch.stack([bad_data, is_bad]), self._step, self._never)
+        torch.minimum(self._first, now, out=self._first)
+        return True
+
+    def add_metrics(self, terms: Mapping[str, Tensor], rows: float) -> None:
         names = tuple(terms)
         if names not in self._totals:
-            self._totals[names] = torch.zeros(len(names), dtype=torch.float64, device=self._fabric.device)
-        self._totals[names].add_(torch.stack(list(terms.values())), alpha=rows)
-        self._weights[names] = self._weights.get(names, 0.0) + rows
+            self._totals[names] = torch.zeros(len(names) + 1, dtype=torch.float64, device=self._one.device)
+        self._totals[names].add_(torch.stack([*terms.values(), self._one]), alpha=rows)
 
-    def over_processes(self) -> dict[str, float]:
+    def first_bad_steps(self) -> tuple[int | None, int | None]:
+        first = self._first
+        if self._fabric.world_size > 1:
+            first = self._fabric.all_reduce(first.clone(), reduce_op="min")  # type: ignore[assignment]
+        data, loss = first.tolist()
+        return (None if data == _NEVER else data), (None if loss == _NEVER else loss)
+
+    def means(self) -> dict[str, float]:
         """The mean of every metric; the same metric may have been added in different company."""
         names = [name for together in self._totals for name in together]
-        weights = [torch.full_like(total, self._weights[together]) for together, total in self._totals.items()]
-        stacked = torch.stack([torch.cat(list(self._totals.values())), torch.cat(weights)])
-        sums: dict[str, tuple[float, float]] = {}
-        reduced = self._fabric.all_reduce(stacked, reduce_op="sum").T.tolist()  # type: ignore[union-attr]
+        sums = torch.cat([total[:-1] for total in self._totals.values()])
+        rows = torch.cat([total[-1:].expand(len(total) - 1) for total in self._totals.values()])
+        reduced = self._fabric.all_reduce(torch.stack([sums, rows]), reduce_op="sum").T.tolist()  # type: ignore[union-attr]
+        found: dict[str, tuple[float, float]] = {}
         for name, (total, count) in zip(names, reduced, strict=True):
-            before = sums.get(name, (0.0, 0.0))
-            sums[name] = (before[0] + total, before[1] + count)
-        return {name: total / count for name, (total, count) in sums.items()}
+            before = found.get(name, (0.0, 0.0))
+            found[name] = (before[0] + total, before[1] + count)
+        return {name: total / count for name, (total, count) in found.items() if count}
 
 
 class ProgressBar:
@@ -98,54 +193,6 @@ class ProgressBar:
     def epoch(self, done: int, text: str) -> None:
         """Show that ``done`` epochs are done, and the metrics of the last one as ``text``."""
         self._bar.update(self._task, completed=done, metrics=text)
-
-
-class FiniteWatch:
-    """Finds the first steps of an epoch whose loss, or whose data, are NaN or infinite.
-
-    On a GPU or with several processes losses are kept and only looked at in :meth:`first_bad_steps`, so that training
-    does not wait.
-
-    Args:
-        fabric: for the device and the other processes.
-        check_data: whether to look at the data too; not needed if they were checked before training.
-    """
-
-    def __init__(self, fabric: Fabric, check_data: bool) -> None:
-        self._fabric, self._check_data = fabric, check_data
-        self._steps: list[int] = []
-        self._losses: list[Tensor] = []
-        self._bad_data: list[Tensor] = []
-        self._first = torch.full((2,), _NEVER, dtype=torch.int64, device=fabric.device)
-
-    @property
-    def is_immediate(self) -> bool:
-        """Whether :meth:`first_bad_steps` has nothing to wait for."""
-        return self._fabric.device.type == "cpu" and self._fabric.world_size == 1
-
-    def add(self, step: int, loss: Tensor, batch: Batch) -> None:
-        """Record step ``step``."""
-        if self.is_immediate and bool(loss.isfinite()):
-            return
-        self._steps.append(step)
-        self._losses.append(loss.detach())
-        if self._check_data:
-            self._bad_data.append(_has_bad_numbers(batch, loss.device))
-
-    def first_bad_steps(self) -> tuple[int | None, int | None]:
-        """The first step with bad data and the first step with a bad loss, over all processes."""
-        if self._steps:
-            bad_loss = torch.stack([~loss.isfinite() for loss in self._losses])
-            bad_data = torch.stack(self._bad_data) if self._check_data else torch.zeros_like(bad_loss)
-            steps = torch.tensor(self._steps, device=bad_loss.device)
-            now = torch.where(torch.stack([bad_data, bad_loss]), steps, _NEVER).amin(1)
-            self._first = torch.minimum(self._first, now)
-            self._steps, self._losses, self._bad_data = [], [], []
-        first = self._first
-        if self._fabric.world_size > 1:
-            first = self._fabric.all_reduce(first, reduce_op="min")  # type: ignore[assignment]
-        data, loss = first.tolist()
-        return (None if data == _NEVER else data), (None if loss == _NEVER else loss)
 
 
 def _has_bad_numbers(batch: Batch, device: torch.device) -> Tensor:

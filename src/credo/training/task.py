@@ -117,28 +117,25 @@ class Task(ABC, Generic[M]):
         """Do on a batch what must not happen inside a compiled step."""
 
     def training_step(
-        self, loss: Callable[..., Tensor], batch: data_.Batch, n_data: int, optimizer: str, i: int, batches: int | None
+        self, loss: Callable[..., Tensor], batch: data_.Batch, n_data: int, arguments: Mapping[str, Any]
     ) -> Tensor:
-        """The loss of minibatch ``i`` of ``batches`` for one optimizer.
+        """The loss of a minibatch for one optimizer.
 
         Args:
             loss: the model, possibly compiled or wrapped for several processes.
             batch: the minibatch.
             n_data: the number of training data.
-            optimizer: the name of the optimizer.
-            i: the index of the minibatch, counted from 1.
-            batches: the number of minibatches per epoch, if it is known.
+            arguments: as :meth:`loss_arguments` returns them.
 
         Returns:
             The loss per row, differentiable.
         """
-        arguments = self.loss_arguments(optimizer, i, batches)
         if batch.sample_weight is not None:
-            arguments["sample_weight"] = batch.sample_weight
+            return loss(batch.x, batch.y, n_data, sample_weight=batch.sample_weight, **arguments)
         return loss(batch.x, batch.y, n_data, **arguments)
 
     def loss_arguments(self, optimizer: str, i: int, batches: int | None) -> dict[str, Any]:
-        """Further arguments of the loss on minibatch ``i``."""
+        """Further arguments of the loss on minibatch ``i`` of ``batches``; those that change are tensors."""
         return {}
 
     @abstractmethod
