@@ -31,6 +31,7 @@ _STACK_BYTES = 128 * 2**20
 _WORK_WORTH_A_LOOP = 2**23
 _REGISTRIES = frozenset({*vars(nn.Module()), "forward"})
 """What every module keeps about itself: parameters, buffers, hooks, flags."""
+_PLAIN = (bool, int, float, str, type(None))
 _CONVOLUTIONS = (nn.modules.conv._ConvNd,)
 
 
@@ -112,7 +113,7 @@ class Replica:
         """
         for own, theirs in self._pairs:
             for key, value in vars(theirs).items():
-                if value is None or isinstance(value, bool | int | float | str):
+                if isinstance(value, _PLAIN):
                     own.__dict__[key] = value
             own._parameters.update(theirs._parameters)
             own._buffers.update(theirs._buffers)

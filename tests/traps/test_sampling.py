@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, jacrev
 
 import credo
-from credo.posteriors._gaussian_kl import scale_and_kl
+from credo.posteriors._gaussian_kl import scales_and_kl
 from networks import Recurrent
 
 DRAWS = 1500
@@ -315,7 +315,7 @@ def test_trap_13_the_gaussian_kl_has_the_gradient_of_the_naive_formula() -> None
     rho = torch.linspace(-20.0, 30.0, 101).double().requires_grad_()
     mean = torch.linspace(-3.0, 3.0, 101).double().requires_grad_()
     prior_mean, prior_scale = torch.tensor(0.2).double(), torch.tensor(0.7).double()
-    scale, kl = scale_and_kl(mean, rho, prior_mean, prior_scale)
+    (scale,), kl = scales_and_kl([mean], [rho], prior_mean, prior_scale)
     gradients = torch.autograd.grad(kl + (scale * mean.detach()).sum(), (mean, rho))
     naive_scale = torch.log1p(torch.exp(rho))
     square = naive_scale.square() + (mean - prior_mean).square()

@@ -15,7 +15,7 @@ NeurIPS 2015; Y. Wen, P. Vicol, J. Ba, D. Tran, R. Grosse, "Flipout", ICLR 2018.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Container, Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -24,10 +24,10 @@ from torch import Tensor, nn
 
 from credo.errors import UnsupportedError
 from credo.functional import Replica
+from credo.posteriors._gaussian_kl import half_square
 
 Apply = Callable[..., Tensor]
 
-_SMALL = 2**15
 _LAYERS: dict[type[nn.Module], tuple[int, Apply]] = {}
 
 
@@ -115,28 +115,46 @@ class NoiseHooks:
         layers: the paths of the layers to hook.
         owners: the modules that hold Bayesian parameters, hooked or not.
         estimator: ``"auto"``, ``"local"`` or ``"flipout"``.
+
+    Attributes:
+        plan: the estimator of each layer; ``"weight"`` switches its hook off.
+        squared: the parameters of which σ²/2 is needed, not σ: those with local reparameterization. Whether ``"auto"``
+            is local depends on the input of a layer, which is taken to be as in the last pass.
     """
 
     def __init__(self, replica: Replica, layers: Collection[str], owners: Collection[str], estimator: str) -> None:
-        self.plan: dict[str, str] = dict.fromkeys(layers, estimator)
         self.rows = 0
         self.active = False
         self.scale: Mapping[str, Tensor] = {}
+        self._are_squared: Container[str] = ()
         self._drawn: dict[str, _Flips | None] = {}
+        self._names = {path: (f"{path}.weight".lstrip("."), f"{path}.bias".lstrip(".")) for path in layers}
+        self._on_matrices = {path: type(replica.net.get_submodule(path)) is nn.Linear for path in layers}
+        """Whether the last input of a layer was one row of features per datum."""
+        self.set_plan(dict.fromkeys(layers, estimator))
         for path in owners:
             replica.net.get_submodule(path).register_forward_pre_hook(self._refuse_recomputation)
         for path in layers:
             replica.net.get_submodule(path).register_forward_hook(self._noise_for(path), with_kwargs=True)
 
-    def begin(self, rows: int, scale: Mapping[str, Tensor]) -> None:
-        """Open a forward pass over ``rows`` rows with posterior scales ``scale``."""
+    def set_plan(self, plan: dict[str, str]) -> None:
+        """Choose the estimator of each layer."""
+        self.plan, self._is_stale = plan, False
+        local = [p for p, how in plan.items() if how == "local" or (how == "auto" and self._on_matrices[p])]
+        self.squared = frozenset(name for path in local for name in self._names[path])
+
+    def begin(self, rows: int, scale: Mapping[str, Tensor], squared: Container[str] = ()) -> None:
+        """Open a forward pass over ``rows`` rows with σ²/2 of the parameters in ``squared`` and σ of the others."""
         self.rows, self.scale, self.active = rows, scale, True
+        self._are_squared = squared
         self._drawn = {}
 
     def end(self) -> None:
         """Close it: nothing of the pass stays behind."""
         self.scale, self.active = {}, False
         self._drawn = {}
+        if self._is_stale:
+            self.set_plan(self.plan)
 
     def covers(self, name: str) -> bool:
         """Whether the noise of parameter ``name`` comes from a hook."""
@@ -156,24 +174,28 @@ class NoiseHooks:
                 return None
             x, rest = (args[0], args[1:]) if args else (kwargs["input"], ())
             rest = (*rest, *(value for key, value in kwargs.items() if key != "input"))
-            one_weight_per_row = type(layer) is nn.Linear and x.dim() == 2 and x.shape[0] == self.rows
             if estimator == "local":
-                return output + self._local(path, layer, x, rest)
-            if estimator == "auto" and one_weight_per_row and path not in self._drawn:
-                self._drawn[path] = None
-                return output + self._local(path, layer, x, rest)
+                return self._local(path, layer, x, rest, output)
+            if estimator == "auto" and path not in self._drawn:
+                one_weight_per_row = type(layer) is nn.Linear and x.dim() == 2 and x.shape[0] == self.rows
+                if self._on_matrices[path] is not one_weight_per_row:
+                    self._on_matrices[path], self._is_stale = one_weight_per_row, True
+                if one_weight_per_row:
+                    self._drawn[path] = None
+                    return self._local(path, layer, x, rest, output)
             return output + self._flipout(path, layer, x, rest, output)
 
         return hook
 
-    def _local(self, path: str, layer: nn.Module, x: Tensor, rest: tuple[Any, ...]) -> Tensor:
-        """√(σ²∗x²)·ε, with an ε for every output."""
+    def _local(self, path: str, layer: nn.Module, x: Tensor, rest: tuple[Any, ...], output: Tensor) -> Tensor:
+        """The output with noise √(σ²∗x²)·ε, with an ε for every number."""
+        weight, bias = self._half_variances(path, layer)
+        if type(layer) is nn.Linear and x.dim() == 2 and not _is_rewritten(x):
+            return _LocalNoise.apply(output, x, weight, bias)  # type: ignore[no-any-return, no-untyped-call]
         _, apply = _LAYERS[type(layer)]
-        weight, bias = self._scales(path, layer)
-        half_bias = None if bias is None else _half_square(bias)
-        half_variance = apply(layer, x.square(), _half_square(weight), half_bias, *rest)
+        half_variance = apply(layer, x.square(), weight, bias, *rest)
         floored = half_variance.clamp_min(torch.finfo(half_variance.dtype).tiny)
-        return (2.0 * floored).sqrt() * torch.randn_like(floored)
+        return output + (2.0 * floored).sqrt() * torch.randn_like(floored)
 
     def _flipout(self, path: str, layer: nn.Module, x: Tensor, rest: tuple[Any, ...], output: Tensor) -> Tensor:
         """((σ∘ε)∗(x∘s))∘r, with the signs and ε of this forward pass, which all calls of the layer share."""
@@ -204,33 +226,65 @@ class NoiseHooks:
         perturbed_bias = None if bias is None else bias * torch.randn_like(bias)
         return _Flips(signs(x), signs(output), weight * torch.randn_like(weight), perturbed_bias)
 
+    def _half_variances(self, path: str, layer: nn.Module) -> tuple[Tensor, Tensor | None]:
+        """σ²/2 of weight and bias, in the precision that the layer computes with."""
+        weight, bias = self._given(path, layer)
+        if self._names[path][0] in self._are_squared:
+            return weight, bias
+        return half_square(weight), None if bias is None else half_square(bias)
+
     def _scales(self, path: str, layer: nn.Module) -> tuple[Tensor, Tensor | None]:
         """σ of weight and bias, in the precision that the layer computes with."""
-        prefix = f"{path}." if path else ""
-        weight, bias = self.scale[f"{prefix}weight"], self.scale.get(f"{prefix}bias")
-        dtype = layer.weight.dtype
+        weight, bias = self._given(path, layer)
+        if self._names[path][0] not in self._are_squared:
+            return weight, bias
+        return _root(weight), None if bias is None else _root(bias)
+
+    def _given(self, path: str, layer: nn.Module) -> tuple[Tensor, Tensor | None]:
+        names, dtype = self._names[path], layer.weight.dtype
+        weight, bias = self.scale[names[0]], self.scale.get(names[1])
         return weight.to(dtype), None if bias is None else bias.to(dtype)  # type: ignore[arg-type]
 
 
-class _HalfSquare(torch.autograd.Function):
-    """σ²/2, whose derivative σ·g is one pass over the weights where autograd's for σ² takes four."""
+class _LocalNoise(torch.autograd.Function):
+    r"""y + √(2h)·ε with h = x²·Vᵀ + b, for V and b half the variances of weight and bias.
+
+    With r = ε/√(2h), the derivatives are ∂h = g∘r, ∂V = ∂hᵀ·x², ∂b = Σ_rows ∂h and ∂x = 2x∘(∂h·V): one pass over V
+    where autograd takes several over the outputs.
+    """
 
     @staticmethod
-    def forward(scale: Tensor) -> Tensor:
-        return torch.addcmul(scale.new_zeros(()), scale, scale, value=0.5)
+    def forward(ctx: Any, output: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        deviation = _deviation(x, weight, bias)
+        noise = torch.randn_like(deviation)
+        result = torch.addcmul(output, deviation, noise)
+        ctx.save_for_backward(x, weight, bias, noise.div_(deviation))
+        return result
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
-        ctx.save_for_backward(*inputs)
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight, bias, ratio = ctx.saved_tensors
+        if torch.is_grad_enabled():  # a second derivative needs what depends on the inputs
+            deviation = _deviation(x, weight, bias)
+            ratio = ratio * deviation.detach() / deviation
+        grad_half = grad * ratio
+        needs_x, needs_weight, needs_bias = ctx.needs_input_grad[1:]
+        grad_x = (grad_half @ weight) * (2.0 * x) if needs_x else None
+        grad_weight = grad_half.t() @ x.square() if needs_weight else None
+        return grad, grad_x, grad_weight, grad_half.sum(0) if needs_bias else None
 
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Tensor:
-        (scale,) = ctx.saved_tensors
-        gradient: Tensor = grad * scale
-        return gradient
+
+def _deviation(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    half_variance = F.linear(x.square(), weight, bias)
+    return half_variance.clamp_min(torch.finfo(half_variance.dtype).tiny).mul(2.0).sqrt()
 
 
-def _half_square(scale: Tensor) -> Tensor:
-    if scale.numel() < _SMALL or torch.compiler.is_compiling():
-        return scale.square() * 0.5
-    return _HalfSquare.apply(scale)  # type: ignore[no-any-return, no-untyped-call]
+def _is_rewritten(x: Tensor) -> bool:
+    """Whether a compiler or autocast writes the derivative of an operation by itself."""
+    return torch.compiler.is_compiling() or torch.is_autocast_enabled(x.device.type)
+
+
+def _root(half_variance: Tensor) -> Tensor:
+    """σ of σ²/2; 0 of 0, also for the derivative."""
+    floored = half_variance.clamp_min(torch.finfo(half_variance.dtype).tiny)
+    return torch.where(half_variance > 0, (2.0 * floored).sqrt(), 0.0)

@@ -3,7 +3,7 @@ r"""Bayes by Backprop: a mean-field Gaussian posterior, found by minimizing the 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import Any, Self
 
 import torch
@@ -22,7 +22,7 @@ from credo.methods._noise_hooks import NoiseHooks, noisy_layers
 from credo.methods._planning import plan_estimators
 from credo.methods.network import NetworkMethod
 from credo.nests import count_rows
-from credo.posteriors._gaussian_kl import choose_kl
+from credo.posteriors._gaussian_kl import KLPlan, choose_kl
 from credo.posteriors.mean_field import MeanField
 from credo.priors import Normal, Prior, move_priors, resolve, to_config
 from credo.selection import select, tied_parameters
@@ -76,8 +76,10 @@ class BayesByBackprop(NetworkMethod):
     """
 
     posterior: MeanField
-    _derived = frozenset({"_replica", "_hooks", "_planned", "_priors_here"})
+    _derived = frozenset({"_replica", "_hooks", "_planned", "_priors_here", "_kl_plan", "_kl_planned_for"})
     _planned: bool
+    _kl_planned_for: tuple[frozenset[str], bool]
+    _weight_sampled: list[str]
 
     def __init__(
         self,
@@ -118,18 +120,19 @@ class BayesByBackprop(NetworkMethod):
         self._resolve_likelihood(y)
         if not torch.compiler.is_compiling():
             self._prepare(x)
-        priors = self._priors_here
-        scale, kl = self.posterior.scale_and_kl(priors, self._kl_kinds)
-        to_sample = [name for name, kind in self._kl_kinds.items() if kind == "sampled"]
+        plan = self._kl_plan if torch.is_grad_enabled() else None
+        plan = plan or self.posterior.plan(self._priors_here, self._kl_kinds)
+        scale, kl = self.posterior.scale_and_kl(plan)
         nll = []
         for _ in range(self._samples):
-            output, drawn = self._noisy_forward(x, scale)
+            output, drawn = self._noisy_forward(x, scale, plan.squared)
             nll.append(self._weighted_nll(self.likelihood.log_prob(output, y), sample_weight))
             kl += [
-                self.posterior.kl_of(name, priors[name], "sampled", weight=drawn.get(name)) / self._samples
-                for name in to_sample
+                self.posterior.kl_of(name, prior, kind, weight=drawn.get(name)) / self._samples
+                for name, prior, kind in plan.others
+                if kind == "sampled"
             ]
-        return Terms(torch.stack(nll).mean(), torch.stack(kl).sum())
+        return Terms(_sum(nll) / self._samples if self._samples > 1 else nll[0], _sum(kl))
 
     def _prepare(self, x: Any) -> None:
         """Update the private replica; on the first batch choose the estimator of each layer."""
@@ -137,10 +140,17 @@ class BayesByBackprop(NetworkMethod):
             self.posterior.enforce_pruning()
         self._replica.sync_from_network()
         self._inspect(x, training=True)
-        if self._planned or not self._hooks.plan:
-            return
+        if not self._planned and self._hooks.plan:
+            self._plan_noise(x)
+        if self._kl_plan is None or self._kl_planned_for != (self._hooks.squared, self.posterior.is_pruned):
+            self._kl_plan = self.posterior.plan(self._priors_here, self._kl_kinds, self._hooks.squared)
+            self._kl_planned_for = (self._hooks.squared, self.posterior.is_pruned)
+            self._weight_sampled = [name for name in self.posterior.names() if not self._hooks.covers(name)]
+
+    def _plan_noise(self, x: Any) -> None:
+        """Choose the estimator of each layer."""
         probe = Replica(self.net, self._forward, own_buffers=True)
-        self._hooks.plan = plan_estimators(probe, list(self._hooks.plan), self.estimator, x)
+        self._hooks.set_plan(plan_estimators(probe, list(self._hooks.plan), self.estimator, x))
         self._planned = True
         if self.estimator == "local":
             approximate = [
@@ -224,16 +234,17 @@ class BayesByBackprop(NetworkMethod):
             config = {**config, "kl_weighting": "uniform"}
         return super()._from_config(config, net, **overrides)
 
-    def _noisy_forward(self, x: Any, scale: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+    def _noisy_forward(
+        self, x: Any, scale: dict[str, Tensor], squared: Container[str] = ()
+    ) -> tuple[Tensor, dict[str, Tensor]]:
         """The output under one draw, and the weights that were drawn for it.
 
         Hooks reduce the variance of gradients; where none are wanted, drawing the weights is cheaper and also
-        right for fused inference kernels that bypass hooks.
+        right for fused inference kernels that bypass hooks. ``scale`` is σ, or σ²/2 of the names in ``squared``.
         """
         use_hooks = torch.is_grad_enabled()
-        drawn = [name for name in scale if not (use_hooks and self._hooks.covers(name))]
-        weights = self.posterior.rsample(drawn, scale)
-        self._hooks.begin(count_rows(x), scale if use_hooks else {})
+        weights = self.posterior.rsample(self._weight_sampled if use_hooks else self.posterior.names(), scale)
+        self._hooks.begin(count_rows(x), scale if use_hooks else {}, squared)
         try:
             output = self._replica(weights, x)
         finally:
@@ -245,6 +256,7 @@ class BayesByBackprop(NetworkMethod):
     def _follow_parameters(self) -> None:
         """Move the priors to the device of the parameters."""
         self._priors_here = move_priors(self._priors, self.device, at_least_float32(self.dtype))
+        self._kl_plan: KLPlan | None = None
 
     def _kl_factor(self) -> float | Tensor:
         return 1.0 if self._kl_warmup == 0 else self._warmup()
@@ -258,6 +270,10 @@ class BayesByBackprop(NetworkMethod):
         self._replica = Replica(self.net, self._forward, own_buffers=False)
         self._hooks = NoiseHooks(self._replica, list(layers), holders, self.estimator)
         self._planned = False
+
+
+def _sum(terms: list[Tensor]) -> Tensor:
+    return terms[0] if len(terms) == 1 else torch.stack(terms).sum()
 
 
 class _FreeEnergyTask(SupervisedTask[BayesByBackprop]):

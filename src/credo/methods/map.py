@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.distributions import Distribution
 from typing_extensions import override
 
 from credo._arguments import check_integer
@@ -14,9 +15,10 @@ from credo._devices import at_least_float32
 from credo.functional import Caller, Forward
 from credo.likelihoods import Likelihood
 from credo.methods.network import NetworkMethod, NetworkPredictor
+from credo.posteriors._gaussian_kl import gaussian_penalty
 from credo.posteriors.point import PointMass
 from credo.priors import Normal, Prior, move_priors, resolve, to_config
-from credo.selection import select
+from credo.selection import parameter_owners, select
 from credo.training.supervised import Terms
 
 
@@ -36,7 +38,7 @@ class MAP(NetworkMethod):
     """
 
     posterior: PointMass
-    _derived = frozenset({"_priors_here"})
+    _derived = frozenset({"_groups", "_caller", "_wide"})
 
     def __init__(
         self,
@@ -57,20 +59,32 @@ class MAP(NetworkMethod):
     @override
     def terms(self, x: Any, y: Tensor, sample_weight: Tensor | None = None) -> Terms:
         self._resolve_likelihood(y)
-        output = Caller(self.net, self._forward)(x)
+        output = self._caller[0](x)
         return Terms(self._weighted_nll(self.likelihood.log_prob(output, y), sample_weight), self.kl())
 
     @override
     def kl(self) -> Tensor:
-        dtype = at_least_float32(self.dtype)
-        densities = [
-            prior.log_prob(self.net.get_parameter(name).to(dtype)).sum() for name, prior in self._priors_here.items()
-        ]
-        return -torch.stack(densities).sum()
+        penalties = []
+        for prior, scale, owners in self._groups:
+            weights = [module._parameters[key].to(self._wide) for module, key in owners]  # type: ignore[union-attr]
+            if scale is not None:
+                penalties.append(gaussian_penalty(weights, scale))
+            else:
+                penalties += [-prior.log_prob(weight).sum() for weight in weights]
+        return torch.stack(penalties).sum() if len(penalties) > 1 else penalties[0]
 
     def _follow_parameters(self) -> None:
-        """Move the priors to the device of the parameters."""
-        self._priors_here = move_priors(self._priors, self.device, at_least_float32(self.dtype))
+        """Move the priors to the device of the parameters, and note which parameters share one."""
+        self._wide = at_least_float32(self.dtype)
+        priors = move_priors(self._priors, self.device, self._wide)
+        owners = parameter_owners(self.net, list(priors))
+        shared: dict[int, tuple[Distribution, float | None, list[tuple[nn.Module, str]]]] = {}
+        for name, prior in priors.items():
+            is_simple = isinstance(prior, Normal) and prior.is_centered and prior.batch_shape == ()
+            scale = float(prior.scale) if is_simple else None
+            shared.setdefault(id(prior), (prior, scale, []))[2].append(owners[name])
+        self._groups = list(shared.values())
+        self._caller = (Caller(self.net, self._forward),)  # in a tuple, so that the network is registered once
 
     def _predictor(self, samples: int, seed: int | None) -> NetworkPredictor:
         """All draws are the same, so one is enough."""

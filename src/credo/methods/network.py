@@ -179,7 +179,8 @@ class NetworkMethod(Method):
         self._last_terms = Terms(terms.nll.detach(), terms.kl.detach())
         weight = self._kl_weight(batch) if kl_weight is None else kl_weight
         factor = (1.0 if weight is None else weight) * self._kl_factor()
-        return terms.nll / self.temperature + (factor / n_data) * terms.kl
+        nll = terms.nll if self.temperature == 1.0 else terms.nll / self.temperature
+        return nll + (factor / n_data) * terms.kl
 
     def _kl_factor(self) -> float | Tensor:
         """A factor on the KL during warm-up; counts this training step."""
@@ -286,7 +287,7 @@ class NetworkMethod(Method):
                     f"got {list(sample_weight.shape)}"
                 )
             log_likelihood = log_likelihood * sample_weight
-        return -log_likelihood.sum() / max(log_likelihood.shape[0], 1)
+        return -(log_likelihood.mean() if log_likelihood.shape[0] else log_likelihood.sum())
 
 
 class NetworkPredictor(Predictor):

@@ -12,29 +12,99 @@ keeps the right limit.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import math
+from collections.abc import Container, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch._utils import _flatten_dense_tensors, _unflatten_dense_tensors
 from torch.distributions import Distribution, Normal, kl_divergence
 
 from credo._arguments import check_option
 from credo.errors import UnsupportedError
-from credo.priors import move_prior
+from credo.priors import AdaptiveNormal, move_prior
 
+_SMALL = 2**15
+"""Below this number of elements, the calls of the operations cost more than the numbers."""
 _KL_CHOICES = ("auto", "analytic", "sampled")
 
 
-def scale_and_kl(mean: Tensor, rho: Tensor, prior_mean: Tensor | None, prior_scale: Tensor) -> tuple[Tensor, Tensor]:
-    """σ = softplus(ρ), and KL(N(mean, σ²) ‖ N(prior_mean, prior_scale²)) summed over all elements.
+class Group(NamedTuple):
+    """Parameter tensors under one Gaussian prior that are computed together: small ones, or a single one."""
 
-    ``prior_mean=None`` stands for zero and saves the passes that subtract it.
+    names: list[str]
+    prior: Distribution
+    squared: bool = False
+    """Whether σ²/2 is wanted instead of σ."""
+
+
+class KLPlan(NamedTuple):
+    """How σ and the KL of a posterior are computed."""
+
+    groups: list[Group]
+    others: list[tuple[str, Distribution, str]]
+    """Name, prior and kind of KL of the tensors that have no closed form of two Gaussians."""
+    squared: Container[str]
+    """The parameters of which σ²/2 is wanted instead of σ."""
+
+
+def make_plan(
+    sizes: Mapping[str, int], priors: Mapping[str, Distribution], kinds: Mapping[str, str], squared: Container[str]
+) -> KLPlan:
+    """Group the tensors whose KL has the closed form of two Gaussians.
+
+    Args:
+        sizes: the number of elements, of tensors that are not pruned.
+        priors: the prior of every parameter.
+        kinds: ``"analytic"`` or ``"sampled"`` for every parameter.
+        squared: the parameters of which σ²/2 is wanted instead of σ.
+
+    Returns:
+        The plan.
+    """
+    plan = KLPlan([], [], squared)
+    small: dict[tuple[int, bool], Group] = {}
+    for name, kind in kinds.items():
+        prior, square = priors[name], name in squared
+        if kind != "analytic" or not isinstance(prior, Normal | AdaptiveNormal) or name not in sizes:
+            plan.others.append((name, prior, kind))
+            continue
+        is_small = prior.batch_shape == () and sizes[name] < _SMALL
+        if is_small and (id(prior), square) in small:
+            small[id(prior), square].names.append(name)
+            continue
+        plan.groups.append(Group([name], prior, square))
+        if is_small:
+            small[id(prior), square] = plan.groups[-1]
+    return plan
+
+
+def scales_and_kl(
+    means: Sequence[Tensor],
+    rhos: Sequence[Tensor],
+    prior_mean: Tensor | None,
+    prior_scale: Tensor,
+    squared: bool = False,
+) -> tuple[Sequence[Tensor], Tensor]:
+    """σ = softplus(ρ) of every tensor, and KL(N(mean, σ²) ‖ N(prior_mean, prior_scale²)) summed over all elements.
+
+    Args:
+        means: μ of every tensor.
+        rhos: ρ of every tensor.
+        prior_mean: ``None`` stands for zero and saves the passes that subtract it.
+        prior_scale: a scalar, or one value per element of the tensor, or of all tensors in a row.
+        squared: return σ²/2 instead of σ.
+
+    Returns:
+        σ or σ²/2 of every tensor, and the KL in nats.
     """
     if torch.compiler.is_compiling():  # a compiler fuses the formula and its derivative by itself
-        return _formula(mean, rho, prior_mean, prior_scale)
-    return _ScaleAndKL.apply(mean, rho, prior_mean, prior_scale)  # type: ignore[no-any-return, no-untyped-call]
+        scale, kl = _formula(joined(means), joined(rhos), prior_mean, prior_scale)
+        return _parted(half_square(scale) if squared else scale, means), kl
+    *values, kl = _ScalesAndKL.apply(prior_mean, prior_scale, squared, *means, *rhos)  # type: ignore[no-untyped-call]
+    return values, kl
 
 
 def _formula(mean: Tensor, rho: Tensor, prior_mean: Tensor | None, prior_scale: Tensor) -> tuple[Tensor, Tensor]:
@@ -50,23 +120,83 @@ def _formula(mean: Tensor, rho: Tensor, prior_mean: Tensor | None, prior_scale: 
     return scale, kl
 
 
-class _ScaleAndKL(torch.autograd.Function):
+class _ScalesAndKL(torch.autograd.Function):
     @staticmethod
     def forward(  # with its context: torch inspects a separate setup_context at every call, slower than the numbers
-        ctx: Any, mean: Tensor, rho: Tensor, prior_mean: Tensor | None, prior_scale: Tensor
-    ) -> tuple[Tensor, Tensor]:
+        ctx: Any, prior_mean: Tensor | None, prior_scale: Tensor, squared: bool, *tensors: Tensor
+    ) -> tuple[Tensor, ...]:
+        means, rhos = tensors[: len(tensors) // 2], tensors[len(tensors) // 2 :]
+        mean, rho = joined(means), joined(rhos)
         scale, kl = _formula(mean, rho, prior_mean, prior_scale)
-        ctx.save_for_backward(mean, rho, prior_mean, prior_scale, scale)
-        return scale, kl
+        ctx.squared = squared
+        ctx.save_for_backward(prior_mean, prior_scale, mean, rho, scale, *tensors)
+        return (*_parted(half_square(scale) if squared else scale, means), kl)
 
     @staticmethod
-    def backward(ctx: Any, grad_scale: Tensor, grad_kl: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
-        mean, rho, prior_mean, prior_scale, scale = ctx.saved_tensors
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        prior_mean, prior_scale, mean, rho, scale, *tensors = ctx.saved_tensors
+        means, rhos = tensors[: len(tensors) // 2], tensors[len(tensors) // 2 :]
+        if torch.is_grad_enabled():  # a second derivative needs what depends on the parameters
+            mean, rho = joined(means), joined(rhos)
+            scale = F.softplus(rho).clamp_min(torch.finfo(rho.dtype).tiny)
+        grad_values, grad_kl = joined(grads[:-1]), grads[-1]
         pull = grad_kl / prior_scale.square()
         grad_mean = (mean if prior_mean is None else mean - prior_mean) * pull
         slope = torch.sigmoid(rho).clamp_min_(torch.finfo(rho.dtype).tiny)
-        grad_rho = torch.addcmul(grad_scale, scale, pull).addcdiv_(-grad_kl, scale).mul_(slope)
-        return grad_mean, grad_rho, None, None
+        grad_scale = (grad_values + pull).mul_(scale) if ctx.squared else torch.addcmul(grad_values, scale, pull)
+        grad_rho = grad_scale.addcdiv_(-grad_kl, scale).mul_(slope)
+        return (None, None, None, *_parted(grad_mean, means), *_parted(grad_rho, rhos))
+
+
+def half_square(scale: Tensor) -> Tensor:
+    """σ²/2, in one pass."""
+    return torch.addcmul(scale.new_zeros(()), scale, scale, value=0.5)
+
+
+def gaussian_penalty(weights: Sequence[Tensor], scale: float) -> Tensor:
+    """−log p(w) under a centered Gaussian of scale s, Σ [ w²/(2s²) + log s + ½ log 2π ].
+
+    Args:
+        weights: parameter tensors.
+        scale: s.
+
+    Returns:
+        A scalar in nats, differentiable.
+    """
+    if torch.compiler.is_compiling():
+        return _penalty(weights, scale)
+    return _GaussianPenalty.apply(scale, *weights)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def _penalty(weights: Sequence[Tensor], scale: float) -> Tensor:
+    small = [weight for weight in weights if weight.numel() < _SMALL]
+    squares = [_sum_of_squares(weight) for weight in weights if weight.numel() >= _SMALL]
+    squares += [_sum_of_squares(joined(small))] if small else []
+    count = sum(weight.numel() for weight in weights)
+    total = squares[0] if len(squares) == 1 else torch.stack(squares).sum()
+    return total * (0.5 / scale**2) + count * (math.log(scale) + 0.5 * math.log(2.0 * math.pi))
+
+
+class _GaussianPenalty(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, scale: float, *weights: Tensor) -> Tensor:
+        ctx.save_for_backward(*weights)
+        ctx.scale = scale
+        return _penalty(weights, scale)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        return (None, *torch._foreach_mul(ctx.saved_tensors, grad / ctx.scale**2))
+
+
+def joined(tensors: Sequence[Tensor]) -> Tensor:
+    """One tensor as it is, or several as one long vector."""
+    return tensors[0] if len(tensors) == 1 else _flatten_dense_tensors(tensors)
+
+
+def _parted(flat: Tensor, likes: Sequence[Tensor]) -> Sequence[Tensor]:
+    """What :func:`joined` made of tensors of the shapes of ``likes``, apart again."""
+    return [flat] if len(likes) == 1 else _unflatten_dense_tensors(flat, likes)
 
 
 def _sum_of_squares(values: Tensor) -> Tensor:

@@ -3,7 +3,7 @@ r"""A Gaussian posterior with independent weights, q(w | θ) = ∏ᵢ N(wᵢ; μ
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Self
 
 import torch
@@ -16,13 +16,11 @@ from credo._arguments import check_integer, check_positive
 from credo._devices import at_least_float32
 from credo.errors import InputError
 from credo.functional import Draw, Sampler
-from credo.posteriors._gaussian_kl import choose_kl, scale_and_kl
+from credo.posteriors._gaussian_kl import Group, KLPlan, choose_kl, half_square, joined, make_plan, scales_and_kl
 from credo.posteriors.base import Posterior
 from credo.priors import AdaptiveNormal, Prior, move_priors, resolve
 from credo.seeding import seeded, standard_normal
 from credo.selection import parameter_owners
-
-_SMALL = 2**15
 
 
 class MeanField(Posterior):
@@ -208,7 +206,7 @@ class MeanField(Posterior):
         kept = self._kept(name)
         if kind == "analytic":
             if isinstance(prior, Normal | AdaptiveNormal) and kept is None:
-                return self._gaussian_kl([name], prior)[1]
+                return self._gaussian_kl(Group([name], prior))[1]
             q = self._distribution(name)
             if isinstance(prior, AdaptiveNormal) and kept is not None:
                 prior = Normal(
@@ -219,42 +217,42 @@ class MeanField(Posterior):
             divergence = self._sampled_kl(name, prior, samples, weight)
         return divergence.sum() if kept is None else (divergence * kept).sum()
 
-    def scale_and_kl(
-        self, priors: Mapping[str, Distribution], kinds: Mapping[str, str]
-    ) -> tuple[dict[str, Tensor], list[Tensor]]:
-        """σ of every tensor and the closed-form terms of the KL; small tensors under one prior as one long vector.
+    def plan(
+        self, priors: Mapping[str, Distribution], kinds: Mapping[str, str], squared: Container[str] = ()
+    ) -> KLPlan:
+        """What :meth:`scale_and_kl` needs to know; it changes when weights are pruned.
 
         Args:
             priors: the prior of every parameter.
             kinds: ``"analytic"`` or ``"sampled"`` for every parameter.
+            squared: the parameters of which σ²/2 is wanted instead of σ.
 
         Returns:
-            σ by name, and the terms of the KL in nats.
+            The tensors that are computed together, and the others.
         """
-        scale: dict[str, Tensor] = {}
+        sizes = {name: self._mean(name).numel() for name in self._owners if self._kept(name) is None}
+        return make_plan(sizes, priors, kinds, squared)
+
+    def scale_and_kl(self, plan: KLPlan) -> tuple[dict[str, Tensor], list[Tensor]]:
+        """σ of every tensor and the closed-form terms of the KL.
+
+        Args:
+            plan: from :meth:`plan`.
+
+        Returns:
+            σ, or σ²/2 where the plan says so, by name; and the terms of the KL in nats.
+        """
+        values: dict[str, Tensor] = {}
         kl: list[Tensor] = []
-        together: list[list[str]] = []
-        for name, kind in kinds.items():
-            prior = priors[name]
-            gaussian = kind == "analytic" and isinstance(prior, Normal | AdaptiveNormal) and self._kept(name) is None
-            if gaussian and prior.batch_shape == () and self._mean(name).numel() < _SMALL:
-                group = next((names for names in together if priors[names[0]] is prior), None)
-                if group is None:
-                    together.append([name])
-                else:
-                    group.append(name)
-            elif gaussian:
-                scale[name], term = self._gaussian_kl([name], prior)
-                kl.append(term)
-            else:
-                scale[name] = self._scale(name)
-                kl += [self.kl_of(name, prior, kind)] if kind == "analytic" else []
-        for names in together:
-            flat, term = self._gaussian_kl(names, priors[names[0]])
-            parts = flat.split([self._mean(name).numel() for name in names]) if len(names) > 1 else [flat]
-            scale.update({name: part.view_as(self._mean(name)) for name, part in zip(names, parts, strict=True)})
+        for group in plan.groups:
+            parts, term = self._gaussian_kl(group)
+            values.update(zip(group.names, parts, strict=True))
             kl.append(term)
-        return scale, kl
+        for name, prior, kind in plan.others:
+            scale = self._scale(name)
+            values[name] = half_square(scale) if name in plan.squared else scale
+            kl += [self.kl_of(name, prior, kind)] if kind == "analytic" else []
+        return values, kl
 
     def log_prob(self, weights: Mapping[str, Tensor]) -> Tensor:
         """log q(w), summed over all weights.
@@ -342,8 +340,8 @@ class MeanField(Posterior):
 
     def _mean(self, name: str) -> Tensor:
         module, attribute = self._owners[name]
-        mean = getattr(module, attribute)
-        assert isinstance(mean, Tensor)
+        mean = module._parameters[attribute]
+        assert mean is not None
         return mean
 
     def _wide_mean(self, name: str) -> Tensor:
@@ -363,15 +361,17 @@ class MeanField(Posterior):
         kept = self._kept(name)
         return scale if kept is None else scale * kept
 
-    def _gaussian_kl(self, names: Sequence[str], prior: Distribution) -> tuple[Tensor, Tensor]:
-        """σ and KL of some tensors under one Gaussian prior; of several, σ is one long vector."""
-        mean, rho = _joined([self._wide_mean(name) for name in names]), _joined([self._rho(name) for name in names])
-        if isinstance(prior, AdaptiveNormal):
-            sizes = [self._mean(name).numel() for name in names] if len(names) > 1 else None
-            return scale_and_kl(mean, rho, None, prior.best_scale(mean, F.softplus(rho), sizes))
-        assert isinstance(prior, Normal)
-        center = None if getattr(prior, "is_centered", False) else prior.loc
-        return scale_and_kl(mean, rho, center, prior.scale)
+    def _gaussian_kl(self, group: Group) -> tuple[Sequence[Tensor], Tensor]:
+        """σ or σ²/2 of some tensors, and their KL."""
+        rhos = [self._rho(name) for name in group.names]
+        means = [self._mean(name).to(rho.dtype) for name, rho in zip(group.names, rhos, strict=True)]
+        if isinstance(group.prior, AdaptiveNormal):
+            sizes = [mean.numel() for mean in means] if len(means) > 1 else None
+            best = group.prior.best_scale(joined(means), F.softplus(joined(rhos)), sizes)
+            return scales_and_kl(means, rhos, None, best, group.squared)
+        assert isinstance(group.prior, Normal)
+        center = None if getattr(group.prior, "is_centered", False) else group.prior.loc
+        return scales_and_kl(means, rhos, center, group.prior.scale, group.squared)
 
     def _sampled_kl(self, name: str, prior: Distribution, samples: int, weight: Tensor | None) -> Tensor:
         """log q(w) − log p(w) elementwise, a mean over draws w = μ + σ·ε, with log q = −log σ − ε²/2 − log √2π."""
@@ -389,10 +389,6 @@ class MeanField(Posterior):
         """q of one tensor, with σ kept off zero, so that log σ and its gradient stay finite far down the tail."""
         scale = F.softplus(self._rho(name))
         return Normal(self._wide_mean(name), scale.clamp_min(torch.finfo(scale.dtype).tiny), validate_args=False)
-
-
-def _joined(tensors: Sequence[Tensor]) -> Tensor:
-    return tensors[0] if len(tensors) == 1 else torch.cat([tensor.flatten() for tensor in tensors])
 
 
 def _key(name: str) -> str:

@@ -27,5 +27,5 @@ class Warmup(nn.Module):
             if torch.compiler.is_compiling():
                 self.steps = self.steps + 1  # in place, a compiled backward would see the number of the next step
             else:
-                self.steps += 1  # in place, so that a captured CUDA graph counts as well
+                self.steps.add_(1)  # in place, so that a captured CUDA graph counts as well
         return torch.where(self.steps < self.length, self.steps / self.length, 1.0)
