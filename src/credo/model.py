@@ -28,6 +28,9 @@ class Model(nn.Module, ABC):
         n_data: the number of training data, after :meth:`fit`.
     """
 
+    _training_path: str | None = None
+    """How the steps of the last :meth:`fit` ran, in words."""
+
     def __init__(self) -> None:
         super().__init__()
         self.history: list[dict[str, float]] = []

@@ -247,7 +247,8 @@ class NetworkMethod(Method):
             lines.append(f"{name:<40} {list(parameter.shape)!s:<20} {kind}")
         total = sum(p.numel() for p in self.net.parameters())
         covered = sum(p.numel() for name, p in self.net.named_parameters() if name in bayesian)
-        return "\n".join([*lines, f"{covered:,} of {total:,} parameters are Bayesian"])
+        lines.append(f"{covered:,} of {total:,} parameters are Bayesian")
+        return "\n".join(lines if self._training_path is None else [*lines, f"trained by {self._training_path}"])
 
     def _describe_parameter(self, name: str) -> str:
         """The description of a Bayesian parameter in :meth:`summary`."""

@@ -19,10 +19,11 @@ from credo._files import recover
 from credo.errors import DivergenceError, InputError, unknown_name
 from credo.seeding import check_seed, derive, reseed, seeded
 from credo.training import checkpoints
-from credo.training.monitoring import ProgressBar, make_record
+from credo.training.capture import make_step
+from credo.training.monitoring import ProgressBar
 from credo.training.options import FitKeywords, FitOptions
 from credo.training.processes import launch, make_fabric
-from credo.training.step import StepInput, TrainingStep
+from credo.training.step import StepInput
 from credo.training.task import Task
 
 if TYPE_CHECKING:
@@ -110,6 +111,7 @@ class _Run:
                     self._checkpoint(epoch + 1)
             if self.best:
                 self.module.load_state_dict(self.best)
+            self.model._training_path = self.take_step.path
             self.task.on_train_end()
         except DivergenceError:
             self.module.load_state_dict(self.good)
@@ -142,8 +144,8 @@ class _Run:
         task.on_train_start(None if self.batches is None else self.epochs * self.batches)
         self.optimizers = task.configure_optimizers(options)
         in_memory = isinstance(self.loader.dataset, data_.TensorRows)
-        self.record = make_record(self.fabric, check_data=not in_memory, on_device=False)
-        self.take_step = TrainingStep(self.fabric, task, self.optimizers, options, self.n_data, self.record)
+        self.take_step = make_step(self.fabric, task, self.optimizers, options, self.n_data, check_data=not in_memory)
+        self.record = self.take_step.record
         if not options.resume:
             self.model.history = []
 

@@ -212,7 +212,18 @@ class OptimizerSet:
         """Set the learning rates of one optimizer after ``progress`` of the training, from 0 to 1."""
         factor = learning_rate_factor(self._schedules[name], progress)
         for group, rate in zip(self.by_name[name].param_groups, self._rates[name], strict=True):
-            group["lr"] = rate * factor
+            if isinstance(group["lr"], Tensor):
+                group["lr"].fill_(rate * factor)
+            else:
+                group["lr"] = rate * factor
+
+    def hold_rates_in_tensors(self, device: torch.device) -> None:
+        """Keep every learning rate in a tensor that is written in place, and count steps on the device."""
+        for group in [group for optimizer in self.by_name.values() for group in optimizer.param_groups]:
+            dtype = torch.float64 if device.type == "cpu" else torch.float32  # what the fused kernels read
+            group["lr"] = torch.tensor(float(group["lr"]), dtype=dtype, device=device)
+            if "capturable" in group:
+                group["capturable"] = device.type == "cuda"
 
     def rates(self) -> dict[str, float]:
         """The current learning rates: ``lr``, or ``generator_lr`` and so on if there are several optimizers."""

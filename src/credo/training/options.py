@@ -45,6 +45,9 @@ class FitOptions:
         patience: stop after this many epochs without a better metric, and restore the best weights; ``None``: never.
         precision: Fabric's name of a precision: ``"32-true"``, ``"bf16-mixed"`` or ``"16-mixed"``.
         compile: whether to compile the loss with ``torch.compile``.
+        capture: whether to capture the training step as a CUDA graph and replay it, for minibatches of one shape.
+            Experimental: ``True`` asks for it, and training is eager where it is not possible; ``"auto"`` and ``False``
+            are eager.
         checkpoint: folder for checkpoints; each replaces the one before as a whole.
         checkpoint_every: epochs between checkpoints.
         resume: whether to continue from ``checkpoint`` if it exists.
@@ -69,6 +72,7 @@ class FitOptions:
     patience: int | None = None
     precision: Any = "32-true"
     compile: bool = False
+    capture: bool | str = "auto"
     checkpoint: str | Path | None = None
     checkpoint_every: int = 1
     resume: bool = False
@@ -96,6 +100,8 @@ class FitOptions:
         for schedule in _each(self.schedule):
             if not callable(schedule):
                 check_option(schedule, "schedule", _SCHEDULES)
+        if not isinstance(self.capture, bool) and self.capture != "auto":
+            raise InputError(f"capture must be True, False or 'auto', got {self.capture!r}")
         if self.patience is not None and self.validation is None:
             raise InputError("patience needs held-out data to watch: pass validation=...")
         if self.resume and self.checkpoint is None:
@@ -142,6 +148,7 @@ class FitKeywords(TypedDict, total=False):
     patience: int | None
     precision: Any
     compile: bool
+    capture: bool | str
     checkpoint: str | Path | None
     checkpoint_every: int
     resume: bool

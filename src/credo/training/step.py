@@ -42,6 +42,9 @@ class TrainingStep:
         record: where losses and metrics go.
     """
 
+    path = "eager steps"
+    """How the steps ran, in words."""
+
     def __init__(
         self,
         fabric: Fabric,

@@ -28,6 +28,7 @@ class TrainableModel(Protocol):
 
     history: list[dict[str, float]]
     n_data: int | None
+    _training_path: str | None
 
     @property
     def device(self) -> torch.device:
