@@ -129,8 +129,8 @@ def main() -> None:
     }
     for row in rows:
         print(
-            f"{row['name']:<18} {row['ratio']:>6}× {row['quartiles']!s:<18} {row['microseconds_per_step']:>8} µs a step, "
-            f"{row['setup_seconds']} s set-up"
+            f"{row['name']:<18} {row['ratio']:>6}× {row['quartiles']!s:<18} {row['microseconds_per_step']:>8} µs "
+            f"a step, {row['setup_seconds']} s set-up"
         )
     if arguments.out:
         arguments.out.write_text(json.dumps(result, indent=2) + "\n")

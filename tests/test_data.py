@@ -71,6 +71,21 @@ def test_weights_of_shared_rows_make_the_mean_over_processes_the_mean_over_the_b
         torch.testing.assert_close(torch.stack(means).mean(), values[whole].mean(), rtol=1e-6, atol=0)
 
 
+@pytest.mark.parametrize("world", [1, 2])
+def test_rows_in_memory_come_in_the_batches_of_their_sampler(world, monkeypatch):
+    """Gathered all at once, a few minibatches at once, and one by one."""
+    rows = data.TensorRows({"a": X, "b": Y.float()}, Y, torch.rand(10))
+    for block in (2**20, 100, 1):
+        monkeypatch.setattr(data, "_BLOCK_BYTES", block)
+        sampler = data.GlobalBatches(10, 4, seed=3, rank=world - 1, world_size=world)
+        loader = data.RowLoader(rows, sampler, CPU)
+        assert len(loader) == 3
+        for batch, indices in zip(loader, sampler, strict=True):
+            assert torch.equal(batch.x["a"], X[indices])
+            assert torch.equal(batch.y, Y[indices])
+            assert torch.equal(batch.sample_weight, rows.sample_weight[indices])
+
+
 def test_order_changes_with_the_epoch_and_the_seed_and_with_nothing_else():
     def order(seed: int, epoch: int) -> list[list[int]]:
         sampler = data.GlobalBatches(30, 7, seed)

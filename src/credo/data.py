@@ -139,7 +139,7 @@ class RowLoader(DataLoader[Batch]):
     dataset: TensorRows
 
     def __init__(self, dataset: TensorRows, sampler: GlobalBatches, device: torch.device) -> None:
-        super().__init__(dataset, batch_sampler=sampler, collate_fn=_identity)  # type: ignore[arg-type]
+        super().__init__(dataset, batch_sampler=sampler, collate_fn=_identity)
         self._shares, self._device = sampler.shares, device
         size = input_bytes((dataset.x, dataset.y))
         self._rows_at_once = max(1, _BLOCK_BYTES * len(dataset) // max(size, 1))

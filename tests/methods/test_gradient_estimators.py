@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import credo
+from credo.methods._noise_hooks import _LocalNoise
 
 CLASSES = 4
 
@@ -131,3 +132,37 @@ def test_both_kl_estimators_have_the_same_expectation(kl: str) -> None:
     )
     error = float(values.std()) / math.sqrt(len(values))
     assert abs(float(values.mean()) - exact) <= max(5 * error, 1e-5 * exact)
+
+
+def test_local_noise_has_the_derivatives_of_its_formula() -> None:
+    """The derivatives of y + √(2h)·ε, h = x²·Vᵀ + b, for one ε, against autograd's, in float64."""
+    torch.manual_seed(0)
+    shapes = ((5, 4), (5, 3), (4, 3), (4,))
+    inputs = [torch.rand(shape, dtype=torch.float64).add(0.1).requires_grad_() for shape in shapes]
+
+    def formula(output: Tensor, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        variance = 2.0 * torch.nn.functional.linear(x.square(), weight, bias)
+        return output + variance.sqrt() * torch.randn_like(variance)
+
+    results = []
+    for function in (formula, _LocalNoise.apply):
+        torch.manual_seed(1)
+        value = function(*inputs).square().sum()
+        results.append([value, *torch.autograd.grad(value, inputs)])
+    for expected, found in zip(*results, strict=True):
+        torch.testing.assert_close(found, expected)
+
+
+def test_a_layer_that_gets_tokens_or_rows_in_turn_is_flipped_or_local() -> None:
+    """The first pass on another kind of input computes with σ from σ²/2, the next with σ itself: the same noise."""
+    torch.manual_seed(0)
+    model = credo.BayesByBackprop(nn.Linear(3, 2), credo.Gaussian(0.1), initial_scale=0.3)
+    tokens, targets = torch.randn(4, 5, 3), torch.zeros(4, 5, 2)
+    losses = []
+    for _ in range(2):
+        torch.manual_seed(1)
+        losses.append(model.loss(tokens, targets, n_data=4))
+    torch.testing.assert_close(losses[0], losses[1])
+    assert model._hooks.squared == frozenset()
+    model.loss(torch.randn(4, 3), torch.zeros(4, 2), n_data=4)
+    assert model._hooks.squared == {"weight", "bias"}

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 import credo
 from credo.training import NaturalAdam
+from credo.training.optimizers import Adam
 
 X = torch.randn(64, 3, generator=torch.Generator().manual_seed(0))
 Y = X.sum(1, keepdim=True)
@@ -29,6 +30,45 @@ def _descend(optimizer: torch.optim.Optimizer, mean: Tensor, rho: Tensor, steps:
         optimizer.zero_grad()
         ((mean - 3.0).square() * torch.tensor([1.0, 10.0, 0.1])).sum().add(F.softplus(rho).log().sum()).backward()
         optimizer.step()
+
+
+def test_adam_is_that_of_torch_also_after_loading_and_without_some_gradients() -> None:
+    """To the bit: the first step, the following ones, one on part of the parameters, and those after a reload."""
+
+    def run(build: type[torch.optim.Optimizer], **options: bool) -> list[Tensor]:
+        first, second = (nn.Parameter(torch.linspace(-1.0, 1.0, 5) * k) for k in (1, 2))
+        groups = [{"params": [first], "weight_decay": 0.1}, {"params": [second], "lr": 0.3}]
+        optimizer = build(groups, lr=0.01, **options)
+        seen = []
+        for step in range(8):
+            if step == 5:
+                optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+            optimizer.zero_grad()
+            (first.sin().sum() + (0.0 if step == 3 else second.exp().sum())).backward()
+            optimizer.step()
+            seen += [first.detach().clone(), second.detach().clone()]
+        return seen
+
+    for found, expected in zip(run(Adam), run(torch.optim.Adam, fused=True), strict=True):
+        assert torch.equal(found, expected)
+
+
+def test_large_tensors_are_stretched_in_blocks() -> None:
+    """Two blocks and a rest, beside the same numbers in small tensors."""
+    size = 2 * 2**16 + 3
+    values = torch.linspace(-2.0, 2.0, size)
+
+    def run(pieces: int) -> Tensor:
+        means = [nn.Parameter(part.clone()) for part in values.tensor_split(pieces)]
+        rhos = [nn.Parameter(part.cos()) for part in values.tensor_split(pieces)]
+        optimizer = NaturalAdam([{"params": [*means, *rhos]}], dict(zip(means, rhos, strict=True)), lr=1e-3)
+        for _ in range(3):
+            optimizer.zero_grad()
+            sum((m.square().sum() + r.square().sum()) for m, r in zip(means, rhos, strict=True)).backward()
+            optimizer.step()
+        return torch.cat([mean.detach() for mean in means])
+
+    torch.testing.assert_close(run(1), run(7), rtol=1e-6, atol=1e-7)
 
 
 def test_small_scales_are_left_to_adam() -> None:

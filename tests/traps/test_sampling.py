@@ -327,6 +327,31 @@ def test_trap_13_the_gaussian_kl_has_the_gradient_of_the_naive_formula() -> None
         torch.testing.assert_close(ours, theirs, rtol=1e-7, atol=1e-7)
 
 
+@pytest.mark.parametrize("squared", [False, True])
+def test_trap_13_tensors_in_a_row_have_the_scales_and_the_kl_of_single_ones(squared: bool) -> None:
+    """Values and gradients, against the formula under autograd."""
+    torch.manual_seed(0)
+    shapes = ((3, 2), (4,), ())
+    means = [torch.randn(shape, dtype=torch.float64).requires_grad_() for shape in shapes]
+    rhos = [torch.randn(shape, dtype=torch.float64).requires_grad_() for shape in shapes]
+    prior_scale = torch.tensor(0.7).double()
+
+    def formula() -> tuple[list[Tensor], Tensor]:
+        scales = [torch.nn.functional.softplus(rho) for rho in rhos]
+        terms = [
+            (prior_scale.log() - s.log() + (s.square() + m.square()) / (2 * prior_scale.square()) - 0.5).sum()
+            for m, s in zip(means, scales, strict=True)
+        ]
+        return [s.square() / 2 if squared else s for s in scales], torch.stack(terms).sum()
+
+    results = []
+    for values, kl in (formula(), scales_and_kl(means, rhos, None, prior_scale, squared)):
+        loss = 0.3 * kl + sum((value * value.detach().cos()).sum() for value in values)
+        results.append([*values, kl, *torch.autograd.grad(loss, means + rhos)])
+    for expected, found in zip(*results, strict=True):
+        torch.testing.assert_close(found, expected)
+
+
 class Awkward(nn.Module):
     """A layer with something in its forward that vmap cannot do."""
 

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from credo.errors import UnsupportedError
 from credo.functional import Replica
@@ -255,28 +256,22 @@ class _LocalNoise(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, output: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        deviation = _deviation(x, weight, bias)
+        half_variance = F.linear(x.square(), weight, bias)
+        deviation = half_variance.clamp_min_(torch.finfo(half_variance.dtype).tiny).mul_(2.0).sqrt_()
         noise = torch.randn_like(deviation)
         result = torch.addcmul(output, deviation, noise)
-        ctx.save_for_backward(x, weight, bias, noise.div_(deviation))
+        ctx.save_for_backward(x, weight, noise.div_(deviation))
         return result
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        x, weight, bias, ratio = ctx.saved_tensors
-        if torch.is_grad_enabled():  # a second derivative needs what depends on the inputs
-            deviation = _deviation(x, weight, bias)
-            ratio = ratio * deviation.detach() / deviation
+        x, weight, ratio = ctx.saved_tensors
         grad_half = grad * ratio
         needs_x, needs_weight, needs_bias = ctx.needs_input_grad[1:]
         grad_x = (grad_half @ weight) * (2.0 * x) if needs_x else None
         grad_weight = grad_half.t() @ x.square() if needs_weight else None
         return grad, grad_x, grad_weight, grad_half.sum(0) if needs_bias else None
-
-
-def _deviation(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    half_variance = F.linear(x.square(), weight, bias)
-    return half_variance.clamp_min(torch.finfo(half_variance.dtype).tiny).mul(2.0).sqrt()
 
 
 def _is_rewritten(x: Tensor) -> bool:

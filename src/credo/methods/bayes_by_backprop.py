@@ -78,6 +78,7 @@ class BayesByBackprop(NetworkMethod):
     posterior: MeanField
     _derived = frozenset({"_replica", "_hooks", "_planned", "_priors_here", "_kl_plan", "_kl_planned_for"})
     _planned: bool
+    _kl_plan: KLPlan | None
     _kl_planned_for: tuple[frozenset[str], bool]
     _weight_sampled: list[str]
 
@@ -256,7 +257,7 @@ class BayesByBackprop(NetworkMethod):
     def _follow_parameters(self) -> None:
         """Move the priors to the device of the parameters."""
         self._priors_here = move_priors(self._priors, self.device, at_least_float32(self.dtype))
-        self._kl_plan: KLPlan | None = None
+        self._kl_plan = None
 
     def _kl_factor(self) -> float | Tensor:
         return 1.0 if self._kl_warmup == 0 else self._warmup()

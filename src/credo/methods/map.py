@@ -80,8 +80,8 @@ class MAP(NetworkMethod):
         owners = parameter_owners(self.net, list(priors))
         shared: dict[int, tuple[Distribution, float | None, list[tuple[nn.Module, str]]]] = {}
         for name, prior in priors.items():
-            is_simple = isinstance(prior, Normal) and prior.is_centered and prior.batch_shape == ()
-            scale = float(prior.scale) if is_simple else None
+            is_centered = isinstance(prior, Normal) and prior.is_centered and prior.batch_shape == ()
+            scale = float(prior.scale) if is_centered else None  # type: ignore[attr-defined]
             shared.setdefault(id(prior), (prior, scale, []))[2].append(owners[name])
         self._groups = list(shared.values())
         self._caller = (Caller(self.net, self._forward),)  # in a tuple, so that the network is registered once

@@ -20,6 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch._utils import _flatten_dense_tensors, _unflatten_dense_tensors
+from torch.autograd.function import once_differentiable
 from torch.distributions import Distribution, Normal, kl_divergence
 
 from credo._arguments import check_option
@@ -129,23 +130,21 @@ class _ScalesAndKL(torch.autograd.Function):
         mean, rho = joined(means), joined(rhos)
         scale, kl = _formula(mean, rho, prior_mean, prior_scale)
         ctx.squared = squared
-        ctx.save_for_backward(prior_mean, prior_scale, mean, rho, scale, *tensors)
+        ctx.likes = means
+        ctx.save_for_backward(prior_mean, prior_scale, mean, rho, scale)
         return (*_parted(half_square(scale) if squared else scale, means), kl)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        prior_mean, prior_scale, mean, rho, scale, *tensors = ctx.saved_tensors
-        means, rhos = tensors[: len(tensors) // 2], tensors[len(tensors) // 2 :]
-        if torch.is_grad_enabled():  # a second derivative needs what depends on the parameters
-            mean, rho = joined(means), joined(rhos)
-            scale = F.softplus(rho).clamp_min(torch.finfo(rho.dtype).tiny)
+        prior_mean, prior_scale, mean, rho, scale = ctx.saved_tensors
         grad_values, grad_kl = joined(grads[:-1]), grads[-1]
         pull = grad_kl / prior_scale.square()
         grad_mean = (mean if prior_mean is None else mean - prior_mean) * pull
         slope = torch.sigmoid(rho).clamp_min_(torch.finfo(rho.dtype).tiny)
         grad_scale = (grad_values + pull).mul_(scale) if ctx.squared else torch.addcmul(grad_values, scale, pull)
         grad_rho = grad_scale.addcdiv_(-grad_kl, scale).mul_(slope)
-        return (None, None, None, *_parted(grad_mean, means), *_parted(grad_rho, rhos))
+        return (None, None, None, *_parted(grad_mean, ctx.likes), *_parted(grad_rho, ctx.likes))
 
 
 def half_square(scale: Tensor) -> Tensor:

@@ -1,8 +1,9 @@
 """Training steps that are captured once as a CUDA graph and replayed.
 
-A small network is limited by the launch of kernels, not by arithmetic: a replayed step launches them all at once. What a
-step depends on lies in tensors at fixed addresses, which are written in place before every replay: the minibatch, the
-arguments of the loss, the learning rates; the warm-up of the KL, the losses and the metrics are counted inside the graph.
+A small network is limited by the launch of kernels, not by arithmetic: a replayed step launches them all at once. What
+a step depends on lies in tensors at fixed addresses, which are written in place before every replay: the minibatch, the
+arguments of the loss, the learning rates. The warm-up of the KL, the losses and the metrics are counted inside the
+graph.
 
 A graph draws from CUDA's default generator, which is registered with it: a replay starts from the seed and the offset
 that the generator has at that moment, so that the seed of an epoch takes effect as in eager training.
@@ -129,7 +130,7 @@ def make_graph(device: torch.device) -> Callable[[], Graph]:
 class CapturedStep:
     """A training step that is recorded after a few eager ones and then replayed.
 
-    Minibatches of another shape than the first, such as a smaller last one, run eagerly; so do all if the capture fails.
+    Minibatches of another shape than the first, such as a smaller last one, run eagerly; if the capture fails, all do.
 
     Args:
         step: the eager step.

@@ -54,11 +54,11 @@ def make_record(fabric: Fabric, check_data: bool, on_device: bool) -> Record:
         on_device: keep everything in tensors, also where that is not needed.
     """
     if on_device or fabric.device.type != "cpu" or fabric.world_size > 1:
-        return DeviceRecord(fabric, check_data)
-    return HostRecord(check_data)
+        return _DeviceRecord(fabric, check_data)
+    return _HostRecord(check_data)
 
 
-class HostRecord:
+class _HostRecord:
     """A record in Python, for one process on a CPU, where looking at a number costs nothing."""
 
     is_immediate = True
@@ -94,7 +94,7 @@ class HostRecord:
         return {name: total / self._rows[name] for name, total in self._sums.items()}
 
 
-class DeviceRecord:
+class _DeviceRecord:
     """A record in tensors, which no step waits for, and which a captured graph can update.
 
     Metrics that are added together, such as those of one optimizer's loss, are summed together.

@@ -70,15 +70,14 @@ class Adam(torch.optim.Adam):
             The loss, if a closure was given.
         """
         found = self._kernel_arguments() if closure is None else None
-        gradients = [[p.grad for p in arguments.parameters] for arguments in found or []]
-        if not gradients or any(g is None for grads in gradients for g in grads):
+        if found is None or any(p.grad is None for arguments in found for p in arguments.parameters):
             loss: float | None = super().step(closure)
             return loss
-        for group, arguments, grads in zip(self.param_groups, found or [], gradients, strict=True):
+        for group, arguments in zip(self.param_groups, found, strict=True):
             torch._foreach_add_(arguments.steps, 1)
             torch._fused_adam_(
                 arguments.parameters,
-                grads,
+                [p.grad for p in arguments.parameters],  # type: ignore[misc]
                 arguments.first_moments,
                 arguments.second_moments,
                 [],
@@ -172,10 +171,10 @@ class NaturalAdam(Adam):
         loss = super().step(closure)
         for (mean, rho, ratio), old in zip(self._stretched, before, strict=True):
             if mean.device.type == "cpu" and mean.numel() > _BLOCK and mean.is_contiguous() and rho.is_contiguous():
-                parts = zip(*(tensor.view(-1).split(_BLOCK) for tensor in (old, mean, rho)), strict=True)
+                blocks = [tensor.view(-1).split(_BLOCK) for tensor in (old, mean, rho)]
             else:
-                parts = iter([(old, mean, rho)])
-            for start, end, part in parts:
+                blocks = [(old,), (mean,), (rho,)]
+            for start, end, part in zip(*blocks, strict=True):
                 stretch = F.softplus(part).mul_(ratio).clamp_min_(1.0).to(mean.dtype)
                 torch.lerp(start, end, stretch, out=end)
         return loss

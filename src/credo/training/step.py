@@ -76,7 +76,7 @@ class TrainingStep:
         for parameter in self._parameters[name]:
             parameter.grad = None
         if self._is_plain:
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()
         else:
             self._fabric.backward(loss)
         if self._options.gradient_clip is not None:
