@@ -91,7 +91,20 @@ def test_rows_that_are_not_in_front_are_folded_too(name: str) -> None:
     compare(credo.MCDropout(make(), GAUSSIAN), x)
 
 
-@pytest.mark.parametrize("make", [Branches, SideBranch])
+class Residual(nn.Module):
+    """A residual sum over dropout: what comes before it has the rows of one draw, what comes after those of all."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.head, self.drop = nn.Linear(4, 4), nn.Linear(4, 2), nn.Dropout(P)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.body(x)
+        y: Tensor = self.head(h + self.drop(h.tanh()))
+        return y
+
+
+@pytest.mark.parametrize("make", [Branches, SideBranch, Residual])
 def test_branches_are_folded(make: Callable[[], nn.Module]) -> None:
     torch.manual_seed(0)
     compare(credo.MCDropout(make(), GAUSSIAN), rows(5, 4))

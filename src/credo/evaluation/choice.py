@@ -19,9 +19,9 @@ from credo.nests import count_rows, input_bytes, tensors
 
 _WORK_WORTH_A_LOOP = {"vmap": 2**21, "fold": 2**25}
 _CONVOLUTIONS_WORTH_A_LOOP = {"vmap": 0, "fold": 2**21}
-"""Rows × weights above which a loop is as fast on a CPU, measured on networks of width 50 to 600 and on LeNet. With drawn
-weights a batch of 32 draws took 0.27 of the loop's time at 2¹⁶, 0.46 at 2²⁰ and 1.6 at 2²²; with dropout 0.15 at 2¹⁵,
-0.32 at 2²², 0.9 at 2²⁵, and for convolutions 0.26 at 2¹⁶ and 0.8 at 2²²."""
+"""Rows × weights above which a loop is as fast on a CPU, measured on networks of width 50 to 600 and on LeNet. With
+drawn weights 32 draws at once took 0.27 of the loop's CPU time at 2¹⁶, 0.46 at 2²⁰ and 1.6 at 2²²; with dropout 0.15 at
+2¹⁵, 0.32 at 2²² and 0.9 at 2²⁵; with dropout and convolutions 0.26 at 2¹⁶ and 0.8 at 2²²."""
 _CPU_BYTES = 64 * 2**20
 _PART_OF_FREE_MEMORY = 0.25
 _FEWEST_DRAWS_TO_FOLD = 16

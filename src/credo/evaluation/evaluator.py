@@ -110,7 +110,9 @@ class Evaluator:
             self._row_bytes = _LIVE_ACTIVATIONS * work.largest / count_rows(few)
         except CredoError:
             raise
-        except Exception:  # random numbers of its own, or a network that cannot be called on a few rows
+        except RandomnessError:
+            self._draws_itself = True
+        except Exception:  # a network that cannot be called on a few rows, or goes on from what it left behind
             agree = False
         if self._replica.is_stateful():
             agree, self._replica = False, self._build()
@@ -133,20 +135,17 @@ class Evaluator:
             return self._run_draws(parts, vectorize)
 
     def _run_draws(self, parts: Sequence[Any], vectorize: str) -> Tensor:
-        outputs: list[Tensor] = []
-        if self._shared is not None:
-            draw = self._kept[0] if self._kept else self._sampler([0])[0]
-            outputs.append(self._shared.record(lambda: self._call(draw, parts[0]), draw).clone().unsqueeze(0))
+        outputs = [] if self._shared is None else [self._record_shared(self._shared, parts[0])]
         way = self._find_way(parts, vectorize, outputs)
-        if way != "loop":
-            output = self._attempt(way, _count(outputs), self.samples, parts)
-            if output is not None:
-                return torch.cat([*outputs, output])
-            if self._shared is not None and self._posterior is not None:
-                self._posterior.prepare(self._replica, parts[0])
-                self._shared = SharedWork(self._replica)
-                return self._run_draws(parts, "loop")
-        return torch.cat([*outputs, self._looped(_count(outputs), self.samples, parts)])
+        rest = None if way == "loop" else self._attempt(way, _count(outputs), self.samples, parts)
+        if rest is None:
+            rest = self._looped(_count(outputs), self.samples, parts)
+        return torch.cat([*outputs, rest])
+
+    def _record_shared(self, shared: SharedWork, x: Any) -> Tensor:
+        """The output of draw 0, ``[1, B, ...]``; keeps what all draws share."""
+        draw = self._kept[0] if self._kept else self._sampler([0])[0]
+        return shared.record(lambda: self._call(draw, x), draw).clone().unsqueeze(0)
 
     def _find_way(self, parts: Sequence[Any], vectorize: str, outputs: list[Tensor]) -> str:
         """The way asked for, that of the rule, or the fastest; draws evaluated to find out join ``outputs``."""
@@ -210,9 +209,13 @@ class Evaluator:
         except (CredoError, SharedWorkError):
             raise
         except Exception as error:  # a missing batching rule, an in-place buffer, a data-dependent branch
-            reason = str(error).strip().split("\n")[0][:160]
+            reason = str(error).strip().split("\n")[0][:160] or "it draws random numbers"
         self._only_loop = True
         self._replica = self._build()
+        if self._shared is not None and self._posterior is not None:
+            self._posterior.prepare(self._replica, parts[0])
+            self._shared = SharedWork(self._replica)
+            self._record_shared(self._shared, parts[0])
         notify(f"prediction loops over draws, because the network cannot be vectorized: {reason}")
         return None
 
@@ -225,7 +228,8 @@ class Evaluator:
         def evaluate(draws: list[Draw], x: Any) -> Tensor:
             def run() -> Tensor:
                 if way == "fold":
-                    return posterior.call_folded(self._replica, draws, x)
+                    with NoRandomness():  # type: ignore[no-untyped-call]
+                        return posterior.call_folded(self._replica, draws, x)
                 return mapped({name: torch.stack([draw[name] for draw in draws]) for name in draws[0]}, x)
 
             return run() if shared is None else shared.reuse(run)

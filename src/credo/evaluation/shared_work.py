@@ -7,6 +7,7 @@ draw cannot depend on it. Its output is kept and returned in the passes that fol
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -18,6 +19,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from credo.functional import Caller, Replica
+from credo.nests import tensors
 
 _SHAREABLE = (Tensor, bool, int, float, complex, str, type(None))
 
@@ -29,8 +31,9 @@ class SharedWorkError(Exception):
 class SharedWork:
     """Records the outputs that do not depend on the draw in one forward pass, and gives them to later ones.
 
-    All passes must be of the same batch. In-place operations are followed by the version counters of the outputs: one
-    that would be applied again, to an output that holds its result already, makes sharing impossible.
+    A pass of another batch than the recorded one computes everything itself. In-place operations are followed by the
+    version counters of the outputs: one that would be applied again, to an output that holds its result already, makes
+    sharing impossible.
 
     Args:
         replica: the network; its modules are wrapped while a pass runs.
@@ -43,6 +46,7 @@ class SharedWork:
         self._replica = replica
         self._shared: dict[int, tuple[nn.Module, Any]] = {}
         self._versions: list[tuple[Tensor, int]] = []
+        self._batch: list[Tensor] = []
         self.largest = 0
 
     def record(self, run: Callable[[], Tensor], draw: Mapping[str, Tensor]) -> Tensor:
@@ -53,6 +57,7 @@ class SharedWork:
 
         def enter(module: nn.Module, forward: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
             if isinstance(module, Caller):  # what happens outside, such as moving a seed to the device, is no use
+                self._batch = tensors(args[0])
                 with watch:
                     return forward(*args, **kwargs)
             call = _ModuleCall(module)
@@ -68,12 +73,15 @@ class SharedWork:
         return output
 
     def reuse(self, run: Callable[[], Tensor]) -> Tensor:
-        """The output of ``run``, a forward pass of the recorded batch with any draw, or with many under vmap."""
-        count = -1
+        """The output of ``run``, a forward pass with any draw, or with many under vmap."""
+        count, is_same_batch = -1, False
 
         def enter(module: nn.Module, forward: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-            nonlocal count
-            if not isinstance(module, Caller):
+            nonlocal count, is_same_batch
+            if isinstance(module, Caller):
+                batch = tensors(args[0])
+                is_same_batch = len(batch) == len(self._batch) and all(map(operator.is_, batch, self._batch))
+            elif is_same_batch:
                 count += 1
                 if count in self._shared:
                     expected, output = self._shared[count]
@@ -142,12 +150,12 @@ class _ModuleCall:
         """``stop``: the number of calls until this one ended; those inside it come before."""
         self.stop = stop
         leaves = pytree.tree_leaves(output)
-        tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+        found = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
         is_plain = all(isinstance(leaf, _SHAREABLE) for leaf in leaves)
-        self.can_share = can_share and is_plain and all(_has_version(tensor) for tensor in tensors)
+        self.can_share = can_share and is_plain and all(_has_version(tensor) for tensor in found)
         if self.can_share:
             self.output = output
-            self.versions = [(tensor, tensor._version) for tensor in tensors]
+            self.versions = [(tensor, tensor._version) for tensor in found]
 
 
 class _DrawWatch(TorchDispatchMode):

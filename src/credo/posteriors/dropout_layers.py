@@ -21,7 +21,7 @@ from credo.posteriors._dropout_plan import NO_DROPOUT, DropoutCall, DropoutPlan,
 from credo.posteriors._layered_rnn import drops_between_layers
 from credo.posteriors.base import Posterior
 from credo.probing import RowDim, eager, few_rows
-from credo.seeding import bernoulli, derive
+from credo.seeding import NoRandomness, RandomnessError, bernoulli, derive
 
 
 def check_dropout(net: nn.Module) -> None:
@@ -206,11 +206,14 @@ def _find_fold(network: Replica, x: Any) -> str:
     few = map_tensors(few_rows, x) if plan.input_dim == 0 else x
     draws = [{"masks": torch.tensor(seed)} for seed in (1, 2)]
     try:
-        looped = torch.stack([_call_with_masks(network, [draw], few) for draw in draws])
-        for place in ("dropout", "input"):
-            network.plan = plan._replace(fold=place)
-            if _agree(network, draws, few, looped):
-                return place
+        with NoRandomness():  # type: ignore[no-untyped-call]
+            looped = torch.stack([_call_with_masks(network, [draw], few) for draw in draws])
+            for place in ("dropout", "input"):
+                network.plan = plan._replace(fold=place)
+                if _agree(network, draws, few, looped):
+                    return place
+    except RandomnessError:  # of the network's own, which would be the same for all draws of a batch
+        return "never"
     finally:
         network.plan = plan
     return "never"
