@@ -125,9 +125,10 @@ def of_torchbayesian() -> Contestant:
 
 
 def of_posteriors() -> Contestant:
-    from posteriors import diag_normal_log_prob
     from posteriors.vi import diag
     from torch.func import functional_call
+
+    from posteriors import diag_normal_log_prob
 
     net = network()
     means = {name: p.detach().clone().requires_grad_() for name, p in net.named_parameters()}

@@ -101,7 +101,7 @@ def trace_rows(run: Callable[[Any], tuple[Tensor, Sequence[Tensor]]], x: Any) ->
         sizes = {leaf.shape[dim] if leaf.dim() and leaf.layout == torch.strided else -1 for leaf in leaves}
         if len(sizes) > 1 or sizes <= {0, -1} or (dim > 0 and sizes == {1}):
             continue  # a single row along dim 0 is repeated below; other dimensions stay as they are
-        trace = _trace_along(run, map_tensors(_few_rows, x) if dim == 0 else x, dim)
+        trace = _trace_along(run, map_tensors(few_rows, x) if dim == 0 else x, dim)
         if trace is not None:
             return trace
     return None
@@ -199,8 +199,8 @@ def _difference(a: Tensor, b: Tensor) -> Tensor:
     return ~((a - b).abs() <= 16 * torch.finfo(a.dtype).eps * size) & ~(a.isnan() & b.isnan())
 
 
-def _few_rows(tensor: Tensor) -> Tensor:
-    """The first rows, repeated where there are too few."""
+def few_rows(tensor: Tensor) -> Tensor:
+    """The first :data:`ROWS` rows, repeated where there are too few."""
     return tensor[torch.arange(ROWS, device=tensor.device) % tensor.shape[0]]
 
 

@@ -19,6 +19,8 @@ Result = TypeVar("Result")
 
 _LARGEST_SEED = 2**63 - 1
 _BLOCK = 2**18
+_WEYL = -0x61C8864680B583EB
+"""2⁶⁴ divided by the golden ratio, as a signed integer: the step of the sequence that SplitMix64 hashes."""
 
 
 class _GeneratorLock:
@@ -126,6 +128,49 @@ def standard_normal(
         for task in work:
             fill(task)
     return noises
+
+
+def bernoulli(seeds: Tensor, stream: int, size: int, p: float) -> Tensor:
+    r"""Independent draws that are 1 with probability p; element i of row k is a function of ``seeds[k]`` and i alone.
+
+    A counter-based generator: one operation on all rows at once, the same numbers on every device,
+
+    .. math:: z_{ki} = h(h(s_k + t\,\gamma) + i\,\gamma),
+
+    with t the stream and h the output function of SplitMix64; an element is 1 where the 53 upper bits of z, read as a
+    fraction, are below p.
+
+    Args:
+        seeds: ``[K]``, int64.
+        stream: t, for different draws with the same seeds.
+        size: elements per row, n.
+        p: the probability of a 1.
+
+    Returns:
+        ``[K, n]``, bool.
+
+    Reference: G. L. Steele, D. Lea, C. H. Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014.
+    """
+    start = _mix(seeds + _signed(stream * _WEYL))
+    counter = torch.arange(1, size + 1, device=seeds.device) * _WEYL
+    return _shift(_mix(start.unsqueeze(1) + counter), 11) < round(p * 2**53)
+
+
+def _mix(z: Tensor) -> Tensor:
+    """The output function of SplitMix64, on 64-bit integers that wrap around."""
+    z = (z ^ _shift(z, 30)) * -0x40A7B892E31B1A47
+    z = (z ^ _shift(z, 27)) * -0x6B2FB644ECCEEE15
+    return z ^ _shift(z, 31)
+
+
+def _shift(z: Tensor, bits: int) -> Tensor:
+    """A logical shift to the right; torch's own repeats the sign bit."""
+    return (z >> bits) & ((1 << (64 - bits)) - 1)
+
+
+def _signed(value: int) -> int:
+    """``value`` modulo 2⁶⁴, as a signed 64-bit integer."""
+    return (value + 2**63) % 2**64 - 2**63
 
 
 @contextmanager

@@ -199,8 +199,8 @@ class MaskPerRow(credo.MCDropout):
         whole = super()._predictor(samples, seed)
         evaluate = whole._evaluate
 
-        def by_place(x: Any, batch_size: int | None = None) -> Tensor:
-            outputs = evaluate(x, batch_size)
+        def by_place(x: Any, batch_size: int | None = None, vectorize: str = "auto") -> Tensor:
+            outputs = evaluate(x, batch_size, vectorize)
             noise = torch.arange(outputs.shape[1]).view(1, -1, *[1] * (outputs.dim() - 2))
             return outputs + 0.1 * (samples > 0) * noise
 

@@ -406,9 +406,8 @@ def test_trap_14_vectorized_prediction_says_nothing_and_equals_the_loop(caplog: 
     x = torch.randn(5, 3)
     vectorized = model.predict(x, samples=4, seed=0)
     assert caplog.messages == []
-    predictor = model._predictor(4, 0)
-    predictor._evaluate._vectorize = False
-    torch.testing.assert_close(vectorized.draws, predictor(x).draws, rtol=1e-6, atol=1e-6)
+    looped = model.predict(x, samples=4, seed=0, vectorize="loop")
+    torch.testing.assert_close(vectorized.draws, looped.draws, rtol=1e-6, atol=1e-6)
 
 
 class Stateful(nn.Module):
@@ -436,9 +435,9 @@ class Stateful(nn.Module):
         return h * self.cache
 
 
-@pytest.mark.parametrize("vectorize", [True, False])
+@pytest.mark.parametrize("vectorize", ["vmap", "loop"])
 @pytest.mark.parametrize("kind", ["assigned buffer", "in-place buffer", "cached attribute"])
-def test_trap_14_state_does_not_leak_from_draw_to_draw(kind: str, vectorize: bool) -> None:
+def test_trap_14_state_does_not_leak_from_draw_to_draw(kind: str, vectorize: str) -> None:
     """A draw is a function: the network as it was found, holding that draw, whatever was evaluated before."""
     torch.manual_seed(0)
     net = Stateful(kind)
@@ -452,9 +451,8 @@ def test_trap_14_state_does_not_leak_from_draw_to_draw(kind: str, vectorize: boo
             twin.get_parameter(name).data.copy_(value[s])
         expected.append(twin(x).detach())
     predictor = model._predictor(4, 0)
-    predictor._evaluate._vectorize = vectorize
     for _ in range(2):
-        torch.testing.assert_close(predictor(x).draws, torch.stack(expected), rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(predictor(x, None, vectorize).draws, torch.stack(expected), rtol=1e-5, atol=1e-5)
     assert net.cache is None
     assert torch.equal(net.memory, torch.zeros(3))
 

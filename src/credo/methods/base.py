@@ -81,7 +81,14 @@ class Method(Model):
         """
         return self.forward(x, y, n_data, **options)
 
-    def predict(self, x: Any, samples: int = 100, seed: int | None = None, batch_size: int | None = None) -> Predictive:
+    def predict(
+        self,
+        x: Any,
+        samples: int = 100,
+        seed: int | None = None,
+        batch_size: int | None = None,
+        vectorize: str = "auto",
+    ) -> Predictive:
         """The predictive distribution for the rows of ``x``.
 
         Draw ``s`` is one function for all rows, whatever the batch size and the order of rows. The network is left as
@@ -93,13 +100,17 @@ class Method(Model):
             samples: number of posterior draws; 0: the deterministic prediction of the mean weights.
             seed: the same seed gives the same draws.
             batch_size: rows per call of the network; ``None``: as memory allows.
+            vectorize: how draws are evaluated. ``"vmap"``: at once, over stacked weights; ``"fold"``: dropout only, at
+                once, as rows of one batch; ``"loop"``: one after the other; ``"auto"``: on a CPU by a fixed rule, on a
+                GPU whichever is measured to be faster for this network and batch size. All give the same up to
+                rounding; the same way gives the same to the last bit.
 
         Returns:
             The mixture over the draws.
         """
         if isinstance(x, DataLoader):
             return Predictive.concatenate([p.cpu() for p in self.stream(x, samples, seed)])
-        return self._predictor(samples, seed)(x, batch_size)
+        return self._predictor(samples, seed)(x, batch_size, vectorize)
 
     def stream(self, batches: Iterable[Any], samples: int = 100, seed: int | None = None) -> Iterator[Predictive]:
         """Predict batch by batch, in memory for one batch, with the same draws for all.
@@ -121,5 +132,5 @@ class Predictor(ABC):
     """Predicts with draws that stay the same from batch to batch."""
 
     @abstractmethod
-    def __call__(self, x: Any, batch_size: int | None = None) -> Predictive:
+    def __call__(self, x: Any, batch_size: int | None = None, vectorize: str = "auto") -> Predictive:
         """The predictive distribution for the rows of ``x``."""

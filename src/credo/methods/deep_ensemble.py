@@ -176,9 +176,9 @@ class _EnsemblePredictor(Predictor):
         each = -(-samples // len(models))
         self._parts = [model._predictor(each, derive(base, i)) for i, model in enumerate(models)]
 
-    def __call__(self, x: Any, batch_size: int | None = None) -> Predictive:
+    def __call__(self, x: Any, batch_size: int | None = None, vectorize: str = "auto") -> Predictive:
         """The equal mixture of the members' predictive distributions."""
-        return Predictive.mixture([part(x, batch_size) for part in self._parts])
+        return Predictive.mixture([part(x, batch_size, vectorize) for part in self._parts])
 
 
 def _networks(source: Any, members: int | None, init: str | None) -> list[nn.Module]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any, ClassVar, Self
 
 import torch
@@ -16,7 +16,8 @@ from credo import io
 from credo._arguments import check_integer
 from credo._notices import notify
 from credo.errors import InputError, LoadError
-from credo.functional import Evaluator, Forward, Replica
+from credo.evaluation import Evaluator
+from credo.functional import Forward, Replica
 from credo.likelihoods import Gaussian, Likelihood, infer_likelihood, likelihood_from_config
 from credo.methods.base import Method, Predictor
 from credo.model import Model
@@ -74,6 +75,7 @@ class NetworkMethod(Method):
         self._likelihood_is_open = likelihood is None
         self.likelihood.to(self.device)
         self._forward = forward
+        self._fastest_ways: dict[Hashable, str] = {}
 
     def _derive(self) -> None:
         """Build what follows from the rest, such as private replicas and hooks."""
@@ -88,13 +90,14 @@ class NetworkMethod(Method):
         return self
 
     def __getstate__(self) -> dict[str, Any]:
-        left_out = self._derived | {"_last_terms", "_inspected"}
+        left_out = self._derived | {"_last_terms", "_inspected", "_fastest_ways"}
         state: dict[str, Any] = super().__getstate__()  # type: ignore[no-untyped-call]
         return {key: value for key, value in state.items() if key not in left_out}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)  # type: ignore[no-untyped-call]
         self._last_terms = None
+        self._fastest_ways = {}
         self._derive()
 
     def _inspect(self, x: Any, training: bool = False) -> None:
@@ -308,25 +311,25 @@ class NetworkPredictor(Predictor):
 
         if samples == 0:
             point = posterior.point()
-            self._evaluate = Evaluator(build, lambda network, draw, x: network(draw, x), lambda _: [point], 1, base)
+            self._evaluate = Evaluator(build, None, lambda _: [point], 1, base, {})
         else:
-            draw = posterior.sampler(base)
-            self._evaluate = Evaluator(build, posterior.call, draw, samples, base, posterior.vectorizable)
+            sampler = posterior.sampler(base)
+            self._evaluate = Evaluator(build, posterior, sampler, samples, base, method._fastest_ways)
 
-    def outputs(self, x: Any, batch_size: int | None = None) -> Tensor:
+    def outputs(self, x: Any, batch_size: int | None = None, vectorize: str = "auto") -> Tensor:
         """The network's outputs ``[S, B, ...]``."""
         if batch_size is not None and batch_size < 1:
             raise InputError(f"batch_size must be at least 1, got {batch_size}")
         x = data_.prepare_input(x, self._method.device, self._method.dtype)
         self._method._inspect(x)
-        return self._evaluate(x, batch_size)
+        return self._evaluate(x, batch_size, vectorize)
 
     @torch.no_grad()
-    def __call__(self, x: Any, batch_size: int | None = None) -> Predictive:
+    def __call__(self, x: Any, batch_size: int | None = None, vectorize: str = "auto") -> Predictive:
         """The predictive distribution for the rows of ``x``."""
         if self._method._likelihood_is_open:
             raise InputError(
                 "the likelihood is not known yet: fit the model first, or pass likelihood=credo.Categorical(), "
                 "credo.Gaussian(...), ..."
             )
-        return self._likelihood.predictive(self.outputs(x, batch_size))
+        return self._likelihood.predictive(self.outputs(x, batch_size, vectorize))

@@ -14,9 +14,10 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
+from torch.overrides import TorchFunctionMode, handle_torch_function, has_torch_function_unary
 
 from credo.errors import UnsupportedError
+from credo.probing import RowDim
 
 _ELEMENTWISE = (F.dropout, torch.dropout, torch.dropout_)
 _CHANNELWISE = {F.dropout1d: 1, F.dropout2d: 2, F.dropout3d: 3, torch.feature_dropout: None}
@@ -26,11 +27,33 @@ _SELU_FLOOR = 1.7580993408473766
 """−α·scale of the self-normalizing ELU: what alpha dropout sets a dropped unit to, up to its affine map."""
 
 
+def drop_branch(x: Tensor, p: float) -> Tensor:
+    """``x``, or with probability p zeros, for all rows or for none; ``x`` where no :class:`DropoutCalls` is active."""
+    if has_torch_function_unary(x):
+        return handle_torch_function(drop_branch, (x,), x, p)
+    return x
+
+
+def drop_padded(x: Tensor, p: float) -> Tensor:
+    """``x`` with units dropped, its rows known to lie along dim 0; ``x`` where no :class:`DropoutCalls` is active."""
+    if has_torch_function_unary(x):
+        return handle_torch_function(drop_padded, (x,), x, p)
+    return x
+
+
 class DropoutCalls(TorchFunctionMode):
     """Answers the dropout calls of a forward pass by :meth:`answer`."""
 
     @abstractmethod
-    def answer(self, x: Tensor, p: float, on: bool, spatial_dims: int = 0, alpha: bool = False) -> Tensor:
+    def answer(
+        self,
+        x: Tensor,
+        p: float,
+        on: bool,
+        spatial_dims: int = 0,
+        alpha: bool = False,
+        rows: RowDim | None = None,
+    ) -> Tensor:
         """``x`` with units dropped.
 
         Args:
@@ -39,6 +62,7 @@ class DropoutCalls(TorchFunctionMode):
             on: whether dropout was asked for at all; it is not in evaluation mode.
             spatial_dims: trailing dimensions that are dropped together, those of a channel.
             alpha: dropped units take the floor of the self-normalizing ELU.
+            rows: where the rows are, if the caller knows.
         """
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -54,6 +78,10 @@ class DropoutCalls(TorchFunctionMode):
         if func in _FEATURE_ALPHA:
             x, p, on = _arguments(args, kwargs)
             return self.answer(x, p, on, x.dim() - 2, alpha=True)
+        if func is drop_branch:
+            return self.answer(args[0], args[1], True, args[0].dim())
+        if func is drop_padded:
+            return self.answer(args[0], args[1], True, rows=RowDim(0))
         if func is F.multi_head_attention_forward:
             return self._multi_head_attention(*args, **kwargs)
         if func is F.scaled_dot_product_attention:
@@ -98,7 +126,7 @@ class DropoutCalls(TorchFunctionMode):
 def apply_mask(x: Tensor, kept: Tensor, p: float, alpha: bool) -> Tensor:
     """``x`` where ``kept`` is 1, rescaled so that its mean, and for ``alpha`` its variance too, stays what it was."""
     if not alpha:
-        return x * kept / (1.0 - p)
+        return x * (kept / (1.0 - p))
     a = 1.0 / math.sqrt((_SELU_FLOOR**2 * p + 1.0) * (1.0 - p))
     return a * (x * kept + _SELU_FLOOR * (kept - 1.0 + p))
 

@@ -7,7 +7,9 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import nn
-from torch.nn.utils.rnn import PackedSequence
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
+
+from credo.posteriors._dropout_calls import drop_padded
 
 
 class LayeredRNN:
@@ -56,10 +58,9 @@ class LayeredRNN:
     def _drop(self, x: Any, p: float) -> Any:
         if not isinstance(x, PackedSequence):
             return F.dropout(x, p)
-        times = torch.repeat_interleave(torch.arange(len(x.batch_sizes)), x.batch_sizes).to(x.data.device)
-        steps = torch.ones(1, len(x.batch_sizes), x.data.shape[-1], device=x.data.device, dtype=x.data.dtype)
-        factor = F.dropout(steps.expand(int(x.batch_sizes[0]), -1, -1), p)[0]
-        return x._replace(data=x.data * factor[times])
+        padded, lengths = pad_packed_sequence(x, batch_first=True)  # rows in their own order again
+        dropped = drop_padded(padded, p)
+        return pack_padded_sequence(dropped, lengths, batch_first=True, enforce_sorted=x.sorted_indices is None)
 
 
 def drops_between_layers(rnn: nn.RNNBase) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -20,8 +21,9 @@ class Posterior(nn.Module, ABC):
     that draws need not be kept and results do not depend on how they are batched.
     """
 
-    vectorizable: ClassVar[bool] = True
-    """Whether :meth:`call` can be mapped over stacked draws."""
+    vectorization: ClassVar[str] = "vmap"
+    """How several draws are evaluated at once: ``"vmap"``, :meth:`call` mapped over stacked draws; ``"fold"``,
+    :meth:`call_folded`, with draws as rows of one batch."""
 
     @abstractmethod
     def names(self) -> list[str]:
@@ -85,6 +87,40 @@ class Posterior(nn.Module, ABC):
             The output, ``[B, ...]``.
         """
         return network(draw, x)
+
+    def prepare(self, network: Replica, x: Any) -> None:
+        """Find out about the network, on its first batch, what :meth:`call` needs to know; nothing by default.
+
+        Args:
+            network: a private copy of the network.
+            x: inputs, rows along dim 0.
+        """
+        return
+
+    def can_vectorize(self, network: Replica, x: Any) -> bool:
+        """Whether several draws can be evaluated at once in the way of :attr:`vectorization`.
+
+        Args:
+            network: a private copy of the network.
+            x: inputs, rows along dim 0.
+
+        Returns:
+            ``True`` where nothing speaks against it; whether ``vmap`` works is only seen by trying.
+        """
+        return True
+
+    def call_folded(self, network: Replica, draws: Sequence[Draw], x: Any) -> Tensor:
+        """The network's outputs under several draws; one forward pass where :attr:`vectorization` is ``"fold"``.
+
+        Args:
+            network: a private copy of the network.
+            draws: K draws.
+            x: inputs, rows along dim 0.
+
+        Returns:
+            The outputs, ``[K, B, ...]``.
+        """
+        return torch.stack([self.call(network, draw, x) for draw in draws])
 
     @torch.no_grad()
     def sample(self, n: int = 1, seed: int | None = None) -> Draw:

@@ -1,35 +1,27 @@
 """The dropout a network already has, as a posterior: one draw is one set of masks, shared by all rows.
 
-Which calls of a forward pass are dropout that training switches on, and where the rows are in what they drop, is found
-out once by running a few rows. Only dropout is switched on: everything else stays in evaluation mode.
+Masks are a function of the seed, the number of the draw and the number of the dropout call, so that a loop over draws
+and a batch of all draws give the same outputs.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _NormBase
 
 from credo.errors import InputError, UnsupportedError
 from credo.functional import Draw, Replica, Sampler
-from credo.nests import count_rows, first_rows, tensors
+from credo.nests import count_rows, map_tensors, tensors
 from credo.posteriors._dropout_calls import DropoutCalls, apply_mask
-from credo.posteriors._layered_rnn import LayeredRNN, drops_between_layers
+from credo.posteriors._dropout_plan import NO_DROPOUT, DropoutCall, DropoutPlan, plan_dropout
+from credo.posteriors._layered_rnn import drops_between_layers
 from credo.posteriors.base import Posterior
-from credo.probing import ROWS, RowDim, eager, trace_rows
-from credo.seeding import derive, generator, reproducible
-
-_STOCHASTIC_DEPTH = ("DropPath", "StochasticDepth")
-_NO_DROPOUT = (
-    "the network drops nothing: it has no dropout layer with a rate above 0; pass p=0.1 to put dropout before every "
-    "weight layer, or add nn.Dropout to the network"
-)
+from credo.probing import RowDim, eager, few_rows
+from credo.seeding import NoRandomness, RandomnessError, bernoulli, derive
 
 
 def check_dropout(net: nn.Module) -> None:
@@ -43,13 +35,17 @@ def check_dropout(net: nn.Module) -> None:
             return
         if not type(module).__module__.startswith("torch.nn."):
             return
-    raise InputError(_NO_DROPOUT)
+    raise InputError(NO_DROPOUT)
 
 
 class LayerDropout(Posterior):
-    """Mask sets for the dropout layers of a network. A draw holds only the number its masks grow from."""
+    """Mask sets for the dropout layers of a network. A draw holds only the number its masks grow from.
 
-    vectorizable = False
+    Draws are evaluated together as one batch of S·B rows: each dropout call multiplies the rows of draw s by the mask
+    of draw s. Where the network allows, what comes before the first dropout is computed with B rows.
+    """
+
+    vectorization = "fold"
 
     def names(self) -> list[str]:
         """One name: the masks have shapes only once there is an input."""
@@ -70,201 +66,165 @@ class LayerDropout(Posterior):
         """Not offered: masks are no weights."""
         return self.mean()
 
+    def prepare(self, network: Replica, x: Any) -> None:
+        """Find the dropout of the network, by a few rows of ``x``."""
+        if network.plan is None and count_rows(x) > 0:
+            network.plan = plan_dropout(network, x)
+
     def call(self, network: Replica, draw: Draw, x: Any) -> Tensor:
         """The output for ``x`` with mask set ``draw``."""
         if count_rows(x) == 0:
             return network({}, x)
+        self.prepare(network, x)
+        return _call_with_masks(network, [draw], x)
+
+    def can_vectorize(self, network: Replica, x: Any) -> bool:
+        """Whether the rows of a batch do not see each other, and a trial on a few rows gives the same as a loop."""
+        self.prepare(network, x)
         if network.plan is None:
-            network.plan = plan_dropout(network, x)
-        with eager(), SharedMasks(int(draw["masks"]), network.plan, x):
-            return network({}, x)
+            return False
+        if network.plan.fold is None:
+            network.plan = network.plan._replace(fold=_find_fold(network, x))
+        return bool(network.plan.fold != "never")
 
-
-class DropoutCall(NamedTuple):
-    """One dropout call of a forward pass.
-
-    Attributes:
-        on: whether training switches it on.
-        rows: where the rows are in what it drops, or ``None``: then every element has a mask of its own.
-    """
-
-    on: bool
-    rows: RowDim | None
-
-
-class DropoutPlan(NamedTuple):
-    """The dropout of a network.
-
-    Attributes:
-        calls: in the order of a forward pass.
-        input_dim: the dimension of the inputs that counts the rows; ``None`` where rows see each other.
-    """
-
-    calls: list[DropoutCall]
-    input_dim: int | None
+    def call_folded(self, network: Replica, draws: Sequence[Draw], x: Any) -> Tensor:
+        """The outputs for ``x`` with each of ``draws``, from one forward pass, ``[K, B, ...]``."""
+        return _call_folded(network, draws, x)
 
 
 class SharedMasks(DropoutCalls):
     """Answers dropout calls with masks that do not depend on the row; the k-th call of a pass gets mask k.
 
     Args:
-        seed: of the mask set.
-        plan: of the network.
-        x: the batch of this pass.
+        seeds: of the K mask sets, ``[K]``.
+        network: that is called, with its plan.
+        rows: rows of the batch per mask set, B. An activation of B rows becomes one of K·B rows under its masks.
     """
 
-    def __init__(self, seed: int, plan: DropoutPlan, x: Any) -> None:
+    def __init__(self, seeds: Tensor, network: Replica, rows: int) -> None:
         super().__init__()
-        self._seed, self._plan = seed, plan
-        self._rows = 0 if plan.input_dim is None else tensors(x)[0].shape[plan.input_dim]
+        self._seeds, self._network, self._rows = seeds, network, rows
+        self._plan: DropoutPlan = network.plan
         self._seen = 0
 
-    def answer(self, x: Tensor, p: float, on: bool, spatial_dims: int = 0, alpha: bool = False) -> Tensor:
+    def answer(
+        self,
+        x: Tensor,
+        p: float,
+        on: bool,
+        spatial_dims: int = 0,
+        alpha: bool = False,
+        rows: RowDim | None = None,
+    ) -> Tensor:
         """``x`` under the next mask."""
         known = self._seen < len(self._plan.calls)
         call = self._plan.calls[self._seen] if known else DropoutCall(on, None)
         self._seen += 1
         if not call.on or p <= 0:
             return x
+        if rows is not None:
+            call = DropoutCall(True, rows)
+        self._network.has_used_draw = True
+        view, axis, dims = self._separate(x, call)
+        one_mask = [
+            1 if place in (axis, axis + 1) or dim >= x.dim() - spatial_dims else size
+            for place, (size, dim) in enumerate(zip(view, dims, strict=True))
+        ]
+        draws, shape = len(self._seeds), list(x.shape)
+        if dims[axis] < x.dim():
+            shape[dims[axis]] *= draws // view[axis]
         if p >= 1:
-            return torch.zeros_like(x)
-        shape = [*x.shape[: x.dim() - spatial_dims], *[1] * spatial_dims]
-        split = None if call.rows is None else call.rows.split(shape, self._rows)
-        view, one_row = split or (shape, shape)
-        uniform = torch.rand(one_row, device=x.device, generator=generator(x.device, self._seed, self._seen))
-        kept = (uniform >= p).to(x.dtype).expand(view).reshape(shape)
-        return apply_mask(x, kept, p, alpha)
+            return x.new_zeros(shape)
+        kept = bernoulli(self._seeds, self._seen, torch.Size(one_mask).numel(), 1.0 - p)
+        kept = kept.to(x.dtype).view(draws, *one_mask).transpose(0, axis + 1).squeeze(0)
+        return apply_mask(x.reshape(view), kept, p, alpha).reshape(shape)
+
+    def _separate(self, x: Tensor, call: DropoutCall) -> tuple[list[int], int, list[int]]:
+        """A view of ``x`` with draws and rows in dimensions of their own.
+
+        Returns:
+            The view; the dimension of it that counts draws, followed by the one that counts rows; and for each
+            dimension of the view the dimension of ``x`` it is part of.
+        """
+        draws, rows, where = len(self._seeds), self._rows, call.rows
+        shape = list(x.shape)
+        if where is not None and rows > 0 and where.dim < x.dim():
+            size = shape[where.dim]
+            parts = size // rows if draws == 1 else call.parts
+            is_known = size > 0 and size in (parts * rows, parts * draws * rows)
+            if is_known and (parts == 1 or where.order != "only"):
+                held = size // (parts * rows)
+                middle = [held, rows] if parts == 1 else [held, rows, parts]
+                axis = where.dim
+                if parts > 1 and where.order == "minor":
+                    middle, axis = [parts, held, rows], axis + 1
+                view = [*shape[: where.dim], *middle, *shape[where.dim + 1 :]]
+                before, after = range(where.dim), range(where.dim + 1, x.dim())
+                return view, axis, [*before, *[where.dim] * len(middle), *after]
+        if draws > 1:
+            raise UnsupportedError("a dropout call has no row of its own for every draw")
+        return [*shape, 1, 1], x.dim(), [*range(x.dim()), x.dim(), x.dim()]
 
 
-def plan_dropout(network: Replica, x: Any) -> DropoutPlan:
-    """Find the dropout of a network, and leave ``network`` ready to be called under :class:`SharedMasks`.
+def _call_with_masks(network: Replica, draws: Sequence[Draw], x: Any, rows: int | None = None) -> Tensor:
+    plan, first = network.plan, tensors(x)[0]
+    seeds = torch.stack([draw["masks"] for draw in draws]).to(first.device)
+    if rows is None:
+        rows = 0 if plan.input_dim is None else first.shape[plan.input_dim]
+    with eager(), SharedMasks(seeds, network, rows):
+        return network({}, x)
 
-    A dropout call counts if it is on in training mode. Most modules make their calls in evaluation mode as well, there
-    with a flag that says off, and can stay in it; a module that makes them in training mode alone is put there.
-    """
-    _make_visible(network.net)
-    probe = Replica(network.net, network.caller.call, own_buffers=True)
-    modules = list(probe.net.modules())
-    small = first_rows(x, ROWS)
-    plain = _record(probe, small, eval_mode=True)
+
+def _call_folded(network: Replica, draws: Sequence[Draw], x: Any) -> Tensor:
+    plan: DropoutPlan = network.plan
+    assert plan.input_dim is not None
+    assert plan.output is not None
+    rows = tensors(x)[0].shape[plan.input_dim]
+    if plan.fold == "input":
+        x = map_tensors(partial(_repeat, times=len(draws), dim=plan.input_dim), x)
+    return _unfold(_call_with_masks(network, draws, x, rows), plan.output, len(draws), rows)
+
+
+def _repeat(tensor: Tensor, times: int, dim: int) -> Tensor:
+    return torch.cat([tensor] * times, dim)
+
+
+def _unfold(output: Tensor, where: RowDim, draws: int, rows: int) -> Tensor:
+    """The output of K·B rows as K outputs of B rows, ``[K, ...]``."""
+    parts = output.shape[where.dim] // (draws * rows)
+    if where.order == "minor" and parts > 1:
+        separate = torch.unflatten(output, where.dim, (parts, draws, rows)).movedim(where.dim + 1, 0)
+        return separate.flatten(where.dim + 1, where.dim + 2)
+    return torch.unflatten(output, where.dim, (draws, rows * parts)).movedim(where.dim, 0)
+
+
+def _find_fold(network: Replica, x: Any) -> str:
+    """Where a batch can become one of several draws: a trial of two draws on a few rows must equal the loop."""
+    plan: DropoutPlan = network.plan
+    if plan.input_dim is None:
+        return "never"
+    few = map_tensors(few_rows, x) if plan.input_dim == 0 else x
+    draws = [{"masks": torch.tensor(seed)} for seed in (1, 2)]
     try:
-        trained = _record(Replica(network.net, network.caller.call, own_buffers=True), small, eval_mode=False)
-        wanted = Counter(call.module for call in trained.calls if call.on and call.p > 0)
-    except Exception:  # a network that wants targets in training mode, say
-        wanted = Counter(call.module for call in plain.calls if call.p > 0)
-    if not wanted:
-        raise InputError(_NO_DROPOUT)
-    offered = Counter(call.module for call in plain.calls if call.p > 0)
-    switched = [i for i in wanted if offered[i] != wanted[i]]
-    for net in (probe.net, network.net):
-        for i, module in enumerate(net.modules()):
-            module.training = i in switched
-    found = _record(probe, small)
-    if not torch.allclose(found.output, plain.output, rtol=1e-3, atol=1e-5, equal_nan=True):
-        names = {i: name for i, (name, _) in enumerate(probe.net.named_modules())}
-        raise UnsupportedError(
-            f"in training mode {', '.join(names[i] or type(modules[i]).__name__ for i in switched)} does more than "
-            "dropout, so dropout alone cannot be switched on; use nn.Dropout layers instead of calls that depend on "
-            "self.training"
-        )
-
-    def run(batch: Any) -> tuple[Tensor, list[Tensor]]:
-        record = _record(probe, batch)
-        return record.output, [call.x for call in record.calls]
-
-    trace = trace_rows(run, x)
-    rows = [None] * len(found.calls) if trace is None else trace.inside
-    calls = [
-        DropoutCall(call.module in wanted and call.p > 0, row_dim)
-        for call, row_dim in zip(found.calls, rows, strict=True)
-    ]
-    return DropoutPlan(calls, None if trace is None else trace.input_dim)
-
-
-class _Call(NamedTuple):
-    """A dropout call as it was seen: who made it, counted in the order of ``modules()``, and with what."""
-
-    module: int
-    p: float
-    on: bool
-    x: Tensor
-
-
-class _Record(NamedTuple):
-    output: Tensor
-    calls: list[_Call]
-
-
-class _Recorder(DropoutCalls):
-    """Drops nothing and takes note of every call."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.calls: list[_Call] = []
-        self.callers: list[int] = []
-
-    def answer(self, x: Tensor, p: float, on: bool, spatial_dims: int = 0, alpha: bool = False) -> Tensor:
-        """``x`` as it is."""
-        self.calls.append(_Call(self.callers[-1] if self.callers else -1, p, on, x.detach().clone()))
-        return x
-
-
-@torch.no_grad()
-def _record(network: Replica, x: Any, eval_mode: bool | None = None) -> _Record:
-    """The output without dropout and the calls that were made; ``eval_mode=None`` leaves the modules' flags alone."""
-    for module in network.net.modules():
-        if eval_mode is not None:
-            module.training = not eval_mode and not isinstance(module, _NormBase | nn.RReLU)
-
-    def run() -> _Record:
-        with eager(), _Recorder() as recorder, _announced(network.net, recorder.callers):
-            return _Record(network({}, x), recorder.calls)
-
-    return reproducible(run, tensors(x)[0].device)
-
-
-@contextmanager
-def _announced(net: nn.Module, callers: list[int]) -> Iterator[None]:
-    """Keep in ``callers`` the modules whose forward is running, the innermost last."""
-
-    def enter(i: int) -> Callable[..., None]:
-        return lambda *_: callers.append(i)
-
-    def leave(*_: Any) -> None:
-        callers.pop()
-
-    handles = []
-    for i, module in enumerate(net.modules()):
-        handles.append(module.register_forward_pre_hook(enter(i)))
-        handles.append(module.register_forward_hook(leave, always_call=True))
-    try:
-        yield
+        with NoRandomness():  # type: ignore[no-untyped-call]
+            looped = torch.stack([_call_with_masks(network, [draw], few) for draw in draws])
+            for place in ("dropout", "input"):
+                network.plan = plan._replace(fold=place)
+                if _agree(network, draws, few, looped):
+                    return place
+    except RandomnessError:  # of the network's own, which would be the same for all draws of a batch
+        return "never"
     finally:
-        for handle in handles:
-            handle.remove()
+        network.plan = plan
+    return "never"
 
 
-def _make_visible(net: nn.Module) -> None:
-    """Let dropout that no function call shows be one: inside fused recurrent kernels, and of whole branches."""
-    for module in net.modules():
-        forward: Callable[..., Any] | None = None
-        if isinstance(module, nn.RNNBase) and drops_between_layers(module):
-            forward = LayeredRNN(module)
-        elif type(module).__name__.endswith(_STOCHASTIC_DEPTH):
-            forward = _DropPath(float(getattr(module, "drop_prob", getattr(module, "p", None)) or 0.0))
-        if forward is not None:
-            vars(module)["forward"] = forward
-
-
-class _DropPath:
-    """Stochastic depth: a branch is dropped as a whole, for all rows or for none.
-
-    Reference: G. Huang, Y. Sun, Z. Liu, D. Sedra, K. Q. Weinberger, "Deep networks with stochastic depth", ECCV 2016.
-    """
-
-    def __init__(self, p: float) -> None:
-        self._p = p
-
-    def __call__(self, x: Tensor, *_: Any) -> Tensor:
-        """``x``, or zeros."""
-        return x * F.dropout(x.new_ones(()), self._p)
+def _agree(network: Replica, draws: Sequence[Draw], x: Any, looped: Tensor) -> bool:
+    try:
+        folded = _call_folded(network, draws, x)
+    except Exception:  # rows of one draw met rows of all draws, as in a residual sum
+        return False
+    if folded.shape != looped.shape:
+        return False
+    tolerance = torch.finfo(looped.dtype).eps ** 0.5 * float(looped.detach().abs().nan_to_num(0.0, 0.0, 0.0).amax())
+    return torch.allclose(folded, looped, rtol=0.0, atol=tolerance, equal_nan=True)

@@ -17,9 +17,10 @@ from credo._devices import at_least_float32
 from credo.errors import InputError
 from credo.functional import Draw, Sampler
 from credo.posteriors._gaussian_kl import Group, KLPlan, choose_kl, half_square, joined, make_plan, scales_and_kl
+from credo.posteriors._gaussian_sampler import gaussian_sampler
 from credo.posteriors.base import Posterior
 from credo.priors import AdaptiveNormal, Prior, move_priors, resolve
-from credo.seeding import seeded, standard_normal
+from credo.seeding import seeded
 from credo.selection import parameter_owners
 
 
@@ -33,12 +34,19 @@ class MeanField(Posterior):
         names: the parameters to cover, as :func:`credo.selection.select` returns them.
         initial_scale: σ at the start, for every weight.
 
+    Attributes:
+        antithetic: whether draws, also those of ``predict``, come in pairs μ ± σ·ε. The predictive mean then has a
+            smaller error and half the random numbers are needed, but the epistemic uncertainty has a larger error. Not
+            saved with a model; ``False`` at first.
+
     Example:
         >>> model = credo.BayesByBackprop(net, credo.Gaussian(0.1)).fit((x, y))
         >>> model.posterior.mean(), model.posterior.scale(), model.posterior.sample(10)
 
     Reference: C. Blundell et al., "Weight uncertainty in neural networks", ICML 2015.
     """
+
+    antithetic: bool = False
 
     def __init__(self, net: nn.Module, names: Sequence[str], initial_scale: float = 0.01) -> None:
         super().__init__()
@@ -114,22 +122,7 @@ class MeanField(Posterior):
     @override
     @torch.no_grad()
     def sampler(self, seed: int) -> Sampler:
-        mean, scale = self.mean(), self.scale()
-        wide = {name: mean[name].to(scale[name].dtype) for name in mean}
-        memory: list[Tensor] = []
-
-        @torch.no_grad()
-        def draw(numbers: Sequence[int]) -> list[Draw]:
-            noises = standard_normal(list(scale.values()), [(seed, s) for s in numbers], memory)
-            return [
-                {
-                    name: torch.addcmul(wide[name], scale[name], epsilon, out=epsilon).to(mean[name].dtype)
-                    for name, epsilon in zip(mean, noise, strict=True)
-                }
-                for noise in noises
-            ]
-
-        return draw
+        return gaussian_sampler(self.mean(), self.scale(), seed, self.antithetic)
 
     def rsample(self, names: Sequence[str], scale: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """One reparameterized draw w = μ + σ·ε, from torch's default generator.

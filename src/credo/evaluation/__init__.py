@@ -1,0 +1,5 @@
+"""A network evaluated for many draws: at once or one after the other, with the work they share done once."""
+
+from credo.evaluation.evaluator import WAYS, Evaluator
+
+__all__ = ["WAYS", "Evaluator"]

@@ -1,0 +1,312 @@
+"""Outputs of a network for many draws: vectorized where that works and pays, else in a loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.func import vmap
+from torch.nn.modules.conv import _ConvNd
+
+from credo._arguments import check_option
+from credo._notices import notify
+from credo.errors import CredoError, InputError
+from credo.evaluation.choice import TRIAL_DRAWS, Workload, describe, draws_at_once, seconds
+from credo.evaluation.shared_work import SharedWork, SharedWorkError
+from credo.functional import Draw, Replica, Sampler
+from credo.nests import count_rows, default_batch_size, first_rows, split_rows, tensors
+from credo.posteriors.base import Posterior
+from credo.probing import ROWS, trace_rows
+from credo.seeding import NoRandomness, RandomnessError, derive, reproducible, seeded
+
+WAYS = ("auto", "vmap", "fold", "loop")
+_KEPT_BYTES = 128 * 2**20
+_FEWEST_DRAWS_TO_SHARE = 4
+_LIVE_ACTIVATIONS = 4
+"""Activations of the largest size that a forward pass holds at once: input and output of a layer, and a temporary."""
+
+
+class Evaluator:
+    """Evaluates a network for S draws, which stay the same from batch to batch.
+
+    Args:
+        build: makes a private network, ready to predict.
+        posterior: how the network is called with a draw; ``None``: with the draw in place of its parameters.
+        sampler: gives the draws of some numbers.
+        samples: how many draws, S.
+        seed: governs what the network itself draws, if it does.
+        found: which way was measured to be fast, by workload; measurements are added.
+    """
+
+    def __init__(
+        self,
+        build: Callable[[], Replica],
+        posterior: Posterior | None,
+        sampler: Sampler,
+        samples: int,
+        seed: int,
+        found: dict[Hashable, str],
+    ) -> None:
+        self._build, self._posterior, self._sampler = build, posterior, sampler
+        self.samples, self.seed = samples, seed
+        self._found = found
+        self._replica = build()
+        first = sampler([0])[0]
+        self._bytes_per_draw = sum(t.numel() * t.element_size() for t in first.values())
+        self._numbers_per_draw = sum(t.numel() for t in first.values())
+        self._drawn_names = set(first)
+        self._kept: list[Draw] = []
+        self._shared: SharedWork | None = None
+        self._row_bytes: float | None = None
+        self._is_prepared = self._is_stateful = False
+        self._only_loop = samples == 1 or posterior is None
+        self._draws_itself: bool | None = None
+        self._independent_rows: bool | None = None
+
+    @torch.no_grad()
+    def __call__(self, x: Any, batch_size: int | None = None, vectorize: str = "auto") -> Tensor:
+        """Outputs ``[S, B, ...]`` for the rows of ``x``; beyond rounding they depend on no other argument."""
+        check_option(vectorize, "vectorize", WAYS)
+        parts = list(split_rows(x, batch_size or default_batch_size(x)))
+        if batch_size is None and len(parts) > 1 and not self._has_independent_rows(parts[0]):
+            parts = [x]
+        self._prepare(parts[0])
+        blocks = [parts] if self._shared is None else [[part] for part in parts]
+        return _concatenate([self._evaluate(block, vectorize) for block in blocks], dim=1)
+
+    def _has_independent_rows(self, x: Any) -> bool:
+        """Whether rows along dim 0 are predicted independently, so that a batch may be split."""
+        if self._independent_rows is None:
+            network = self._build()
+
+            def run(part: Any) -> tuple[Tensor, list[Tensor]]:
+                return reproducible(lambda: network({}, part), tensors(part)[0].device), []
+
+            trace = trace_rows(run, x)
+            self._independent_rows = trace is not None and trace.input_dim == 0
+        return self._independent_rows
+
+    def _prepare(self, x: Any) -> None:
+        """On the first batch, see on a few rows which work all draws share, and how large activations are."""
+        if self._is_prepared or self._posterior is None or count_rows(x) == 0:
+            return
+        self._is_prepared = True
+        self._posterior.prepare(self._replica, x)
+        if self.samples < _FEWEST_DRAWS_TO_SHARE or not self._may_share(x):
+            return
+        few = first_rows(x, ROWS)
+        draws = self._sampler([0, 1])
+        work = SharedWork(self._replica)
+        agree = False
+        try:
+            with NoRandomness():  # type: ignore[no-untyped-call]
+                work.record(lambda: self._call(draws[0], few), draws[0])
+                if work.is_worthwhile():
+                    shared, plain = work.reuse(lambda: self._call(draws[1], few)), self._call(draws[1], few)
+                    agree = torch.allclose(shared, plain, equal_nan=True)
+            self._row_bytes = _LIVE_ACTIVATIONS * work.largest / count_rows(few)
+        except CredoError:
+            raise
+        except RandomnessError:
+            self._draws_itself = True
+        except Exception:  # a network that cannot be called on a few rows, or goes on from what it left behind
+            agree = False
+        if self._replica.is_stateful():
+            agree, self._replica = False, self._build()
+        if agree:
+            self._shared = work
+
+    def _may_share(self, x: Any) -> bool:
+        """Whether there is enough besides the drawn weights for shared work to be worth looking for."""
+        parameters = dict(self._replica.net.named_parameters())
+        drawn = sum(p.numel() for name, p in parameters.items() if name in self._drawn_names)
+        total = sum(p.numel() for p in parameters.values())
+        return 10 * drawn <= 9 * total or _device(x).type == "cuda"
+
+    def _evaluate(self, parts: Sequence[Any], vectorize: str) -> Tensor:
+        """The outputs of all draws for ``parts``, with the work they share done once."""
+        try:
+            return self._run_draws(parts, vectorize)
+        except SharedWorkError:
+            self._shared, self._replica = None, self._build()
+            return self._run_draws(parts, vectorize)
+
+    def _run_draws(self, parts: Sequence[Any], vectorize: str) -> Tensor:
+        outputs = [] if self._shared is None else [self._record_shared(self._shared, parts[0])]
+        way = self._find_way(parts, vectorize, outputs)
+        rest = None if way == "loop" else self._attempt(way, _count(outputs), self.samples, parts)
+        if rest is None:
+            rest = self._looped(_count(outputs), self.samples, parts)
+        return torch.cat([*outputs, rest])
+
+    def _record_shared(self, shared: SharedWork, x: Any) -> Tensor:
+        """The output of draw 0, ``[1, B, ...]``; keeps what all draws share."""
+        draw = self._kept[0] if self._kept else self._sampler([0])[0]
+        return shared.record(lambda: self._call(draw, x), draw).clone().unsqueeze(0)
+
+    def _find_way(self, parts: Sequence[Any], vectorize: str, outputs: list[Tensor]) -> str:
+        """The way asked for, that of the rule, or the fastest; draws evaluated to find out join ``outputs``."""
+        x, posterior = parts[0], self._posterior
+        if self._only_loop or posterior is None or count_rows(x) == 0 or self._draws_itself or vectorize == "loop":
+            return "loop"
+        together = posterior.vectorization
+        load = self._describe(x, together)
+        way = vectorize if vectorize != "auto" else load.choose_by_rule(together) or self._found.get(load.key)
+        if way == "loop":
+            return way
+        if way not in (together, None) or not posterior.can_vectorize(self._replica, x):
+            if vectorize != "auto":
+                kind = f"draws of a {type(posterior).__name__}"
+                other = "'loop'" if way == together else f"{together!r} or 'loop'"
+                raise InputError(
+                    f"vectorize={vectorize!r} is not possible for {kind} with this network, but {other} is"
+                )
+            return "loop"
+        if way is None:
+            way = self._found[load.key] = self._measure(together, parts, outputs)
+        return way
+
+    def _describe(self, x: Any, together: str) -> Workload:
+        """What is to be computed for every draw."""
+        shared = set() if self._shared is None else set(self._shared.modules())
+        rest = [module for module in self._replica.net.modules() if module not in shared]
+        weights = self._numbers_per_draw
+        if together == "fold":
+            weights = sum(p.numel() for module in rest for p in module.parameters(recurse=False))
+        convolves = any(isinstance(module, _ConvNd) for module in rest)
+        return describe(self._replica.net, x, weights, convolves, self.samples)
+
+    def _measure(self, together: str, parts: Sequence[Any], outputs: list[Tensor]) -> str:
+        """The faster of ``together`` and a loop, by a few draws of each; their outputs join ``outputs``."""
+        device, times = _device(parts[0]), {}
+        for way in (together, "loop"):
+            for is_trial in (False, True):  # the first time finds kernels and memory
+                start = _count(outputs)
+                stop = start + (TRIAL_DRAWS if is_trial or way != "loop" else 1)
+                found: list[Tensor | None] = []
+
+                def run(way: str = way, start: int = start, stop: int = stop, found: list[Any] = found) -> None:
+                    found.append(
+                        self._looped(start, stop, parts) if way == "loop" else self._attempt(way, start, stop, parts)
+                    )
+
+                times[way] = seconds(run, device)
+                if found[0] is None:
+                    return "loop"
+                outputs.append(found[0])
+        return min(times, key=times.__getitem__)
+
+    def _attempt(self, way: str, start: int, stop: int, parts: Sequence[Any]) -> Tensor | None:
+        """The outputs of some draws, evaluated together; ``None``, and a notice, where that fails."""
+        reason = "it keeps state from call to call"
+        try:
+            outputs = self._together(way, start, stop, parts)
+            if not self._replica.is_stateful():
+                return outputs
+        except (CredoError, SharedWorkError):
+            raise
+        except Exception as error:  # a missing batching rule, an in-place buffer, a data-dependent branch
+            reason = str(error).strip().split("\n")[0][:160] or "it draws random numbers"
+        self._only_loop = True
+        self._replica = self._build()
+        if self._shared is not None and self._posterior is not None:
+            self._posterior.prepare(self._replica, parts[0])
+            self._shared = SharedWork(self._replica)
+            self._record_shared(self._shared, parts[0])
+        notify(f"prediction loops over draws, because the network cannot be vectorized: {reason}")
+        return None
+
+    def _together(self, way: str, start: int, stop: int, parts: Sequence[Any]) -> Tensor:
+        """The outputs of draws ``start`` to ``stop``, as many at once as memory allows."""
+        posterior, shared = self._posterior, self._shared
+        assert posterior is not None
+        mapped = vmap(lambda weights, x: posterior.call(self._replica, weights, x), in_dims=(0, None))
+
+        def evaluate(draws: list[Draw], x: Any) -> Tensor:
+            def run() -> Tensor:
+                if way == "fold":
+                    with NoRandomness():  # type: ignore[no-untyped-call]
+                        return posterior.call_folded(self._replica, draws, x)
+                return mapped({name: torch.stack([draw[name] for draw in draws]) for name in draws[0]}, x)
+
+            return run() if shared is None else shared.reuse(run)
+
+        size = min(draws_at_once(part, self._bytes_per_draw, self._row_bytes) for part in parts)
+        while True:
+            try:
+                groups = self._groups(start, stop, size)
+                chunks = [_concatenate([evaluate(draws, part) for part in parts], dim=1) for _, draws in groups]
+                return _concatenate(chunks)
+            except torch.cuda.OutOfMemoryError:
+                if size == 1:
+                    raise
+                size = -(-size // 2)
+
+    def _groups(self, start: int, stop: int, size: int) -> Iterator[tuple[int, list[Draw]]]:
+        """Draws in groups of at most ``size``, each with the number of its first; all are kept if they fit."""
+        at_once = max(1, _KEPT_BYTES // max(self._bytes_per_draw, 1))
+        if self.samples <= at_once and not self._kept:
+            self._kept = self._sampler(range(self.samples))
+        size = min(size, at_once)
+        for first in range(start, stop, size):
+            last = min(first + size, stop)
+            yield first, self._kept[first:last] or self._sampler(range(first, last))
+
+    def _looped(self, start: int, stop: int, parts: Sequence[Any]) -> Tensor:
+        outputs = []
+        for s, draws in self._groups(start, stop, 1):  # a draw is used while it is in the cache
+            outputs.append(_concatenate([self._evaluate_one(s, draws[0], part) for part in parts]))
+        return torch.stack(outputs)
+
+    def _evaluate_one(self, s: int, draw: Draw, x: Any) -> Tensor:
+        """One draw on one part; a stateful network is replaced by a fresh copy after each call."""
+        output = self._run_one(s, draw, x)
+        if _shares_memory(output, draw):
+            output = output.clone()
+        if self._is_stateful or (s == 0 and self._replica.is_stateful()):
+            self._is_stateful = True
+            self._replica = self._build()
+        return output
+
+    def _run_one(self, s: int, draw: Draw, x: Any) -> Tensor:
+        """The output of draw ``s``; where the network draws random numbers itself, they are a function of the seed."""
+        if self._shared is not None:
+            return self._shared.reuse(lambda: self._call(draw, x))
+        if not self._draws_itself:
+            try:
+                with nullcontext() if self._draws_itself is False else NoRandomness():  # type: ignore[no-untyped-call]
+                    output = self._call(draw, x)
+            except RandomnessError:
+                self._draws_itself = True
+                self._replica = self._build()
+            else:
+                self._draws_itself = False
+                return output
+        with seeded(derive(self.seed, s), tensors(x)[0].device):
+            return self._call(draw, x)
+
+    def _call(self, draw: Draw, x: Any) -> Tensor:
+        if self._posterior is None:
+            return self._replica(draw, x)
+        return self._posterior.call(self._replica, draw, x)
+
+
+def _device(x: Any) -> torch.device:
+    return tensors(x)[0].device
+
+
+def _count(outputs: Sequence[Tensor]) -> int:
+    return sum(len(output) for output in outputs)
+
+
+def _concatenate(parts: Sequence[Tensor], dim: int = 0) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(list(parts), dim=dim)
+
+
+def _shares_memory(output: Tensor, draw: Draw) -> bool:
+    """Whether ``output`` is a view of the draw itself, which the next draw may overwrite."""
+    storage = output.untyped_storage().data_ptr()
+    return any(weight.untyped_storage().data_ptr() == storage for weight in draw.values())
