@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from credo._arguments import check_integer
 from credo._devices import at_least_float32
 from credo.functional import Caller, Forward
 from credo.likelihoods import Likelihood
+from credo.methods.base import check_samples
 from credo.methods.network import NetworkMethod, NetworkPredictor
 from credo.posteriors.point import PointMass
 from credo.priors import Normal, Prior, move_priors, resolve, to_config
@@ -72,9 +72,9 @@ class MAP(NetworkMethod):
         """Move the priors to the device of the parameters."""
         self._priors_here = move_priors(self._priors, self.device, at_least_float32(self.dtype))
 
-    def _predictor(self, samples: int, seed: int | None) -> NetworkPredictor:
+    def _predictor(self, samples: int | str, seed: int | None) -> NetworkPredictor:
         """All draws are the same, so one is enough."""
-        check_integer(samples, "samples", minimum=0)
+        check_samples(samples)
         return NetworkPredictor(self, 0, None)
 
     def _describe_parameter(self, name: str) -> str:

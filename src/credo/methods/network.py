@@ -18,8 +18,9 @@ from credo._notices import notify
 from credo.errors import InputError, LoadError
 from credo.functional import Evaluator, Forward, Replica
 from credo.likelihoods import Gaussian, Likelihood, infer_likelihood, likelihood_from_config
-from credo.methods.base import Method, Predictor
+from credo.methods.base import Method, Predictor, check_samples
 from credo.model import Model
+from credo.moments import MomentEvaluator
 from credo.nests import first_rows
 from credo.posteriors.base import Posterior
 from credo.predictive import Predictive
@@ -198,8 +199,8 @@ class NetworkMethod(Method):
         """
         return self.terms(x, y, sample_weight).nll
 
-    def _predictor(self, samples: int, seed: int | None) -> NetworkPredictor:
-        """Predicts with ``samples`` fixed draws."""
+    def _predictor(self, samples: int | str, seed: int | None) -> NetworkPredictor:
+        """Predicts with ``samples`` fixed draws, or by moments."""
         return NetworkPredictor(self, samples, seed)
 
     @override
@@ -292,19 +293,22 @@ class NetworkMethod(Method):
 class NetworkPredictor(Predictor):
     """Predicts with one network, its posterior and its likelihood."""
 
-    def __init__(self, method: NetworkMethod, samples: int, seed: int | None) -> None:
-        check_integer(samples, "samples", minimum=0)
+    def __init__(self, method: NetworkMethod, samples: int | str, seed: int | None) -> None:
+        samples = check_samples(samples)
         self._method = method
         self._likelihood = method.likelihood
         posterior = method.posterior
-        base = check_seed(seed if samples else 0)
+        base = check_seed(seed if samples not in (0, "moments") else 0)
+        self._evaluate: Evaluator | MomentEvaluator
 
         def build() -> Replica:
             replica = Replica(method.net, method._forward, own_buffers=True)
             replica.net.eval()
             return replica
 
-        if samples == 0:
+        if isinstance(samples, str):
+            self._evaluate = MomentEvaluator(build, posterior)
+        elif samples == 0:
             point = posterior.point()
             self._evaluate = Evaluator(build, lambda network, draw, x: network(draw, x), lambda _: [point], 1, base)
         else:
