@@ -24,7 +24,7 @@ class Linearized(torch.autograd.Function):
         return value.view_as(value)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
         """The gradient times the slope."""
         (slope,) = ctx.saved_tensors
         return gradient * slope, None, None
@@ -36,12 +36,12 @@ def apply(x: Moments, moments: Callable[[Tensor, Tensor], FunctionMoments]) -> M
         value, variance, slope = moments(x.expectation.detach(), x.spread)
     here = current_pass()
     if here.follow and x.expectation.requires_grad:
-        value = Linearized.apply(x.expectation, value, slope)
+        value = Linearized.apply(x.expectation, value, slope)  # type: ignore[no-untyped-call]
         here.add_independent_noise(value, variance - slope.square() * x.spread)
     return Moments(value, variance)
 
 
-def _in_place(x: Any, result: Moments, inplace: bool) -> Moments:
+def _in_place(x: Moments, result: Moments, inplace: bool) -> Moments:
     return x.replace(result) if inplace else result
 
 

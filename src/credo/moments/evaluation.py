@@ -48,6 +48,8 @@ _BACKWARD_COST = 1.5
 """How much following covariances may cost, in forward passes."""
 _SMALL_COST = 2**17
 """Multiplications per row that are always worth following covariances."""
+_ROWS = 512
+"""Rows per pass: means, variances and gradients of more do not stay in a cache."""
 _WHITENED = N_DRAWS // 8
 """The number of outputs up to which the draws have exactly the covariance, beyond it only the variances."""
 
@@ -105,10 +107,12 @@ class MomentEvaluator:
             self._weights = parameter_moments(posterior)
         self._start: int | None = None
 
+    @torch.inference_mode(False)
     @torch.no_grad()
     def __call__(self, x: Any, batch_size: int | None = None) -> Tensor:
         """Draws of the output ``[128, B, ...]`` for the rows of ``x``; one draw where nothing is random."""
-        parts = split_rows(x, batch_size or default_batch_size(x))
+        x = map_tensors(lambda t: t.clone() if t.is_inference() else t.detach(), x)
+        parts = split_rows(x, batch_size or min(default_batch_size(x), _ROWS))
         return torch.cat([_draws(*self.moments(part)) for part in parts], dim=1)
 
     @torch.no_grad()
@@ -147,9 +151,8 @@ class MomentEvaluator:
         if isinstance(self._posterior, LayerDropout) and replica.plan is None and rows:
             replica.plan = plan_dropout(replica, x)
         dropout = nullcontext() if replica.plan is None else _Dropout(replica.plan)
-        x = map_tensors(lambda t: t.clone() if t.is_inference() else t, x)
-        with torch.inference_mode(False), torch.enable_grad(), eager(), here.running(replica.net), dropout:
-            output = replica(self._weights, map_tensors(Tensor.detach, x))
+        with torch.enable_grad(), eager(), here.running(replica.net), dropout:
+            output = replica(self._weights, x)
         for name in self._weights:
             if name not in here.used and name.rpartition(".")[0] in here.called:
                 raise here.error(f"the use of {name!r}", "which no layer that moments know takes as its weight")
@@ -211,7 +214,8 @@ def _root(covariance: Tensor) -> Tensor:
     limits = torch.finfo(covariance.dtype)
     largest = covariance.diagonal(dim1=1, dim2=2).amax(-1) if covariance.numel() else covariance.new_zeros(0)
     jitter = (4 * covariance.shape[-1] * limits.eps * largest + limits.tiny)[:, None]
-    return torch.linalg.cholesky(covariance + torch.diag_embed(jitter.expand(-1, covariance.shape[-1])))
+    root: Tensor = torch.linalg.cholesky(covariance + torch.diag_embed(jitter.expand(-1, covariance.shape[-1])))
+    return root
 
 
 @cache
@@ -222,4 +226,5 @@ def _points(dimension: int) -> Tensor:
     if dimension > _WHITENED:
         return points / points.square().mean(0).sqrt()
     root = torch.linalg.cholesky(points.T @ points / N_DRAWS)
-    return torch.linalg.solve_triangular(root, points.T, upper=False).T
+    whitened: Tensor = torch.linalg.solve_triangular(root, points.T, upper=False).T
+    return whitened

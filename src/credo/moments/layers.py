@@ -121,6 +121,7 @@ def _convolution(
     return _affine(input, weight, bias, apply, function.__name__, 1)
 
 
+_function: Any
 for _function in (
     *(torch.conv1d, torch.conv2d, torch.conv3d),
     *(torch.conv_transpose1d, torch.conv_transpose2d, torch.conv_transpose3d),
@@ -279,14 +280,14 @@ def _max_pool(
     if return_indices:
         raise current_pass().error("max_pool", "which returns indices")
     x = activation(input, "max_pool")
-    return _select(x, *function(x.expectation, kernel_size, stride, padding, dilation, ceil_mode, True), dims)
+    return _select(x, dims, *function(x.expectation, kernel_size, stride, padding, dilation, ceil_mode, True))
 
 
 for _dims, _function in ((1, F.max_pool1d), (2, F.max_pool2d), (3, F.max_pool3d)):
     RULES[_function] = partial(_max_pool, _function, _dims)
 
 
-def _select(x: Moments, mean: Tensor, where: Tensor, dims: int) -> Moments:
+def _select(x: Moments, dims: int, mean: Tensor, where: Tensor) -> Moments:
     return Moments(mean, x.spread.flatten(-dims).gather(-1, where.flatten(-dims)).view_as(mean))
 
 
@@ -296,7 +297,7 @@ def _adaptive_max_pool(
     if return_indices:
         raise current_pass().error("adaptive_max_pool", "which returns indices")
     x = activation(input, "adaptive_max_pool")
-    return _select(x, *function(x.expectation, output_size, True), dims)
+    return _select(x, dims, *function(x.expectation, output_size, True))
 
 
 for _dims, _function in ((1, F.adaptive_max_pool1d), (2, F.adaptive_max_pool2d), (3, F.adaptive_max_pool3d)):

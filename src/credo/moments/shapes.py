@@ -39,6 +39,7 @@ def _both(function: Callable[..., Any], input: Any, *args: Any, **options: Any) 
     return _check_rows(result, _name(function))
 
 
+_function: Any
 for _function in (
     *(Tensor.view, Tensor.reshape, torch.reshape, Tensor.flatten, torch.flatten, Tensor.unflatten, torch.unflatten),
     *(Tensor.contiguous, Tensor.clone, torch.clone, Tensor.detach, Tensor.to, Tensor.float, Tensor.double),

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +22,7 @@ from typing_extensions import override
 from credo.errors import UnsupportedError
 
 Rule = Callable[..., Any]
+R = TypeVar("R", bound=Rule)
 
 RULES: dict[Any, Rule] = {}
 """How moments pass each function of torch."""
@@ -182,10 +183,10 @@ _METADATA = {
 }
 
 
-def rule(*functions: Any) -> Callable[[Rule], Rule]:
+def rule(*functions: Any) -> Callable[[R], R]:
     """Register how moments pass ``functions``."""
 
-    def register(function: Rule) -> Rule:
+    def register(function: R) -> R:
         RULES.update(dict.fromkeys(functions, function))
         return function
 
