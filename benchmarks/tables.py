@@ -140,6 +140,48 @@ def convergence() -> str:
     return "\n".join([*lines, "", f"`{found['command']}`, {found['date']}, {found['hardware']}."])
 
 
+def moments() -> str:
+    """Prediction by moments beside sampling, and its cost."""
+    found = result("moments")
+    lines = [
+        "| regression, hidden layers | mean differs by | predictive std ratio | epistemic std ratio |",
+        "|---|---|---|---|",
+    ]
+    for row in found["rows"]:
+        if row["kind"] == "regression":
+            std, epistemic = (
+                f"{row[f'{name}_ratio_smallest']:.3f} to {row[f'{name}_ratio_largest']:.3f}"
+                for name in ("std", "epistemic")
+            )
+            error = f"{row['mean_error_largest']:.3f} (median {row['mean_error_median']:.3f})"
+            lines.append(f"| {row['task']}, {row['hidden_layers']} | {error} | {std} | {epistemic} |")
+    lines += [
+        "",
+        "| MNIST | posterior | accuracy, sampled | moments | NLL, sampled | moments | mutual information, sampled | moments |",
+    ]
+    lines += ["|---|---|---|---|---|---|---|---|"]
+    names = {
+        "narrow prior": "mean-field, prior scale 0.1",
+        "wide prior": "mean-field, prior scale 1",
+        "dropout": "MC dropout, p = 0.1",
+    }
+    for row in found["rows"]:
+        if row["kind"] == "mnist":
+            cells = [row["task"], names[row["method"]]]
+            cells += [f"{row[f'accuracy_{by}']:.1%}" for by in ("sampled", "moments")]
+            cells += [
+                f"{row[f'{score}_{by}']:.3f}"
+                for score in ("nll", "mutual_information")
+                for by in ("sampled", "moments")
+            ]
+            lines.append(f"| {' | '.join(cells)} |")
+    lines += ["", "| cost, 1,000 rows | moments | 10 draws |", "|---|---|---|"]
+    for row in found["rows"]:
+        if row["kind"] == "cost":
+            lines.append(f"| {row['task']} | {row['moments']:.1f}× | {row['ten_draws']:.1f}× |")
+    return "\n".join([*lines, "", f"`{found['command']}`, {found['date']}, {found['hardware']}."])
+
+
 def reproductions(*names: str) -> str:
     """The tables of ``credo reproduce`` one below the other."""
     lines = ["| | quantity | published | ours |", "|---|---|---|---|"]
@@ -165,6 +207,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "classical": classical,
     "convergence": convergence,
     "generative": generative,
+    "moments": moments,
     "peers": peers,
     "step_and_predict": step_and_predict,
     "uci": uci,

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from credo import data as data_
+from credo._arguments import check_integer, check_option
 from credo.model import Model
 from credo.predictive import Predictive
 
@@ -64,7 +65,7 @@ class Method(Model):
         """
 
     @abstractmethod
-    def _predictor(self, samples: int, seed: int | None) -> Predictor:
+    def _predictor(self, samples: int | str, seed: int | None) -> Predictor:
         """Predicts with ``samples`` fixed draws, for any number of batches."""
 
     def loss(self, x: Any, y: Tensor, n_data: int | None = None, **options: Any) -> Tensor:
@@ -84,7 +85,7 @@ class Method(Model):
     def predict(
         self,
         x: Any,
-        samples: int = 100,
+        samples: int | str = 100,
         seed: int | None = None,
         batch_size: int | None = None,
         vectorize: str = "auto",
@@ -97,7 +98,10 @@ class Method(Model):
         Args:
             x: a tensor or array with rows along dim 0; a tuple or mapping of them; or a DataLoader, whose predictions
                 are collected on the CPU.
-            samples: number of posterior draws; 0: the deterministic prediction of the mean weights.
+            samples: number of posterior draws; 0: the deterministic prediction of the mean weights; ``"moments"``:
+                no draws, but means and variances propagated through the network in one pass, see
+                :mod:`credo.moments`. The prediction then has 128 deterministic draws of a Gaussian output, each row by
+                itself: they are no functions of all rows.
             seed: the same seed gives the same draws.
             batch_size: rows per call of the network; ``None``: as memory allows.
             vectorize: how draws are evaluated. ``"vmap"``: at once, over stacked weights; ``"fold"``: dropout only, at
@@ -107,17 +111,20 @@ class Method(Model):
 
         Returns:
             The mixture over the draws.
+
+        Raises:
+            UnsupportedError: ``samples="moments"``, and the network has a layer that moments cannot pass.
         """
         if isinstance(x, DataLoader):
             return Predictive.concatenate([p.cpu() for p in self.stream(x, samples, seed)])
         return self._predictor(samples, seed)(x, batch_size, vectorize)
 
-    def stream(self, batches: Iterable[Any], samples: int = 100, seed: int | None = None) -> Iterator[Predictive]:
+    def stream(self, batches: Iterable[Any], samples: int | str = 100, seed: int | None = None) -> Iterator[Predictive]:
         """Predict batch by batch, in memory for one batch, with the same draws for all.
 
         Args:
             batches: inputs, or tuples (input, target, ...) as a DataLoader yields them.
-            samples: number of posterior draws.
+            samples: number of posterior draws, or ``"moments"``, as for :meth:`predict`.
             seed: the same seed gives the same draws.
 
         Yields:
@@ -126,6 +133,13 @@ class Method(Model):
         predictor = self._predictor(samples, seed)
         for batch in data_.without_rng_side_effects(batches):
             yield predictor(data_.inputs_of(batch))
+
+
+def check_samples(samples: object) -> int | str:
+    """Return ``samples`` if it is a number of draws or ``"moments"``."""
+    if isinstance(samples, str):
+        return check_option(samples, "samples", ("moments",))
+    return check_integer(samples, "samples", minimum=0)
 
 
 class Predictor(ABC):

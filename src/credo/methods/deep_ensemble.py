@@ -15,7 +15,7 @@ from credo._tensors import TENSORS
 from credo.errors import InputError, LoadError, UnsupportedError
 from credo.io import MODELS
 from credo.methods._initialization import check_is_fresh, perturb, reinitialize
-from credo.methods.base import Method, Predictor
+from credo.methods.base import Method, Predictor, check_samples
 from credo.methods.map import MAP
 from credo.methods.network import NetworkMethod
 from credo.predictive import Predictive
@@ -107,9 +107,8 @@ class DeepEnsemble(Method):
             self.history += [{"member": i, **entry} for entry in member.history]
         return self
 
-    def _predictor(self, samples: int, seed: int | None) -> Predictor:
-        check_integer(samples, "samples", minimum=0)
-        return _EnsemblePredictor(self._models(), samples, seed)
+    def _predictor(self, samples: int | str, seed: int | None) -> Predictor:
+        return _EnsemblePredictor(self._models(), check_samples(samples), seed)
 
     @override
     def elbo(self, data: Any, samples: int = 10, seed: int | None = None) -> float:
@@ -168,9 +167,13 @@ class DeepEnsemble(Method):
 class _EnsemblePredictor(Predictor):
     """Predicts with ⌈S/M⌉ draws of each of M members; with S = 0, with the mean weights of the first alone."""
 
-    def __init__(self, models: list[NetworkMethod], samples: int, seed: int | None) -> None:
+    def __init__(self, models: list[NetworkMethod], samples: int | str, seed: int | None) -> None:
+        self._parts: list[Predictor]
+        if isinstance(samples, str):
+            self._parts = [model._predictor(samples, None) for model in models]
+            return
         if samples == 0:
-            self._parts: list[Predictor] = [models[0]._predictor(0, None)]
+            self._parts = [models[0]._predictor(0, None)]
             return
         base = check_seed(seed)
         each = -(-samples // len(models))

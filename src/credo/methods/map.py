@@ -10,10 +10,10 @@ from torch import Tensor, nn
 from torch.distributions import Distribution
 from typing_extensions import override
 
-from credo._arguments import check_integer
 from credo._devices import at_least_float32
 from credo.functional import Caller, Forward
 from credo.likelihoods import Likelihood
+from credo.methods.base import check_samples
 from credo.methods.network import NetworkMethod, NetworkPredictor
 from credo.posteriors._gaussian_kl import gaussian_penalty
 from credo.posteriors.point import PointMass
@@ -86,9 +86,9 @@ class MAP(NetworkMethod):
         self._groups = list(shared.values())
         self._caller = (Caller(self.net, self._forward),)  # in a tuple, so that the network is registered once
 
-    def _predictor(self, samples: int, seed: int | None) -> NetworkPredictor:
+    def _predictor(self, samples: int | str, seed: int | None) -> NetworkPredictor:
         """All draws are the same, so one is enough."""
-        check_integer(samples, "samples", minimum=0)
+        check_samples(samples)
         return NetworkPredictor(self, 0, None)
 
     def _describe_parameter(self, name: str) -> str:

@@ -19,8 +19,9 @@ from credo.errors import InputError, LoadError
 from credo.evaluation import Evaluator
 from credo.functional import Forward, Replica
 from credo.likelihoods import Gaussian, Likelihood, infer_likelihood, likelihood_from_config
-from credo.methods.base import Method, Predictor
+from credo.methods.base import Method, Predictor, check_samples
 from credo.model import Model
+from credo.moments import MomentEvaluator
 from credo.nests import first_rows
 from credo.posteriors.base import Posterior
 from credo.predictive import Predictive
@@ -202,8 +203,8 @@ class NetworkMethod(Method):
         """
         return self.terms(x, y, sample_weight).nll
 
-    def _predictor(self, samples: int, seed: int | None) -> NetworkPredictor:
-        """Predicts with ``samples`` fixed draws."""
+    def _predictor(self, samples: int | str, seed: int | None) -> NetworkPredictor:
+        """Predicts with ``samples`` fixed draws, or by moments."""
         return NetworkPredictor(self, samples, seed)
 
     @override
@@ -297,19 +298,22 @@ class NetworkMethod(Method):
 class NetworkPredictor(Predictor):
     """Predicts with one network, its posterior and its likelihood."""
 
-    def __init__(self, method: NetworkMethod, samples: int, seed: int | None) -> None:
-        check_integer(samples, "samples", minimum=0)
+    def __init__(self, method: NetworkMethod, samples: int | str, seed: int | None) -> None:
+        samples = check_samples(samples)
         self._method = method
         self._likelihood = method.likelihood
         posterior = method.posterior
-        base = check_seed(seed if samples else 0)
+        base = check_seed(seed if samples not in (0, "moments") else 0)
+        self._evaluate: Evaluator | MomentEvaluator
 
         def build() -> Replica:
             replica = Replica(method.net, method._forward, own_buffers=True)
             replica.net.eval()
             return replica
 
-        if samples == 0:
+        if isinstance(samples, str):
+            self._evaluate = MomentEvaluator(build, posterior)
+        elif samples == 0:
             point = posterior.point()
             self._evaluate = Evaluator(build, None, lambda _: [point], 1, base, {})
         else:
@@ -322,6 +326,8 @@ class NetworkPredictor(Predictor):
             raise InputError(f"batch_size must be at least 1, got {batch_size}")
         x = data_.prepare_input(x, self._method.device, self._method.dtype)
         self._method._inspect(x)
+        if isinstance(self._evaluate, MomentEvaluator):
+            return self._evaluate(x, batch_size)
         return self._evaluate(x, batch_size, vectorize)
 
     @torch.no_grad()
