@@ -7,12 +7,18 @@ from credo.plots.calibration import interval_calibration, pit_histogram, reliabi
 from credo.plots.classification import confusion, leading_classes, rotated_digit, softmax_scatter
 from credo.plots.images import image_grid
 from credo.plots.models import snr, training_curves, weight_histogram
+from credo.plots.plate import Edge, Node, Plate, PlateGraph, plate, plate_graph
 from credo.plots.regression import draws, predicted_vs_observed, predictive_bands
+from credo.plots.segmentation import segmentation_maps
 from credo.plots.style import OKABE_ITO, paper
 from credo.plots.uncertainty import risk_coverage, uncertainty_histogram, uncertainty_parts
 
 __all__ = [
+    "Edge",
+    "Node",
     "OKABE_ITO",
+    "Plate",
+    "PlateGraph",
     "confusion",
     "draws",
     "image_grid",
@@ -20,11 +26,14 @@ __all__ = [
     "leading_classes",
     "paper",
     "pit_histogram",
+    "plate",
+    "plate_graph",
     "predicted_vs_observed",
     "predictive_bands",
     "reliability",
     "risk_coverage",
     "rotated_digit",
+    "segmentation_maps",
     "snr",
     "softmax_scatter",
     "training_curves",
