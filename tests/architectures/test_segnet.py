@@ -40,9 +40,7 @@ def test_build_from_json_description_gives_the_same_network():
     again.load_state_dict(net.state_dict())
     x = torch.randn(2, 1, 9, 8)
     assert torch.equal(again.eval()(x), net.eval()(x))
-    covered = {
-        id(p) for m in net.modules() if hasattr(m, "reset_parameters") for p in m.parameters(recurse=False)
-    }
+    covered = {id(p) for m in net.modules() if hasattr(m, "reset_parameters") for p in m.parameters(recurse=False)}
     assert covered == {id(p) for p in net.parameters()}
 
 

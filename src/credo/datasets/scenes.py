@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -30,7 +30,13 @@ _CAMVID_COLORS = (
     (64, 64, 0),
     (0, 128, 192),
 )  # those of the data set
-_STREET_COLORS: tuple[Color, ...] = ((0.62, 0.75, 0.92), (0.62, 0.50, 0.42), (0.38, 0.38, 0.40), (0.24, 0.42, 0.22), (0.75, 0.22, 0.20))
+_STREET_COLORS: tuple[Color, ...] = (
+    (0.62, 0.75, 0.92),
+    (0.62, 0.50, 0.42),
+    (0.38, 0.38, 0.40),
+    (0.24, 0.42, 0.22),
+    (0.75, 0.22, 0.20),
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,8 +74,8 @@ class Scenes:
         """Return the scenes at a lower resolution.
 
         Args:
-            factor: images are averaged over ``factor × factor`` pixels; labels are those of one pixel near the middle of
-                each such block. Pixels that do not fill a block are left out.
+            factor: images are averaged over ``factor × factor`` pixels; the label is that of a pixel near the middle of
+                the block. Pixels that do not fill a block are left out.
 
         Returns:
             The scenes, of height ⌊H/factor⌋ and width ⌊W/factor⌋.
@@ -80,13 +86,20 @@ class Scenes:
         height, width = (size // check_integer(factor, "factor", 1) for size in self.x_train.shape[-2:])
         if not height or not width:
             raise InputError(f"factor must be at most the height and the width, got {factor}")
-        tensors = {field.name: getattr(self, field.name) for field in fields(self)[:6]}
         middle = slice(factor // 2, None, factor)
-        small = {
-            name: F.avg_pool2d(t, factor) if name.startswith("x") else t[:, middle, middle][:, :height, :width]
-            for name, t in tensors.items()
-        }
-        return replace(self, **small)
+
+        def labels(y: Tensor) -> Tensor:
+            return y[:, middle, middle][:, :height, :width]
+
+        return replace(
+            self,
+            x_train=F.avg_pool2d(self.x_train, factor),
+            y_train=labels(self.y_train),
+            x_valid=F.avg_pool2d(self.x_valid, factor),
+            y_valid=labels(self.y_valid),
+            x_test=F.avg_pool2d(self.x_test, factor),
+            y_test=labels(self.y_test),
+        )
 
 
 def camvid() -> Scenes:
@@ -107,13 +120,12 @@ def camvid() -> Scenes:
     """
     stored = arrays(CAMVID_FILE)
     *classes, _ = (name.decode() if isinstance(name, bytes) else str(name) for name in stored["classes"])
-    parts = [
-        part
-        for split in ("train", "val", "test")
-        for part in (_images(stored[f"{split}_x"]), torch.from_numpy(stored[f"{split}_y"].astype(np.int64)))
-    ]
+    (x_train, y_train), (x_valid, y_valid), (x_test, y_test) = (
+        (_images(stored[f"{part}_x"]), torch.from_numpy(stored[f"{part}_y"].astype(np.int64)))
+        for part in ("train", "val", "test")
+    )
     colors = tuple((red / 255, green / 255, blue / 255) for red, green, blue in _CAMVID_COLORS)
-    return Scenes(*parts, classes=tuple(classes), void=len(classes), colors=colors)
+    return Scenes(x_train, y_train, x_valid, y_valid, x_test, y_test, tuple(classes), len(classes), colors)
 
 
 def street_scenes(n: int = 40, height: int = 48, width: int = 64, seed: int = 0) -> Scenes:
@@ -137,15 +149,9 @@ def street_scenes(n: int = 40, height: int = 48, width: int = 64, seed: int = 0)
     check_integer(height, "height", 16)
     check_integer(width, "width", 16)
     random = np.random.default_rng(seed)
-    parts: list[Tensor] = []
-    for _ in range(3):
-        drawn = [_street(height, width, random) for _ in range(n)]
-        parts += [
-            torch.from_numpy(np.stack([image for image, _ in drawn])).permute(0, 3, 1, 2).contiguous(),
-            torch.from_numpy(np.stack([label for _, label in drawn])),
-        ]
+    (x_train, y_train), (x_valid, y_valid), (x_test, y_test) = (_streets(n, height, width, random) for _ in range(3))
     names = ("sky", "building", "road", "tree", "car")
-    return Scenes(*parts, classes=names, void=len(names), colors=_STREET_COLORS)
+    return Scenes(x_train, y_train, x_valid, y_valid, x_test, y_test, names, len(names), _STREET_COLORS)
 
 
 def median_frequency_weights(y: Tensor, classes: int) -> Tensor:
@@ -186,9 +192,13 @@ def _images(pixels: NDArray[np.uint8]) -> Tensor:
     return torch.from_numpy(pixels).permute(0, 3, 1, 2).contiguous().float() / 255.0
 
 
-def _street(
-    height: int, width: int, random: np.random.Generator
-) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+def _streets(n: int, height: int, width: int, random: np.random.Generator) -> tuple[Tensor, Tensor]:
+    """Drawn streets ``[n, 3, height, width]`` and the classes of their pixels."""
+    images, labels = zip(*(_street(height, width, random) for _ in range(n)), strict=True)
+    return torch.from_numpy(np.stack(images)).permute(0, 3, 1, 2).contiguous(), torch.from_numpy(np.stack(labels))
+
+
+def _street(height: int, width: int, random: np.random.Generator) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     """One drawn street: pixels ``[height, width, 3]`` and classes ``[height, width]``."""
     sky, building, road, tree, car = range(5)
     rows, columns = np.mgrid[:height, :width]

@@ -6,7 +6,8 @@ import math
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from credo.plots._plate_graphs import Edge, Node, Plate, PlateGraph, plate_graph
+from credo.plots._graph import Edge, Node, Plate, PlateGraph
+from credo.plots._plate_graphs import plate_graph
 from credo.plots.style import OKABE_ITO
 
 if TYPE_CHECKING:
@@ -169,7 +170,14 @@ def _draw_plate(ax: Axes, repeated: Plate, box: _Box, size: float) -> None:
             linewidth=1.2 * size,
         )
     )
-    ax.text(box.right - _SPACE, box.bottom + 0.75 * _SPACE, repeated.label, ha="right", va="bottom", fontsize=_PLATE_POINTS * size)
+    ax.text(
+        box.right - _SPACE,
+        box.bottom + 0.75 * _SPACE,
+        repeated.label,
+        ha="right",
+        va="bottom",
+        fontsize=_PLATE_POINTS * size,
+    )
 
 
 def _draw_edge(ax: Axes, edge: Edge, graph: PlateGraph, size: float) -> None:

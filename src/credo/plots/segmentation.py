@@ -45,9 +45,9 @@ def segmentation_maps(
 ) -> Figure:
     """Plot one row per image: the image, its true and predicted classes, and the parts of its uncertainty.
 
-    The epistemic map is the mutual information between a pixel's class and the weights, which more training images would
-    reduce; the aleatoric map is the expected entropy, which they would not. Each has a scale in nats from 0 to its 99th
-    percentile. Pixels with the likelihood's ``ignore_index`` are black in the truth.
+    The epistemic map is the mutual information between a pixel's class and the weights, which more training images
+    would reduce; the aleatoric map is the expected entropy, which they would not. Each has a scale in nats from 0 to
+    its 99th percentile. Pixels with the likelihood's ``ignore_index`` are black in the truth.
 
     Args:
         images: ``[N, H, W]``, ``[N, 1, H, W]`` or ``[N, 3, H, W]``, between 0 and 1.
@@ -98,7 +98,7 @@ def segmentation_maps(
             drawn = row[j].imshow(values, cmap="magma", vmin=0.0, vmax=top, interpolation="nearest")
         bar = figure.colorbar(drawn, cax=below[j], orientation="horizontal", extend="max", label="nats")
         bar.ax.tick_params(length=2, pad=1)
-        bar.outline.set_visible(False)  # type: ignore[operator]
+        bar.outline.set_visible(False)
     for ax, title in zip(axes[0], _COLUMNS, strict=True):
         ax.set_title(title)
     figure.legend(

@@ -71,9 +71,9 @@ def run(config: RunConfig) -> Result:
     What is run. One network has both: SegNet with dropout in its innermost blocks, by `MCDropout`, with
     `Categorical(logit_noise=True)`. The classes are weighted by their median frequency and void pixels are ignored. The
     first figure shows test images with their true and predicted classes and both maps. The table has intersection over
-    union and accuracy; the log likelihood of a pixel, by its mean probabilities over draws, and the calibration error, of
-    the draws and of a single pass without dropout; and the accuracy of the most certain pixels. The second figure shows the error rate as fewer pixels are kept,
-    and the calibration.
+    union and accuracy; the log likelihood of a pixel, by its mean probabilities over draws, and the calibration error,
+    of the draws and of a single pass without dropout; and the accuracy of the most certain pixels. The second figure
+    shows the error rate as fewer pixels are kept, and the calibration.
 
     What differs. The images are 120×160, a third of the paper's size in both directions, and the encoder is not
     pretrained, so the published numbers are no target. The network has four blocks of two convolutions in place of five
@@ -193,16 +193,16 @@ def _evaluate(model: Method, x: Tensor, scenes: Scenes, draws: int, seed: int) -
     def batches() -> Iterator[Tensor]:
         yield from x.split(TEST_BATCH)
 
-    parts: list[Tensor] = []
+    mixtures: list[CategoricalComponents] = []
     information: list[Tensor] = []
     for p in model.stream(batches(), draws, seed):
         assert isinstance(p.components, CategoricalComponents)
-        parts.append(p.components.mixture(p.weights).log_p.cpu())
+        mixtures.append(p.components.mixture(p.weights))
         information.append(p.mutual_information.cpu())
-    components = CategoricalComponents(torch.cat(parts, 1), p.components.class_dim, p.components.ignore_index)
-    return _Evaluation(
-        ClassPredictive(components), scenes.y_test, torch.cat(information), scenes.y_test != scenes.void
-    )
+    log_p = torch.cat([mixture.log_p.cpu() for mixture in mixtures], 1)
+    components = CategoricalComponents(log_p, mixtures[0].class_dim, mixtures[0].ignore_index)
+    seen = scenes.y_test != scenes.void
+    return _Evaluation(ClassPredictive(components), scenes.y_test, torch.cat(information), seen)
 
 
 def _measure(name: str, evaluation: _Evaluation, budget: Budget) -> list[Row]:
