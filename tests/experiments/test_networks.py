@@ -2,6 +2,8 @@
 
 import pytest
 
+from credo import datasets
+
 
 @pytest.mark.slow
 def test_epistemic_uncertainty_grows_in_the_gap_and_noise_is_estimated(run_values):
@@ -45,3 +47,14 @@ def test_epistemic_uncertainty_falls_with_more_data_and_rises_on_other_data(run_
         assert value[f"{bayes}: epistemic, trained on ¼ / all"] > 1.5
         for method in ("MC dropout", "Bayes by Backprop"):
             assert value[f"{problem}, {method}: epistemic, other / same data"] > 1.5
+
+
+@pytest.mark.slow
+def test_uncertain_pixels_are_the_wrong_ones_and_draws_have_the_higher_likelihood(run_values):
+    if not datasets.available()["camvid"]:
+        pytest.skip("CamVid is not in the data folder")
+    value = run_values("segnet-camvid", "quick")
+    all_pixels = value["MC dropout: global accuracy, %"]
+    for name in ("entropy", "mutual information", "aleatoric"):
+        assert value[f"accuracy of the 90 % most certain pixels by {name}, %"] > all_pixels
+    assert value["MC dropout: NLL per pixel, nats"] < value["single pass: NLL per pixel, nats"]

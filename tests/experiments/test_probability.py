@@ -1,4 +1,4 @@
-"""The experiments on KL divergences reproduce Bishop's Figures 10.2 and 10.3."""
+"""The experiments on probability: KL divergences of Bishop's Figures 10.2 and 10.3, and plate diagrams."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import math
 
 import pytest
 from scipy.stats import norm
+
+from credo import experiments
 
 BY_CHANCE = norm.isf(5e-5)  # one in 10,000, two-sided
 
@@ -30,3 +32,10 @@ def test_each_fit_has_the_lowest_divergence_in_its_own_direction(run_values):
         assert searched < values["KL(q ‖ p) at the minimum that covers both modes, nats"]
         z = values[f"{mode} KL(q ‖ p) by Monte Carlo, less that of the search, in standard errors"]
         assert abs(z) < BY_CHANCE
+
+
+def test_plate_diagrams_have_the_nodes_and_arrows_of_the_book():
+    rows = experiments.get("plate-diagrams").run(experiments.RunConfig("smoke")).rows
+    compared = [row for row in rows if row.published is not None and not row.note]
+    assert len(compared) == 6
+    assert all(row.mean == row.published for row in compared)

@@ -21,6 +21,7 @@ from credo.architectures.adversarial import (
 from credo.architectures.classifiers import LeNet, ResNet
 from credo.architectures.convolutional import ConvDecoder, ConvEncoder, ResidualDecoder, ResidualEncoder
 from credo.architectures.dense import MLP, DenseDecoder, DenseEncoder, DenseGenerator
+from credo.architectures.segnet import SegNet
 from credo.errors import InputError, unknown_name
 
 __all__ = [
@@ -41,6 +42,7 @@ __all__ = [
     "ResNet",
     "ResidualDecoder",
     "ResidualEncoder",
+    "SegNet",
     "build",
     "describe",
 ]
@@ -60,6 +62,7 @@ REGISTRY: dict[str, type[Architecture]] = {
     "residual_decoder": ResidualDecoder,
     "residual_encoder": ResidualEncoder,
     "resnet": ResNet,
+    "segnet": SegNet,
 }
 
 

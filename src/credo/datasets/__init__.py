@@ -5,11 +5,14 @@
 ``digits``
     the 8×8 digits of scikit-learn, rotated images, and printed letters;
 ``files``
-    MNIST and related sets, the UCI regression sets, Penn Treebank and others, from ``$CREDO_DATA``.
+    MNIST and related sets, the UCI regression sets, Penn Treebank and others, from ``$CREDO_DATA``;
+``scenes``
+    images with a class for every pixel: CamVid from ``$CREDO_DATA``, and drawn streets.
 """
 
 from credo.datasets.digits import Images, letters, load_digits, rotate
 from credo.datasets.files import Mushrooms, Split, Table, Words, available, data_folder, load
+from credo.datasets.scenes import Scenes, camvid, median_frequency_weights, street_scenes
 from credo.datasets.synthetic import (
     Curve,
     Ring,
@@ -24,17 +27,21 @@ __all__ = [
     "Images",
     "Mushrooms",
     "Ring",
+    "Scenes",
     "Split",
     "Table",
     "Words",
     "available",
     "blundell_curve",
+    "camvid",
     "data_folder",
     "heteroscedastic_sine",
     "letters",
     "load",
     "load_digits",
+    "median_frequency_weights",
     "ring_of_gaussians",
     "rotate",
     "sine_with_gap",
+    "street_scenes",
 ]

@@ -26,6 +26,13 @@ from credo.metrics.regression import (
     width,
 )
 from credo.metrics.scoring_rules import crps, nll
+from credo.metrics.segmentation import (
+    SegmentationScores,
+    accuracy_by_kept,
+    class_accuracy,
+    mean_iou,
+    segmentation_scores,
+)
 from credo.metrics.summary import DESCRIPTIONS, Score, ScoreDescription, scores
 
 __all__ = [
@@ -56,4 +63,9 @@ __all__ = [
     "risk_coverage",
     "RiskCoverage",
     "aurc",
+    "segmentation_scores",
+    "SegmentationScores",
+    "mean_iou",
+    "class_accuracy",
+    "accuracy_by_kept",
 ]
