@@ -56,6 +56,7 @@ _ON_DEMAND = (
     "calibration",
     "conjugate",
     "decomposition",
+    "diagnostics",
     "em",
     "experiments",
     "gaussian_process",

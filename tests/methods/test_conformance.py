@@ -17,7 +17,7 @@ from credo.functional import Sampler
 from credo.io import MODELS
 from credo.likelihoods import Likelihood
 from credo.methods import Method
-from credo.posteriors import MeanField, Posterior
+from credo.posteriors import Empirical, MeanField, Posterior
 from credo.posteriors.dropout import WeightDropout, weight_layers
 from credo.posteriors.point import PointMass
 from credo.selection import select
@@ -118,9 +118,17 @@ def weight_dropout(net: nn.Module, noise: float = 0.0) -> Posterior:
     return WeightDropout(net, units, dict.fromkeys(units, 0.3), noise)
 
 
+def empirical(net: nn.Module) -> Posterior:
+    source = torch.Generator().manual_seed(0)
+    means = {name: net.get_parameter(name) for name in select(net)}
+    noise = {name: torch.randn(4, 250, *mean.shape, generator=source) for name, mean in means.items()}
+    return Empirical({name: mean + 0.3 * noise[name].to(mean.dtype) for name, mean in means.items()})
+
+
 POSTERIORS: dict[str, Callable[[nn.Module], Posterior]] = {
     "mean-field": mean_field,
     "mean-field-pruned": pruned,
+    "empirical": empirical,
     "point-mass": lambda net: PointMass(net, select(net)),
     "weight-dropout": weight_dropout,
     "weight-dropout-noise": lambda net: weight_dropout(net, 0.1),
