@@ -92,6 +92,11 @@ class Stack:
         self._vectorize = vectorize
         self._is_checked = False
 
+    @property
+    def is_vectorized(self) -> bool:
+        """Whether copies run through ``vmap``; known after the first evaluation."""
+        return bool(self._vectorize)
+
     def initial_weights(self, initialize: Callable[[nn.Module], None] | None = None, seed: int | None = None) -> Draw:
         """Weights to start from.
 

@@ -35,6 +35,7 @@ class Row:
     stochastic: bool = True
     dropout: float = 0.0
     load_options: dict[str, Any] | None = None
+    fit_options: dict[str, Any] | None = None
 
 
 def bbb(**options: Any) -> Build:
@@ -58,6 +59,10 @@ METHODS: dict[str, Row] = {
     "mc-dropout": Row(lambda net, likelihood: credo.MCDropout(net, likelihood, p=0.1)),
     "mc-dropout-weight-noise": Row(lambda net, likelihood: credo.MCDropout(net, likelihood, p=0.1, weight_noise=0.05)),
     "mc-dropout-own-layers": Row(lambda net, likelihood: credo.MCDropout(net, likelihood), dropout=0.2),
+    "hmc": Row(
+        lambda net, likelihood: credo.HMC(net, likelihood, warmup=20, draws=250, leapfrog_steps=2, init="prior"),
+        fit_options={"progress": False},
+    ),
     "map": Row(lambda net, likelihood: credo.MAP(net, likelihood), stochastic=False),
     "ensemble-of-map": Row(
         lambda net, likelihood: credo.DeepEnsemble(net, members=2, likelihood=likelihood), stochastic=False
@@ -83,6 +88,7 @@ def test_every_method_keeps_the_contract(name: str, task: Task) -> None:
         task,
         stochastic=row.stochastic,
         load_options=row.load_options,
+        fit_options=row.fit_options,
     )
 
 

@@ -95,15 +95,28 @@ class Empirical(Posterior):
         """
         return {name: self.draws.get_buffer(_key(name)) for name in self._names}
 
+    def order(self, n: int, seed: int) -> list[int]:
+        """Which draws :meth:`sample` takes, counted chain by chain.
+
+        Args:
+            n: number of draws.
+            seed: as for :meth:`sample`.
+
+        Returns:
+            The numbers of the first ``n`` draws of the seed.
+        """
+        count = math.prod(self.shape)
+        offset = int(torch.randint(count, (), generator=generator(torch.device("cpu"), seed)))
+        stride = _even_stride(count)
+        return [(offset + s * stride) % count for s in range(n)]
+
     @override
     def sampler(self, seed: int) -> Sampler:
         flat = {name: value.flatten(0, 1) for name, value in self.by_chain().items()}
-        count = math.prod(self.shape)
-        stride = _even_stride(count)
-        offset = int(torch.randint(count, (), generator=generator(torch.device("cpu"), seed)))
+        cycle = self.order(math.prod(self.shape), seed)
 
         def draw(numbers: Sequence[int]) -> list[Draw]:
-            picked = [(offset + s * stride) % count for s in numbers]
+            picked = [cycle[s % len(cycle)] for s in numbers]
             return [{name: value[i] for name, value in flat.items()} for i in picked]
 
         return draw
