@@ -17,7 +17,7 @@ from credo import architectures, datasets, errors
 from credo._version import __version__
 from credo.io import load
 from credo.likelihoods import Bernoulli, Categorical, Gaussian, Likelihood, Poisson, StudentT
-from credo.methods import MAP, BayesByBackprop, DeepEnsemble, MCDropout, Method
+from credo.methods import HMC, MAP, BayesByBackprop, DeepEnsemble, MCDropout, Method
 from credo.posteriors import MeanField, Posterior
 from credo.predictive import Predictive
 from credo.priors import AdaptiveNormal, LaplacePrior, Normal, ScaleMixture
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from credo.tabular import Regressor as Regressor
 
 __all__ = [
+    "HMC",
     "MAP",
     "AdaptiveNormal",
     "BayesByBackprop",
@@ -56,6 +57,7 @@ _ON_DEMAND = (
     "calibration",
     "conjugate",
     "decomposition",
+    "diagnostics",
     "em",
     "experiments",
     "gaussian_process",

@@ -17,7 +17,7 @@ from credo.functional import Sampler
 from credo.io import MODELS
 from credo.likelihoods import Likelihood
 from credo.methods import Method
-from credo.posteriors import MeanField, Posterior
+from credo.posteriors import Empirical, MeanField, Posterior
 from credo.posteriors.dropout import WeightDropout, weight_layers
 from credo.posteriors.point import PointMass
 from credo.selection import select
@@ -35,6 +35,7 @@ class Row:
     stochastic: bool = True
     dropout: float = 0.0
     load_options: dict[str, Any] | None = None
+    fit_options: dict[str, Any] | None = None
 
 
 def bbb(**options: Any) -> Build:
@@ -58,6 +59,10 @@ METHODS: dict[str, Row] = {
     "mc-dropout": Row(lambda net, likelihood: credo.MCDropout(net, likelihood, p=0.1)),
     "mc-dropout-weight-noise": Row(lambda net, likelihood: credo.MCDropout(net, likelihood, p=0.1, weight_noise=0.05)),
     "mc-dropout-own-layers": Row(lambda net, likelihood: credo.MCDropout(net, likelihood), dropout=0.2),
+    "hmc": Row(
+        lambda net, likelihood: credo.HMC(net, likelihood, warmup=20, draws=250, leapfrog_steps=2, init="prior"),
+        fit_options={"progress": False},
+    ),
     "map": Row(lambda net, likelihood: credo.MAP(net, likelihood), stochastic=False),
     "ensemble-of-map": Row(
         lambda net, likelihood: credo.DeepEnsemble(net, members=2, likelihood=likelihood), stochastic=False
@@ -83,6 +88,7 @@ def test_every_method_keeps_the_contract(name: str, task: Task) -> None:
         task,
         stochastic=row.stochastic,
         load_options=row.load_options,
+        fit_options=row.fit_options,
     )
 
 
@@ -118,9 +124,17 @@ def weight_dropout(net: nn.Module, noise: float = 0.0) -> Posterior:
     return WeightDropout(net, units, dict.fromkeys(units, 0.3), noise)
 
 
+def empirical(net: nn.Module) -> Posterior:
+    source = torch.Generator().manual_seed(0)
+    means = {name: net.get_parameter(name) for name in select(net)}
+    noise = {name: torch.randn(4, 250, *mean.shape, generator=source) for name, mean in means.items()}
+    return Empirical({name: mean + 0.3 * noise[name].to(mean.dtype) for name, mean in means.items()})
+
+
 POSTERIORS: dict[str, Callable[[nn.Module], Posterior]] = {
     "mean-field": mean_field,
     "mean-field-pruned": pruned,
+    "empirical": empirical,
     "point-mass": lambda net: PointMass(net, select(net)),
     "weight-dropout": weight_dropout,
     "weight-dropout-noise": lambda net: weight_dropout(net, 0.1),

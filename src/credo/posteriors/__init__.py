@@ -1,6 +1,7 @@
 """Posteriors q(w | θ): distributions over the weights, given the data."""
 
 from credo.posteriors.base import Posterior
+from credo.posteriors.empirical import Empirical
 from credo.posteriors.mean_field import MeanField
 
-__all__ = ["MeanField", "Posterior"]
+__all__ = ["Empirical", "MeanField", "Posterior"]

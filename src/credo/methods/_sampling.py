@@ -1,0 +1,175 @@
+"""What samplers of a network's weights share: data as a whole, likelihoods with drawn parameters, and a report."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+from torch.distributions import Distribution
+from torch.func import functional_call
+from typing_extensions import override
+
+from credo import diagnostics
+from credo.data import Batch
+from credo.errors import UnsupportedError
+from credo.functional import Draw
+from credo.likelihoods import Likelihood
+from credo.predictive.components import ClassComponents, RealComponents
+from credo.priors import AdaptiveNormal
+
+_LARGEST_R_HAT = 1.05
+_QUANTITIES_AT_ONCE = 256
+
+
+class DrawnLikelihood(Likelihood):
+    """A likelihood whose parameters were drawn too: draw s of the network goes with draw s of the parameters.
+
+    Args:
+        likelihood: the likelihood.
+        draws: its parameters, name to ``[S, *shape]``.
+    """
+
+    def __init__(self, likelihood: Likelihood, draws: Draw) -> None:
+        super().__init__()
+        self._components = _Components(likelihood)
+        self._draws = {f"likelihood.{name}": value for name, value in draws.items()}
+
+    @override
+    def components(self, outputs: Tensor) -> RealComponents | ClassComponents:
+        parts = [
+            functional_call(self._components, {n: v[s] for n, v in self._draws.items()}, (outputs[s : s + 1],))
+            for s in range(len(outputs))
+        ]
+        return parts[0].join(parts[1:], 0)  # type: ignore[no-any-return]
+
+    @override
+    def get_config(self) -> dict[str, object]:
+        return self._components.likelihood.get_config()
+
+
+class _Components(nn.Module):
+    """The components of a likelihood as a forward pass, so that its parameters can be replaced."""
+
+    def __init__(self, likelihood: Likelihood) -> None:
+        super().__init__()
+        self.likelihood = likelihood
+
+    def forward(self, outputs: Tensor) -> RealComponents | ClassComponents:
+        return self.likelihood.components(outputs)
+
+
+@dataclasses.dataclass(frozen=True)
+class SamplingReport:
+    """How sampling went.
+
+    Attributes:
+        acceptance: mean acceptance probability of each chain.
+        step_size: ε of each chain.
+        divergences: number of divergent transitions of each chain.
+        draws: number of draws per chain.
+        leapfrog_steps: the largest number of leapfrog steps of a trajectory.
+        predictions: convergence of the network's outputs on training inputs, see :func:`convergence`.
+        parameters: convergence of the parameters.
+    """
+
+    acceptance: list[float]
+    step_size: list[float]
+    divergences: list[int]
+    draws: int
+    leapfrog_steps: int
+    predictions: dict[str, float]
+    parameters: dict[str, float]
+
+    @classmethod
+    def from_card(cls, card: object) -> Self | None:
+        """The report of a saved run, if it makes sense."""
+        names = {field.name for field in dataclasses.fields(cls)}
+        return cls(**card) if isinstance(card, Mapping) and set(card) == names else None
+
+    def lines(self) -> list[str]:
+        """The report as lines of text."""
+        shown = [
+            ("chains", f"{len(self.acceptance)} of {self.draws:,} draws"),
+            ("acceptance by chain", ", ".join(f"{value:.2f}" for value in self.acceptance)),
+            ("step size by chain", ", ".join(f"{value:.3g}" for value in self.step_size)),
+            ("divergences by chain", ", ".join(f"{value:,}" for value in self.divergences)),
+            ("leapfrog steps", f"up to {self.leapfrog_steps}"),
+        ]
+        for name, found in (("predictions", self.predictions), ("parameters", self.parameters)):
+            if found:
+                shown.append(
+                    (
+                        name,
+                        f"R-hat up to {found['r_hat']:.3f} (median {found['median_r_hat']:.3f}), effective draws at "
+                        f"least {found['bulk']:,.0f} (bulk) and {found['tail']:,.0f} (tails)",
+                    )
+                )
+        return [f"{name:<24} {text}" for name, text in shown]
+
+    def notices(self) -> list[str]:
+        """What needs the user's attention."""
+        found = []
+        divergences = sum(self.divergences)
+        if divergences:
+            found.append(
+                f"{divergences:,} of {self.draws * len(self.divergences):,} transitions diverged: the step size is too "
+                "large somewhere, and draws may miss a part of the posterior; raise acceptance="
+            )
+        r_hat = self.predictions.get("r_hat", 1.0)
+        if len(self.acceptance) > 1 and r_hat > _LARGEST_R_HAT:
+            found.append(f"R-hat of the predictions is up to {r_hat:.2f}: chains disagree; raise warmup= and draws=")
+        return found
+
+
+def convergence(draws: Iterable[Tensor]) -> dict[str, float]:
+    """The worst and the median R-hat and the smallest effective sample sizes of all quantities.
+
+    Args:
+        draws: tensors ``[chains, draws, ...]``.
+
+    Returns:
+        ``r_hat``, ``median_r_hat``, ``bulk`` and ``tail``; empty if there are fewer than 4 draws, or none moves.
+    """
+    found: list[Tensor] = []
+    for tensor in draws:
+        if tensor.shape[1] < 4:
+            return {}
+        for part in tensor.flatten(2).split(_QUANTITIES_AT_ONCE, 2) if tensor.dim() > 2 else [tensor.unsqueeze(2)]:
+            sizes = (diagnostics.effective_sample_size(part), diagnostics.effective_sample_size_tail(part))
+            found.append(torch.stack([diagnostics.r_hat(part), *sizes]).flatten(1))
+    r_hat, bulk, tail = (row[row.isfinite()] for row in torch.cat(found, 1).cpu())
+    if not min(len(r_hat), len(bulk), len(tail)):
+        return {}
+    values = {"r_hat": r_hat.max(), "median_r_hat": r_hat.median(), "bulk": bulk.min(), "tail": tail.min()}
+    return {name: float(value) for name, value in values.items()}
+
+
+def check_densities(priors: dict[str, Distribution]) -> dict[str, Distribution]:
+    """Return ``priors`` if all of them have a density."""
+    if any(isinstance(prior, AdaptiveNormal) for prior in priors.values()):
+        raise UnsupportedError("a sampler needs a prior with a density, which AdaptiveNormal has not; use credo.Normal")
+    return priors
+
+
+def merge(batches: Sequence[Batch], rows: int) -> list[Batch]:
+    """Neighboring batches in one, up to about ``rows`` rows; inputs that are not one tensor stay as they are."""
+    merged: list[list[Batch]] = []
+    size = math.inf
+    for batch in batches:
+        size += len(batch.y)
+        if size > rows or not isinstance(batch.x, Tensor) or not isinstance(merged[-1][0].x, Tensor):
+            merged.append([])
+            size = len(batch.y)
+        merged[-1].append(batch)
+    return [group[0] if len(group) == 1 else _concatenated(group) for group in merged]
+
+
+def _concatenated(group: Sequence[Batch]) -> Batch:
+    weights: list[Any] = [batch.sample_weight for batch in group]
+    ones = [torch.ones(len(b.y), device=b.y.device) if w is None else w for b, w in zip(group, weights, strict=True)]
+    weight = None if all(w is None for w in weights) else torch.cat(ones)
+    return Batch(torch.cat([batch.x for batch in group]), torch.cat([batch.y for batch in group]), weight)
