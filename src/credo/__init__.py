@@ -17,7 +17,7 @@ from credo import architectures, datasets, errors
 from credo._version import __version__
 from credo.io import load
 from credo.likelihoods import Bernoulli, Categorical, Gaussian, Likelihood, Poisson, StudentT
-from credo.methods import MAP, BayesByBackprop, DeepEnsemble, MCDropout, Method
+from credo.methods import MAP, BayesByBackprop, DeepEnsemble, Laplace, MCDropout, Method
 from credo.posteriors import MeanField, Posterior
 from credo.predictive import Predictive
 from credo.priors import AdaptiveNormal, LaplacePrior, Normal, ScaleMixture
@@ -34,6 +34,7 @@ __all__ = [
     "Categorical",
     "DeepEnsemble",
     "Gaussian",
+    "Laplace",
     "LaplacePrior",
     "Likelihood",
     "MCDropout",
