@@ -48,6 +48,7 @@ class GaussNewton:
     ) -> None:
         self.network, self.likelihood, self._batches = network, likelihood, batches
         self._rows = 0
+        self._log_likelihood: float | None = None
 
     @property
     def blocks(self) -> list[Block]:
@@ -60,10 +61,13 @@ class GaussNewton:
         Yields:
             Gradients of as many rows as fit in memory.
         """
+        total = 0.0
         for x, y, weight in self._parts():
             done = self.network.run(x)
+            total += self._fit_of(done.output, y, weight)
             factors = output_factors(self.likelihood, done.output, y, weight)
             yield CurvatureBatch(done.gradients(factors), weight)
+        self._log_likelihood = total
 
     @torch.no_grad()
     def product(self, vector: Draw) -> Draw:
@@ -96,11 +100,16 @@ class GaussNewton:
         Returns:
             A number in nats.
         """
-        total = 0.0
-        for x, y, weight in self._batches():
-            rows = self.likelihood.log_prob(self.network.replica({}, x), y).double()
-            total += float((rows if weight is None else rows * weight).sum())
-        return total
+        if self._log_likelihood is None:  # else known from a pass for gradients
+            parts = [self._fit_of(self.network.replica({}, x), y, weight) for x, y, weight in self._batches()]
+            self._log_likelihood = sum(parts)
+        return self._log_likelihood
+
+    @torch.no_grad()
+    def _fit_of(self, output: Tensor, y: Tensor, weight: Tensor | None) -> float:
+        """log p(y | f) of some rows."""
+        rows = self.likelihood.log_prob(output, y).double()
+        return float((rows if weight is None else rows * weight).sum())
 
     def _parts(self) -> Iterator[Batch]:
         """The data in batches of so few rows that their gradients fit in memory."""

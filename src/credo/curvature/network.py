@@ -220,16 +220,16 @@ class ForwardPass:
         output = self.output.flatten(1)
         layers = [block for block in self.network.blocks if block.layer is not None]
         records = [self.records[str(block.layer)] for block in layers]
-        edges = [record.edge for record in records]
-        found = [
-            torch.autograd.grad(output, edges, column, retain_graph=True, allow_unused=True)
-            for column in columns
-            if edges
+        found = [record.empty(len(columns), output) for record in records]
+        for k, column in enumerate(columns if records else ()):
+            edges = [record.edge for record in records]
+            gradients = torch.autograd.grad(output, edges, column, retain_graph=True, allow_unused=True)
+            for record, values, gradient in zip(records, found, gradients, strict=True):
+                values[k] = 0.0 if gradient is None else record.positions_of(gradient)
+        pairs: list[tuple[Block, BlockGradients]] = [
+            (block, FactoredGradients(record.inputs_with(len(block.names) > 1), values))
+            for block, record, values in zip(layers, records, found, strict=True)
         ]
-        pairs: list[tuple[Block, BlockGradients]] = []
-        for i, (block, record) in enumerate(zip(layers, records, strict=True)):
-            g = torch.stack([record.positions_of(gs[i], output) for gs in found])
-            pairs.append((block, FactoredGradients(record.inputs_with(len(block.names) > 1), g)))
         others = [block for block in self.network.blocks if block.layer is None]
         if others:
             dense = self.network.dense([block.names[0] for block in others], self.x, columns)
@@ -267,10 +267,14 @@ class _Record:
         inputs = self.inputs
         return F.pad(inputs, (0, 1), value=1.0) if bias else inputs
 
-    def positions_of(self, gradient: Tensor | None, like: Tensor) -> Tensor:
+    def empty(self, columns: int, like: Tensor) -> Tensor:
+        """Memory for gradients in the layer's output, ``[K, B, T, O]``."""
+        rows, outputs = self.output_shape[0], self.output_shape[-1 if isinstance(self.layer, nn.Linear) else 1]
+        positions = self.output_shape[1:].numel() // max(outputs, 1)
+        return like.new_empty(columns, rows, positions, outputs)
+
+    def positions_of(self, gradient: Tensor) -> Tensor:
         """The gradient in the layer's output as ``[B, T, O]``."""
-        if gradient is None:
-            gradient = like.new_zeros(self.output_shape)
         if isinstance(self.layer, nn.Linear):
             return gradient.reshape(len(gradient), -1, gradient.shape[-1])
         return gradient.flatten(2).mT

@@ -28,7 +28,7 @@ def output_factors(likelihood: Likelihood, output: Tensor, y: Tensor, sample_wei
         sample_weight: ``[B]``, multiplies Λ.
 
     Returns:
-        s, ``[K, B, C]``, with K = C.
+        s, ``[K, B, C]``, with K ≤ C.
     """
     factors: Tensor = _factors(likelihood, output.detach(), y).movedim(-1, 0)
     return factors if sample_weight is None else factors * sample_weight.to(factors.dtype).sqrt()[:, None]
@@ -54,7 +54,11 @@ def _factors(likelihood: Likelihood, output: Tensor, y: Tensor) -> Tensor:
 
 @_factors.register
 def _categorical(likelihood: Categorical, output: Tensor, y: Tensor) -> Tensor:
-    """diag(√p) − p·√pᵀ, whose square is diag(p) − p·pᵀ; a block for every target of a row."""
+    """diag(u)·Q with u = √p, whose square is diag(p) − p·pᵀ; a block for every target of a row.
+
+    Q ``[C, C − 1]`` is an orthonormal basis of the complement of u, so that Q·Qᵀ = I − u·uᵀ: the first C − 1 columns of
+    the reflection I − (u + e)·(u + e)ᵀ/(1 + u_C) with e = (0, …, 0, 1).
+    """
     if likelihood.logit_noise:
         return _factors.dispatch(Likelihood)(likelihood, output, y)
     components = likelihood.components(output[None])
@@ -70,8 +74,10 @@ def _categorical(likelihood: Categorical, output: Tensor, y: Tensor) -> Tensor:
     if likelihood.weight is not None:
         importance = importance * likelihood.weight.to(p.dtype)[labels]
     root = p.sqrt()
-    blocks = torch.diag_embed(root) - p.unsqueeze(-1) * root.unsqueeze(-2)  # [B, targets, C, C]
-    blocks = blocks * importance.sqrt()[..., None, None]
+    mirror = torch.cat([root[..., :-1], 1.0 + root[..., -1:]], dim=-1)
+    reflected = mirror.unsqueeze(-1) * (root[..., :-1] / (1.0 + root[..., -1:])).unsqueeze(-2)
+    basis = torch.eye(classes, classes - 1, dtype=p.dtype, device=p.device) - reflected  # [B, targets, C, C − 1]
+    blocks = (root * importance.sqrt().unsqueeze(-1)).unsqueeze(-1) * basis
     targets = p.shape[1]
     if targets == 1:
         return blocks[:, 0]

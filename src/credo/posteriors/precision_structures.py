@@ -159,8 +159,8 @@ class KroneckerPrecision(PrecisionGaussian):
                 a, g = gradient.inputs, gradient.outputs.flatten(0, 2)
                 weight = a.new_ones(len(a)) if batch.sample_weight is None else batch.sample_weight.to(a.dtype)
                 weighted = a if batch.sample_weight is None else a * weight[:, None, None]
-                _add(inputs, block.layer, a.flatten(0, 1).mT @ weighted.flatten(0, 1))
-                _add(outputs, block.layer, g.mT @ g)
+                _add_product(inputs, block.layer, a.flatten(0, 1), weighted.flatten(0, 1))
+                _add_product(outputs, block.layer, g, g)
                 counts[block.layer] = counts.get(block.layer, 0.0) + float(weight.sum()) * a.shape[1]
         delta = self._precisions()
         found = {}
@@ -372,6 +372,13 @@ def _add(sums: dict[str, Tensor], key: str, value: Tensor) -> None:
         sums[key] += value
     else:
         sums[key] = value
+
+
+def _add_product(sums: dict[str, Tensor], key: str, left: Tensor, right: Tensor) -> None:
+    """Add leftᵀ·right, in place."""
+    if key not in sums:
+        sums[key] = left.new_zeros(left.shape[1], right.shape[1])
+    sums[key].addmm_(left.mT, right)
 
 
 def _key(kind: str, name: str) -> str:
