@@ -64,6 +64,17 @@ METHODS: dict[str, Row] = {
         fit_options={"progress": False},
     ),
     "map": Row(lambda net, likelihood: credo.MAP(net, likelihood), stochastic=False),
+    "laplace": Row(lambda net, likelihood: credo.Laplace(net, likelihood), stochastic=False),
+    "laplace-full": Row(lambda net, likelihood: credo.Laplace(net, likelihood, structure="full"), stochastic=False),
+    "laplace-diag": Row(
+        lambda net, likelihood: credo.Laplace(net, likelihood, structure="diag", linearized=False, parameters="2.*")
+    ),
+    "laplace-low-rank": Row(
+        lambda net, likelihood: credo.Laplace(net, likelihood, structure="low_rank", rank=5, linearized=False)
+    ),
+    "laplace-kron-sampled": Row(
+        lambda net, likelihood: credo.Laplace(net, likelihood, prior=credo.AdaptiveNormal(), linearized=False)
+    ),
     "ensemble-of-map": Row(
         lambda net, likelihood: credo.DeepEnsemble(net, members=2, likelihood=likelihood), stochastic=False
     ),
@@ -131,7 +142,23 @@ def empirical(net: nn.Module) -> Posterior:
     return Empirical({name: mean + 0.3 * noise[name].to(mean.dtype) for name, mean in means.items()})
 
 
+def laplace(structure: str) -> Callable[[nn.Module], Posterior]:
+    def build(net: nn.Module) -> Posterior:
+        dtype = next(net.parameters()).dtype
+        source = torch.Generator().manual_seed(0)
+        x, y = (torch.randn(9, *shape, generator=source, dtype=dtype) for shape in ((4, 4), (6, 4)))
+
+        def forward(net: Any, x: Tensor) -> Any:
+            return net[4](net[:4](x).mT)
+
+        model = credo.Laplace(net, credo.Gaussian(0.5), structure=structure, forward=forward)
+        return model.fit((x, y), epochs=0).posterior
+
+    return build
+
+
 POSTERIORS: dict[str, Callable[[nn.Module], Posterior]] = {
+    **{f"laplace-{structure}": laplace(structure) for structure in ("full", "kron", "diag", "low_rank")},
     "mean-field": mean_field,
     "mean-field-pruned": pruned,
     "empirical": empirical,

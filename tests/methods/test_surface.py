@@ -18,7 +18,10 @@ def network() -> nn.Module:
     return nn.Sequential(nn.Linear(2, 4), nn.ReLU(), nn.Dropout(0.1), nn.Linear(4, 1))
 
 
-@pytest.mark.parametrize("method", [credo.BayesByBackprop, credo.MAP, credo.MCDropout, credo.DeepEnsemble, credo.HMC])
+METHODS = [credo.BayesByBackprop, credo.MAP, credo.MCDropout, credo.DeepEnsemble, credo.HMC, credo.Laplace]
+
+
+@pytest.mark.parametrize("method", METHODS)
 def test_a_method_adds_few_public_names_to_a_module(method: type) -> None:
     own = set(dir(method(network()))) - set(dir(nn.Module()))
     public = sorted(name for name in own if not name.startswith("_"))

@@ -4,9 +4,20 @@ from credo.methods.base import Method
 from credo.methods.bayes_by_backprop import BayesByBackprop
 from credo.methods.deep_ensemble import DeepEnsemble
 from credo.methods.hmc import HMC
+from credo.methods.laplace import Laplace
 from credo.methods.map import MAP
 from credo.methods.mc_dropout import MCDropout
 from credo.methods.network import NetworkMethod
 from credo.training.supervised import Terms
 
-__all__ = ["HMC", "MAP", "BayesByBackprop", "DeepEnsemble", "MCDropout", "Method", "NetworkMethod", "Terms"]
+__all__ = [
+    "HMC",
+    "MAP",
+    "BayesByBackprop",
+    "DeepEnsemble",
+    "Laplace",
+    "MCDropout",
+    "Method",
+    "NetworkMethod",
+    "Terms",
+]

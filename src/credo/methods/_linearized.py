@@ -1,0 +1,127 @@
+r"""Prediction with a network that is linearized in its weights.
+
+With the posterior w ~ N(w*, Σ) and f_lin(x, w) = f(x, w*) + J(x)·(w − w*), outputs are Gaussian: N(f(x, w*), J·Σ·Jᵀ).
+
+References: M. E. Khan, A. Immer, E. Abedi, M. Korzepa, "Approximate inference turns deep networks into Gaussian
+processes", NeurIPS 2019. A. Immer, M. Korzepa, M. Bauer, "Improving predictions of Bayesian neural nets via local
+linearization", AISTATS 2021.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from credo import data as data_
+from credo._arguments import check_integer
+from credo._special import sobol_normal
+from credo.curvature import NetworkGradients
+from credo.curvature.network import linearize
+from credo.functional import Draw, Evaluator, Replica
+from credo.likelihoods import Gaussian
+from credo.methods.base import Predictor
+from credo.nests import count_rows, default_batch_size, split_rows
+from credo.predictive import Predictive
+from credo.predictive.location_scale import GaussianComponents
+from credo.predictive.real import ExactGaussianPredictive
+from credo.seeding import check_seed
+
+if TYPE_CHECKING:
+    from credo.methods.laplace import Laplace
+
+_NUMBERS_AT_ONCE = 2**24
+_MOST_OUTPUTS = 256
+"""Above it, a row's covariance is not formed, and functions are drawn instead."""
+
+
+class LinearizedPredictor(Predictor):
+    """Predicts with the linearized network of a Laplace approximation.
+
+    Args:
+        method: the method, after ``fit``.
+        samples: number of quasi-random points, or of functions.
+        seed: of the functions.
+    """
+
+    def __init__(self, method: Laplace, samples: int, seed: int | None) -> None:
+        self._method, self._samples = method, check_integer(samples, "samples", minimum=1)
+        self._seed = check_seed(seed)
+        self._network: NetworkGradients | None = None
+
+    @torch.no_grad()
+    def __call__(self, x: Any, batch_size: int | None = None) -> Predictive:
+        """The predictive distribution for the rows of ``x``."""
+        likelihood = self._method.likelihood
+        if batch_size is not None:
+            check_integer(batch_size, "batch_size", minimum=1)
+        x = data_.prepare_input(x, self._method.device, self._method.dtype)
+        self._method._inspect(x)
+        found = self._moments(x, batch_size)
+        if found is None:
+            return likelihood.predictive(self.outputs(x, batch_size))
+        mean, covariance = found
+        if isinstance(likelihood, Gaussian) and likelihood.noise != "heteroscedastic":
+            components = likelihood.components(mean[None])
+            assert isinstance(components, GaussianComponents)
+            variance = covariance.diagonal(dim1=1, dim2=2).reshape(mean.shape)
+            return ExactGaussianPredictive.of(components.mean[0], variance, components.variance[0])
+        points = sobol_normal(self._samples, mean[0:1].flatten(1).shape[1]).to(mean)
+        moved = torch.einsum("bij,sj->sbi", _symmetric_root(covariance), points)
+        return likelihood.predictive(mean + moved.reshape(len(points), *mean.shape))
+
+    def outputs(self, x: Any, batch_size: int | None = None) -> Tensor:
+        """The outputs ``[S, B, ...]`` of functions drawn from the linearized network."""
+        x = data_.prepare_input(x, self._method.device, self._method.dtype)
+        posterior = self._method.posterior
+        evaluate = Evaluator(
+            self._replica, _linear_call(posterior.mean()), posterior.sampler(self._seed), self._samples, 0
+        )
+        return evaluate(x, batch_size)
+
+    def _replica(self) -> Replica:
+        replica = Replica(self._method.net, self._method._forward, own_buffers=True)
+        replica.net.eval()
+        return replica
+
+    def _moments(self, x: Any, batch_size: int | None) -> tuple[Tensor, Tensor] | None:
+        """f(x, w*) ``[B, ...]`` and J·Σ·Jᵀ ``[B, C, C]``; ``None`` if rows have too many outputs."""
+        if count_rows(x) == 0:
+            mean = self._replica()({}, x)
+            size = mean.flatten(1).shape[1]
+            return mean, mean.new_zeros(0, size, size)
+        if self._network is None:
+            self._network = self._method._gradients(x)
+        network, posterior = self._network, self._method.posterior
+        rows = min(batch_size or default_batch_size(x), max(1, _NUMBERS_AT_ONCE // network.numbers_per_row(x)))
+        means, covariances = [], []
+        for part in split_rows(x, rows):
+            done = network.run(part)
+            mean = done.output.detach()
+            size = mean.flatten(1).shape[1]
+            if size > _MOST_OUTPUTS:
+                return None
+            columns = torch.eye(size, dtype=mean.dtype, device=mean.device).unsqueeze(1).expand(-1, len(mean), -1)
+            means.append(mean)
+            covariances.append(posterior.output_covariance(done.gradients(columns)).to(mean.dtype))
+        return torch.cat(means), torch.cat(covariances)
+
+
+def _linear_call(mean: Draw) -> Callable[[Replica, Draw, Any], Tensor]:
+    """``call(network, draw, x)``, the output of the linearized network under a draw."""
+
+    def call(network: Replica, draw: Draw, x: Any) -> Tensor:
+        tangent = {name: draw[name] - weight for name, weight in mean.items()}
+        output, change = linearize(lambda weights: network(weights, x), mean, tangent)
+        return output + change
+
+    return call
+
+
+def _symmetric_root(covariance: Tensor) -> Tensor:
+    """The symmetric square root of positive semi-definite matrices; a continuous function of them, unlike a factor."""
+    values, vectors = torch.linalg.eigh(covariance)
+    root: Tensor = (vectors * values.clamp(min=0.0).sqrt().unsqueeze(-2)) @ vectors.mT
+    return root

@@ -1,0 +1,470 @@
+"""The Laplace approximation against closed forms: linear models, Jacobians by torch.func, brute-force curvature."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, jacrev
+
+import credo
+from credo.curvature import output_factors
+from credo.errors import InputError, UnsupportedError
+from credo.linear import BayesianLinearRegression
+from credo.methods import NetworkMethod
+
+STRUCTURES = ("full", "kron", "diag", "low_rank")
+N, D = 30, 3
+
+
+def linear_data() -> tuple[Tensor, Tensor]:
+    source = torch.Generator().manual_seed(0)
+    x = torch.randn(N, D, generator=source, dtype=torch.float64)
+    slope = torch.tensor([[1.0], [-0.5], [0.2]], dtype=torch.float64)
+    return x, x @ slope + 0.3 * torch.randn(N, 1, generator=source, dtype=torch.float64)
+
+
+def exact_posterior(x: Tensor, y: Tensor, alpha: float, beta: float) -> tuple[Tensor, Tensor]:
+    """Mean and precision of p(w | y) of linear regression without an intercept."""
+    precision = alpha * torch.eye(x.shape[1], dtype=x.dtype) + beta * x.mT @ x
+    return torch.linalg.solve(precision, beta * x.mT @ y)[:, 0], precision
+
+
+def linear_model(alpha: float = 2.0, noise: float = 0.3, **options: Any) -> credo.Laplace:
+    """At the exact maximum a posteriori."""
+    x, y = linear_data()
+    net = nn.Linear(D, 1, bias=False).double()
+    with torch.no_grad():
+        net.weight.copy_(exact_posterior(x, y, alpha, noise**-2)[0])
+    prior = credo.Normal(0.0, alpha**-0.5)
+    return credo.Laplace(net, credo.Gaussian(noise), prior, **options).fit((x, y), epochs=0)
+
+
+def mlp(outputs: int = 3, seed: int = 0) -> nn.Module:
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, outputs)).double()
+
+
+def conv_net() -> nn.Module:
+    torch.manual_seed(0)
+    layers = [nn.Conv2d(2, 3, 3, padding=1), nn.ReLU(), nn.Conv2d(3, 2, 2), nn.Tanh(), nn.Flatten(), nn.Linear(18, 3)]
+    return nn.Sequential(*layers).double()
+
+
+def classes(shape: tuple[int, ...], rows: int = 12) -> tuple[Tensor, Tensor]:
+    source = torch.Generator().manual_seed(1)
+    x = torch.randn(rows, *shape, generator=source, dtype=torch.float64)
+    return x, torch.randint(3, (rows,), generator=source)
+
+
+def jacobian(net: nn.Module, names: list[str], x: Tensor) -> Tensor:
+    """``[B, C, P]``."""
+    own = dict(net.named_parameters())
+    weights = {name: own[name].detach() for name in names}
+    found = jacrev(lambda w: functional_call(net, w, (x,)).flatten(1))(weights)
+    return torch.cat([found[name].flatten(2) for name in names], dim=2)
+
+
+def gauss_newton(model: NetworkMethod, x: Tensor, y: Tensor, weight: Tensor | None = None) -> Tensor:
+    j = jacobian(model.net, model.posterior.names(), x)
+    g = torch.einsum("kbc,bcp->kbp", output_factors(model.likelihood, model.net(x), y, weight), j).flatten(0, 1)
+    return g.mT @ g
+
+
+def flat(draw: dict[str, Tensor]) -> Tensor:
+    return torch.cat([value.flatten() for value in draw.values()])
+
+
+def fit(net: nn.Module, data: tuple[Tensor, ...], **options: Any) -> credo.Laplace:
+    return credo.Laplace(net, options.pop("likelihood", credo.Categorical()), **options).fit(data, epochs=0)
+
+
+@pytest.mark.parametrize("structure", ["full", "kron", "low_rank"])
+def test_a_linear_model_has_the_exact_posterior_and_evidence(structure: str) -> None:
+    x, y = linear_data()
+    alpha, noise = 2.0, 0.3
+    model = linear_model(alpha, noise, structure=structure)
+    mean, precision = exact_posterior(x, y, alpha, noise**-2)
+    torch.testing.assert_close(flat(model.posterior.mean()), mean)
+    torch.testing.assert_close(flat(model.posterior.variance()), precision.inverse().diagonal())
+    marginal = torch.distributions.MultivariateNormal(
+        torch.zeros(N, dtype=x.dtype), noise**2 * torch.eye(N, dtype=x.dtype) + x @ x.mT / alpha
+    )
+    assert model.log_marginal_likelihood() == pytest.approx(float(marginal.log_prob(y[:, 0])), abs=1e-8)
+    exact = BayesianLinearRegression(fit_intercept=False, weight_precision=alpha, noise_precision=noise**-2)
+    expected = exact.fit(x.numpy(), y[:, 0].numpy()).predict_dist(x.numpy())
+    found = model.predict(x)
+    torch.testing.assert_close(found.mean[:, 0], expected.mean)
+    torch.testing.assert_close(found.epistemic[:, 0], expected.epistemic)
+    torch.testing.assert_close(found.aleatoric[:, 0], expected.aleatoric)
+    assert exact.log_evidence_ == pytest.approx(model.log_marginal_likelihood(), abs=1e-8)
+
+
+def test_training_finds_the_maximum_of_a_linear_model() -> None:
+    """Adam with a learning rate that decays to 0 stops within 1e-3 posterior standard deviations of the maximum."""
+    x, y = linear_data()
+    mean, precision = exact_posterior(x, y, 2.0, 0.3**-2)
+    net = nn.Linear(D, 1, bias=False).double()
+    model = credo.Laplace(net, credo.Gaussian(0.3), credo.Normal(0.0, 2.0**-0.5), structure="full")
+    model.fit((x, y), epochs=400, lr=0.05, batch_size=N, progress=False, seed=0)
+    deviation = (flat(model.posterior.mean()) - mean).abs() / precision.inverse().diagonal().sqrt()
+    assert float(deviation.max()) < 1e-3
+    assert len(model.history) == 400
+
+
+def test_the_diagonal_is_that_of_the_precision() -> None:
+    x, y = linear_data()
+    _, precision = exact_posterior(x, y, 2.0, 0.3**-2)
+    model = linear_model(structure="diag")
+    torch.testing.assert_close(flat(model.posterior.variance()), 1.0 / precision.diagonal())
+
+
+@pytest.mark.parametrize("structure", ["full", "kron", "low_rank"])
+def test_the_best_prior_of_a_linear_model_is_that_of_the_evidence(structure: str) -> None:
+    """Optimizing the prior and moving the weights to their new maximum, in turn, ends where the evidence is highest."""
+    x, y = linear_data()
+    noise = 0.3
+    exact = BayesianLinearRegression(fit_intercept=False, noise_precision=noise**-2).fit(x.numpy(), y[:, 0].numpy())
+    model = linear_model(1.0, noise, structure=structure)
+    for _ in range(20):
+        model.optimize_prior()
+        with torch.no_grad():
+            alpha = float(model.posterior.prior_precision)
+            model.net.weight.copy_(exact_posterior(x, y, alpha, noise**-2)[0])
+        model.fit((x, y), epochs=0)
+    assert float(np.asarray(exact.weight_precision_)) == pytest.approx(alpha, rel=1e-6)
+    assert isinstance(model.prior, credo.Normal)
+    assert float(model.prior.scale) == pytest.approx(alpha**-0.5)
+    assert exact.log_evidence_ == pytest.approx(model.log_marginal_likelihood(), abs=1e-8)
+
+
+@pytest.mark.parametrize("groups", ["all", "layer"])
+@pytest.mark.parametrize("structure", STRUCTURES)
+def test_the_optimized_prior_is_a_stationary_point_of_the_evidence(structure: str, groups: str) -> None:
+    """A central difference of step h in log δ has a truncation error of order h², here 1e-8."""
+    x, y = classes((4,))
+    prior = {"*.bias": credo.Normal(0.1, 0.5), "*": credo.Normal(0.0, 1.0)}
+    model = fit(mlp(), (x, y), structure=structure, prior=prior).optimize_prior(groups)
+    delta = model.posterior.prior_precision
+    best, step = model.log_marginal_likelihood(), 1e-4
+    members = [[0, 1, 2, 3]] if groups == "all" else [[0, 1], [2, 3]]
+    for group in members:
+        values = []
+        for sign in (1.0, -1.0):
+            delta[group] *= math.exp(sign * step)
+            values.append(model.log_marginal_likelihood())
+            delta[group] /= math.exp(sign * step)
+        assert abs(values[0] - values[1]) / (2.0 * step) < 1e-5
+        assert max(values) <= best + 1e-12
+    scales = [float(model._priors[name].scale) for name in model.posterior.names()]  # type: ignore[attr-defined]
+    torch.testing.assert_close(torch.tensor(scales).double(), delta.rsqrt())
+
+
+@pytest.mark.parametrize("structure", STRUCTURES)
+def test_an_adaptive_prior_ends_at_its_fixed_point(structure: str) -> None:
+    """s² = (2b + Σ(w² + σ²))/(K + 2a + 2), the equation of :class:`credo.AdaptiveNormal`, for every layer."""
+    x, y = classes((4,))
+    prior = credo.AdaptiveNormal(shape=1.5, rate=0.7)
+    model = fit(mlp(), (x, y), structure=structure, prior=prior)
+    mean, variance = model.posterior.mean(), model.posterior.variance()
+    scales = dict(zip(mean, model.posterior.prior_precision.rsqrt().tolist(), strict=True))
+    for path in ("0", "2"):
+        own = [f"{path}.weight", f"{path}.bias"]
+        best = prior.best_scale(flat({n: mean[n] for n in own}), flat({n: variance[n] for n in own}).sqrt())
+        for name in own:
+            assert scales[name] == pytest.approx(float(best), rel=1e-6)
+    with pytest.raises(InputError, match="learned by fit"):
+        model.optimize_prior()
+
+
+@pytest.mark.parametrize("network", ["mlp", "conv"])
+def test_full_and_diagonal_equal_brute_force(network: str) -> None:
+    """With sample weights, and in batches."""
+    net, shape = (mlp(), (4,)) if network == "mlp" else (conv_net(), (2, 4, 4))
+    x, y = classes(shape)
+    weight = torch.rand(len(y), generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    model = credo.Laplace(net, credo.Categorical(), structure="full").fit((x, y, weight), epochs=0, batch_size=5)
+    expected = gauss_newton(model, x, y, weight)
+    torch.testing.assert_close(model.posterior.hessian, expected)
+    diagonal = credo.Laplace(net, credo.Categorical(), structure="diag").fit((x, y, weight), epochs=0, batch_size=5)
+    torch.testing.assert_close(flat(diagonal.posterior.variance()), 1.0 / (expected.diagonal() + 1.0))
+    logdet = (expected.diagonal() + 1.0).log().sum()
+    torch.testing.assert_close(diagonal.posterior.log_determinant(), logdet)
+
+
+def kronecker_precision(model: credo.Laplace, x: Tensor, y: Tensor, delta: Tensor) -> list[Tensor]:
+    """B ⊗ A + diag(δ) of every layer by its definition, from inputs and output gradients by plain hooks."""
+    layers = [m for m in model.net.modules() if isinstance(m, nn.Linear | nn.Conv2d)]
+    inputs: list[Tensor] = []
+    outputs: list[Tensor] = []
+
+    def record(layer: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> None:
+        inputs.append(args[0])
+        outputs.append(output)
+
+    for layer in layers:
+        layer.register_forward_hook(record)
+    f = model.net(x)
+    found, position = [], 0
+    for layer, a, z in zip(layers, inputs, outputs, strict=True):
+        if isinstance(layer, nn.Conv2d):
+            a = nn.functional.unfold(a, layer.kernel_size, padding=layer.padding).mT
+        a = a.reshape(len(x), -1, a.shape[-1])
+        a = torch.cat([a, torch.ones_like(a[..., :1])], -1).flatten(0, 1).detach()
+        factor_b = torch.zeros(z.shape[1], z.shape[1], dtype=x.dtype)
+        for column in output_factors(model.likelihood, f, y):
+            (g,) = torch.autograd.grad(f, z, column, retain_graph=True)
+            g = g.flatten(2).mT.flatten(0, 1) if g.dim() == 4 else g
+            factor_b += g.mT @ g
+        weight, bias = delta[position : position + 2]
+        position += 2
+        prior = torch.cat([weight.expand(a.shape[1] - 1), bias[None]]).repeat(len(factor_b))
+        found.append(torch.kron(factor_b, a.mT @ a / len(a)) + prior.diag())
+    return found
+
+
+@pytest.mark.parametrize("network", ["mlp", "conv"])
+def test_kronecker_factors_follow_their_definition(network: str) -> None:
+    """Also where the bias has another prior than the weight."""
+    net, shape = (mlp(), (4,)) if network == "mlp" else (conv_net(), (2, 4, 4))
+    x, y = classes(shape)
+    prior = {"*.bias": credo.Normal(0.0, 2.0), "*": credo.Normal(0.0, 0.7)}
+    model = credo.Laplace(net, credo.Categorical(), prior, structure="kron").fit((x, y), epochs=0, batch_size=5)
+    assert model.posterior.layers == [path for path, m in net.named_modules() if isinstance(m, nn.Linear | nn.Conv2d)]
+    precisions = kronecker_precision(model, x, y, model.posterior.prior_precision)
+    logdet = torch.stack([p.logdet() for p in precisions]).sum()
+    torch.testing.assert_close(model.posterior.log_determinant(), logdet)
+    variances = model.posterior.variance()
+    total = torch.zeros(len(x), 3, 3, dtype=x.dtype)
+    for path, precision in zip(model.posterior.layers, precisions, strict=True):
+        covariance = precision.inverse()
+        rows = len(variances[f"{path}.bias"])
+        matrix = covariance.diagonal().view(rows, -1)
+        torch.testing.assert_close(variances[f"{path}.weight"].reshape(rows, -1), matrix[:, :-1])
+        torch.testing.assert_close(variances[f"{path}.bias"], matrix[:, -1])
+        parts = [jacobian(net, [f"{path}.{key}"], x).view(len(x), 3, rows, -1) for key in ("weight", "bias")]
+        j = torch.cat(parts, -1).flatten(2)
+        total += j @ covariance @ j.mT
+    found = predictor_covariance(model, x)
+    torch.testing.assert_close(found, total)
+
+
+def test_one_layer_with_constant_curvature_is_a_kronecker_product() -> None:
+    source = torch.Generator().manual_seed(0)
+    x, y = (torch.randn(20, k, generator=source, dtype=torch.float64) for k in (3, 2))
+    net = nn.Linear(3, 2).double()
+    likelihood = credo.Gaussian([0.3, 0.8])
+    full = fit(net, (x, y), structure="full", likelihood=likelihood)
+    kron = fit(net, (x, y), structure="kron", likelihood=likelihood)
+    torch.testing.assert_close(flat(kron.posterior.variance()), flat(full.posterior.variance()))
+    torch.testing.assert_close(predictor_covariance(kron, x), predictor_covariance(full, x))
+    assert kron.log_marginal_likelihood() == pytest.approx(full.log_marginal_likelihood(), abs=1e-8)
+
+
+def predictor_covariance(model: credo.Laplace, x: Tensor) -> Tensor:
+    moments = model._predictor(1, 0)._moments(x, None)
+    assert moments is not None
+    covariance: Tensor = moments[1]
+    return covariance
+
+
+@pytest.mark.parametrize("structure", STRUCTURES)
+def test_the_linearized_covariance_is_that_of_the_draws(structure: str) -> None:
+    """J·Σ·Jᵀ and the marginal variances, with Σ = R·Rᵀ from the map R of noise to draws, exactly."""
+    x, y = classes((4,))
+    net = mlp()
+    model = fit(net, (x, y), structure=structure, prior=credo.Normal(0.0, 0.8), rank=7)
+    perturb, mean = model.posterior._perturbation(), model.posterior.mean()
+    size = sum(w.numel() for w in mean.values())
+    root = torch.stack([flat(perturb(model.posterior._split(unit))) for unit in torch.eye(size).double()], dim=1)
+    covariance = root @ root.mT
+    j = jacobian(net, model.posterior.names(), x)
+    torch.testing.assert_close(predictor_covariance(model, x), j @ covariance @ j.mT)
+    torch.testing.assert_close(flat(model.posterior.variance()), covariance.diagonal())
+    torch.testing.assert_close(model.posterior.log_determinant(), -torch.linalg.slogdet(covariance)[1])
+
+
+def test_low_rank_keeps_the_largest_eigenvalues_and_reaches_the_full_matrix() -> None:
+    x, y = classes((4,))
+    net = mlp()
+    full = fit(net, (x, y), structure="full")
+    values = torch.linalg.eigvalsh(full.posterior.hessian)
+    few = fit(net, (x, y), structure="low_rank", rank=6)
+    torch.testing.assert_close(few.posterior.values, values[-6:])
+    rank = int((values > 1e-10).sum())
+    for enough in (rank, len(values)):
+        model = fit(net, (x, y), structure="low_rank", rank=enough)
+        torch.testing.assert_close(predictor_covariance(model, x), predictor_covariance(full, x))
+        assert model.log_marginal_likelihood() == pytest.approx(full.log_marginal_likelihood(), abs=1e-6)
+
+
+@pytest.mark.parametrize("parameters", ["last_layer", "2.*", ["2.weight", "2.bias"]])
+def test_the_last_layer_is_a_block_of_the_full_matrix(parameters: Any) -> None:
+    x, y = classes((4,))
+    net = mlp()
+    whole, last = fit(net, (x, y), structure="full"), fit(net, (x, y), structure="full", parameters=parameters)
+    assert last.posterior.names() == ["2.weight", "2.bias"]
+    torch.testing.assert_close(last.posterior.hessian, whole.posterior.hessian[-18:, -18:])
+    draws = last.posterior.sample(2, seed=0)
+    assert list(draws) == ["2.weight", "2.bias"]
+
+
+@pytest.mark.parametrize("structure", STRUCTURES)
+def test_frozen_and_tied_parameters(structure: str) -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 4), nn.LayerNorm(4), nn.Linear(4, 3)).double()
+    net[2].weight = net[0].weight
+    net[4].bias.requires_grad_(False)
+    x, y = classes((4,))
+    model = fit(net, (x, y), structure=structure, rank=1000)
+    assert model.posterior.names() == ["0.weight", "0.bias", "2.bias", "4.weight"]
+    expected = gauss_newton(model, x, y)
+    expected.diagonal().add_(1.0)
+    found = flat(model.posterior.variance())
+    if structure in ("full", "low_rank"):
+        torch.testing.assert_close(found, expected.inverse().diagonal())
+    if structure == "diag":
+        torch.testing.assert_close(found, 1.0 / expected.diagonal())
+    if structure == "kron":  # tied weights, and biases without their weight, are diagonal
+        assert model.posterior.layers == ["4"]
+        torch.testing.assert_close(found[:24], 1.0 / expected.diagonal()[:24])
+    assert float(model.predict(x).epistemic.min()) > 0.0
+
+
+def test_classification_integrates_the_gaussian_logits() -> None:
+    """Two classes: the mean probability is E σ(z), z ~ N(m, v), here by 60 Gauss–Hermite nodes.
+
+    With 4,096 quasi-random points the error is of order 1e-3 or less.
+    """
+    x, _ = classes((4,))
+    y = (x[:, 0] > 0).long()
+    net = mlp(2)
+    model = fit(net, (x, y), structure="full", prior=credo.Normal(0.0, 3.0))
+    mean, covariance = net(x).detach(), predictor_covariance(model, x)
+    difference = mean[:, 1] - mean[:, 0]
+    variance = covariance[:, 0, 0] + covariance[:, 1, 1] - 2.0 * covariance[:, 0, 1]
+    nodes, weights = np.polynomial.hermite_e.hermegauss(60)
+    z = difference[:, None] + variance.sqrt()[:, None] * torch.as_tensor(nodes)
+    expected = (z.sigmoid() * torch.as_tensor(weights)).sum(1) / math.sqrt(2.0 * math.pi)
+    found = model.predict(x, samples=4096)
+    torch.testing.assert_close(found.mean[:, 1], expected, atol=1e-3, rtol=0.0)
+    again = model.predict(x.flip(0), samples=4096, seed=7)
+    torch.testing.assert_close(again.mean.flip(0), found.mean)
+
+
+def test_linear_functions_have_the_moments_of_the_linearized_network() -> None:
+    """Rows with many outputs use drawn functions; S = 2,000 of them: means within 5 standard errors, variances too."""
+    torch.manual_seed(0)
+    x, y = torch.randn(3, 4).double(), torch.randn(3, 300).double()
+    net = nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 300)).double()
+    model = fit(net, (x, y), structure="diag", likelihood=credo.Gaussian(0.5))
+    samples = 2000
+    p = model.predict(x, samples=samples, seed=0)
+    assert p.n_draws == samples
+    j = jacobian(net, model.posterior.names(), x)
+    variance = (j.square() * flat(model.posterior.variance())).sum(2)
+    error = (p.draws.mean(0) - net(x).detach()) / (variance / samples).sqrt()
+    assert float(error.abs().max()) < 5.0
+    ratio = p.draws.var(0) / variance - 1.0
+    assert float(ratio.abs().max()) < 5.0 * math.sqrt(2.0 / samples)
+
+
+@pytest.mark.parametrize("linearized", [True, False])
+def test_the_elbo_of_a_linear_model_is_its_evidence(linearized: bool) -> None:
+    """q is the exact posterior, so the bound is tight; the standard error of the expectation is that of its draws."""
+    x, y = linear_data()
+    model = linear_model(structure="full", linearized=linearized)
+    repeats = torch.tensor([model.elbo((x, y), samples=50, seed=seed) for seed in range(20)])
+    error = float(repeats.std()) / math.sqrt(20)
+    assert abs(float(repeats.mean()) - model.log_marginal_likelihood()) < 4.0 * error
+
+
+@pytest.mark.parametrize("likelihood", [credo.Bernoulli(), credo.Poisson(), credo.StudentT(4.0, 0.3)])
+def test_other_likelihoods(likelihood: Any) -> None:
+    x, _ = classes((4,))
+    y = torch.randint(2, (len(x), 2), generator=torch.Generator().manual_seed(3)).double()
+    model = fit(mlp(2), (x, y), structure="kron", likelihood=likelihood)
+    p = model.predict(x, samples=64)
+    assert bool(p.log_prob(y).isfinite().all())
+    assert float(p.epistemic.min()) > 0.0
+    assert math.isfinite(model.log_marginal_likelihood())
+
+
+def test_fit_without_epochs_keeps_the_weights_and_prediction_the_network() -> None:
+    x, y = classes((4,))
+    net = mlp()
+    before = {name: value.clone() for name, value in net.state_dict().items()}
+    model = credo.Laplace(net, credo.Categorical()).fit((x, y), epochs=0)
+    model.predict(x)
+    assert all(torch.equal(value, before[name]) for name, value in net.state_dict().items())
+    torch.testing.assert_close(model.predict(x, samples=0).mean, net(x).softmax(-1))
+
+
+def test_a_model_that_was_not_fitted_says_so() -> None:
+    x, y = classes((4,))
+    model = credo.Laplace(mlp(), credo.Categorical())
+    for call in (
+        lambda: model.predict(x),
+        lambda: model.posterior.sample(2),
+        lambda: model.log_marginal_likelihood(),
+        lambda: model.optimize_prior(),
+        lambda: model.elbo((x, y)),
+    ):
+        with pytest.raises(InputError, match="before fit"):
+            call()
+    assert float(model.predict(x, samples=0).epistemic.max()) == 0.0
+
+
+def test_a_failed_fit_leaves_the_posterior() -> None:
+    x, y = classes((4,))
+    model = credo.Laplace(mlp(), credo.Categorical()).fit((x, y), epochs=0)
+    expected = model.predict(x).mean
+    with pytest.raises(InputError):
+        model.fit((x, y + 7), epochs=1)
+    torch.testing.assert_close(model.predict(x).mean, expected)
+
+
+@pytest.mark.parametrize("structure", STRUCTURES)
+def test_validation_during_training_is_that_of_the_point_estimate(structure: str) -> None:
+    x, y = classes((4,))
+    model = credo.Laplace(mlp(), credo.Categorical(), structure=structure)
+    model.fit((x, y), epochs=2, validation=(x, y), progress=False, seed=0)
+    model.fit((x, y), epochs=2, validation=(x, y), progress=False, seed=0)
+    assert math.isfinite(model.history[-1]["validation_log_likelihood"])
+
+
+def test_networks_of_other_kinds() -> None:
+    """Recurrent layers have diagonal blocks; their rows are differentiated one by one."""
+
+    class Last(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.rnn, self.head = nn.GRU(3, 4, batch_first=True), nn.Linear(4, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.head(self.rnn(x)[0][:, -1])  # type: ignore[no-any-return]
+
+    torch.manual_seed(0)
+    x, y = classes((5, 3), rows=6)
+    model = fit(Last().double(), (x, y))
+    assert "rnn.weight_ih_l0" in model.summary()
+    assert model.posterior.layers == ["head"]
+    expected = gauss_newton(fit(model.net, (x, y), structure="diag"), x, y).diagonal() + 1.0
+    recurrent = sum(p.numel() for p in model.net.rnn.parameters())
+    torch.testing.assert_close(flat(model.posterior.variance())[:recurrent], 1.0 / expected[:recurrent])
+    assert float(model.predict(x).epistemic.min()) > 0.0
+
+
+def test_priors_that_are_not_gaussian_are_refused() -> None:
+    with pytest.raises(UnsupportedError, match="Gaussian"):
+        credo.Laplace(mlp(), prior=credo.ScaleMixture())
+    with pytest.raises(UnsupportedError, match="one scale"):
+        credo.Laplace(mlp(), parameters="2.bias", prior=credo.Normal(0.0, torch.ones(3)))
+    with pytest.raises(InputError, match="full"):
+        credo.Laplace(nn.Linear(200, 100), structure="full")
+    with pytest.raises(InputError, match="structure"):
+        credo.Laplace(mlp(), structure="kronecker")
