@@ -55,6 +55,7 @@ __all__ = [
 _ON_DEMAND = (
     "calibration",
     "conjugate",
+    "decisions",
     "decomposition",
     "em",
     "experiments",
