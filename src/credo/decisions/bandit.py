@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Self
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.optim import Adam, Optimizer
@@ -102,6 +103,7 @@ class ThompsonBandit:
         self._is_fitted = self.refit_every is None
         self._inputs: Tensor | None = None
         self._rewards: Tensor | None = None
+        self._target_shape: torch.Size | None = None
         self._optimizer: Optimizer | None = None
         if self.refit_every is not None:
             return
@@ -213,7 +215,7 @@ class ThompsonBandit:
         """Rewards in the shape of the network's output, ``[N]`` or ``[N, 1]``."""
         if not isinstance(self.model, Method):
             return rewards
-        if not hasattr(self, "_target_shape"):
+        if self._target_shape is None:
             assert self._inputs is not None
             self._target_shape = self.model.predict(self._inputs[:1], samples=0).mean.shape[1:]
         return rewards.reshape(-1, *self._target_shape)
@@ -236,7 +238,7 @@ class ThompsonBandit:
         self._is_fitted = True
 
     def _check_arms(self, arms: int | Tensor) -> Tensor:
-        if isinstance(arms, int) and not isinstance(arms, bool):
+        if isinstance(arms, int | np.integer) and not isinstance(arms, bool):
             return as_rows(torch.eye(check_integer(arms, "arms", minimum=2)), self.model, "arms")
         features = as_rows(arms, self.model, "arms")
         if features.ndim != 2 or len(features) < 2:
