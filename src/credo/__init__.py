@@ -57,6 +57,7 @@ __all__ = [
 _ON_DEMAND = (
     "calibration",
     "conjugate",
+    "decisions",
     "decomposition",
     "diagnostics",
     "em",

@@ -1,0 +1,1 @@
+"""Decisions: bandits and active learning."""
