@@ -7,10 +7,10 @@ fused Adam for all but IVON, which is one itself.
 
 from __future__ import annotations
 
-import functools
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
 
 import torch
@@ -48,17 +48,15 @@ class Contestant:
     loops: bool = False
 
 
-def convert(
-    net: nn.Sequential, linear: Callable[[nn.Linear], nn.Module], conv: Callable[[nn.Conv2d], nn.Module]
-) -> nn.Sequential:
-    """The network with its layers replaced, on the same device."""
+def convert(net: nn.Sequential, linear: Callable[..., nn.Module], conv: Callable[..., nn.Module]) -> nn.Sequential:
+    """The network with its layers replaced by Bayesian ones of the same sizes, on the same device."""
     device = next(net.parameters()).device
     layers: list[nn.Module] = []
     for layer in net:
         if isinstance(layer, nn.Linear):
-            layers.append(linear(layer))
+            layers.append(linear(layer.in_features, layer.out_features))
         elif isinstance(layer, nn.Conv2d):
-            layers.append(conv(layer))
+            layers.append(conv(layer.in_channels, layer.out_channels, layer.kernel_size, padding=layer.padding))
         else:
             layers.append(layer)
     return nn.Sequential(*layers).to(device)
@@ -110,7 +108,7 @@ def of_credo(net: nn.Sequential, estimator: str = "auto") -> Contestant:
         outputs[:] = [inner(x)]
         return outputs[0]
 
-    @functools.cache
+    @cache
     def recorder() -> credo.BayesByBackprop:
         return model_of(recorded)
 
@@ -143,26 +141,14 @@ def of_blitz(net: nn.Sequential) -> Contestant:
     from blitz.modules import BayesianConv2d, BayesianLinear
 
     prior = {"prior_sigma_1": 1.0, "prior_pi": 1.0, "posterior_rho_init": RHO}
-    net = convert(
-        net,
-        lambda layer: BayesianLinear(layer.in_features, layer.out_features, **prior),
-        lambda layer: BayesianConv2d(
-            layer.in_channels, layer.out_channels, layer.kernel_size, padding=layer.padding, **prior
-        ),
-    )
+    net = convert(net, partial(BayesianLinear, **prior), partial(BayesianConv2d, **prior))
     return of_layers(net, lambda: kl_divergence_from_nn(net), "_mu", "_rho", F.softplus)
 
 
 def of_torchbnn(net: nn.Sequential) -> Contestant:
     import torchbnn
 
-    net = convert(
-        net,
-        lambda layer: torchbnn.BayesLinear(0.0, 1.0, layer.in_features, layer.out_features),
-        lambda layer: torchbnn.BayesConv2d(
-            0.0, 1.0, layer.in_channels, layer.out_channels, layer.kernel_size, padding=layer.padding
-        ),
-    )
+    net = convert(net, partial(torchbnn.BayesLinear, 0.0, 1.0), partial(torchbnn.BayesConv2d, 0.0, 1.0))
     for name, parameter in net.named_parameters():
         if name.endswith("log_sigma"):
             nn.init.constant_(parameter, RHO)
@@ -176,13 +162,7 @@ def of_torch_uncertainty(net: nn.Sequential) -> Contestant:
     from torch_uncertainty.methods import StochasticModel
 
     prior = {"prior_sigma_1": 1.0, "prior_pi": 1.0, "sigma_init": RHO}
-    net = convert(
-        net,
-        lambda layer: BayesLinear(layer.in_features, layer.out_features, **prior),
-        lambda layer: BayesConv2d(
-            layer.in_channels, layer.out_channels, layer.kernel_size, padding=layer.padding, **prior
-        ),
-    )
+    net = convert(net, partial(BayesLinear, **prior), partial(BayesConv2d, **prior))
     elbo = ELBOLoss(net, nn.CrossEntropyLoss(), 1.0 / N_DATA, num_samples=1)
 
     def loss(x: Tensor, y: Tensor, n: int) -> Tensor:

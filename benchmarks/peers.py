@@ -142,6 +142,7 @@ def timed(task: str, names: list[str], device: torch.device, rounds: int) -> Ite
 
 def replayed(task: str, names: list[str], device: torch.device, rounds: int) -> Iterator[Row]:
     """Rows of a race of steps that are compiled and replayed as CUDA graphs; those that cannot be have a reason."""
+    torch._dynamo.config.recompile_limit = 100  # the losses share their code
     steps: dict[str, Job] = {}
     title = f"{TASKS[task]}, captured"
     failures: dict[str, list[str]] = {name: [] for name in names}
