@@ -6,7 +6,7 @@ STAMP := .venv/.credo-installed
 # One thread a process: the test workers and small networks are faster that way.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: setup demo test slow coverage lint format clean
+.PHONY: setup demo test slow coverage lint format peers clean
 
 setup: $(STAMP)
 
@@ -37,6 +37,17 @@ lint: setup
 format: setup
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+# The libraries of benchmarks/peers.py, in a folder for each Python: peers/cp311, peers/cp312. Never in the environment,
+# and never with torch. torchvision's wheels are built for CUDA; 0.16.2 is the last that can be imported without its
+# compiled part, beside a torch for CPUs, and only torch-uncertainty asks for it. Python 3.12 is that of a machine with a
+# GPU, where torchvision is installed.
+PEERS := --quiet --disable-pip-version-check --no-deps --no-compile --only-binary=:all: -r benchmarks/peers-requirements.txt
+peers: setup
+	rm -rf peers
+	$(BIN)/python -m pip install $(PEERS) --python-version 3.11 --target peers/cp311 torchvision==0.16.2
+	$(BIN)/python -m pip install $(PEERS) --python-version 3.12 --target peers/cp312
+	du -sm peers/cp311 peers/cp312
 
 clean:
 	rm -rf .venv build dist demo htmlcov .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis

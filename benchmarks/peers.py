@@ -1,231 +1,243 @@
-"""Bayes by Backprop of 784-1200-1200-10 beside other libraries, as ratios to the deterministic network, in one run.
+"""Bayesian networks by credo and by other libraries, side by side in one run, as ratios to the deterministic network.
 
-    pip install --no-deps --target peers -r benchmarks/peers-requirements.txt
-    PYTHONPATH=peers python benchmarks/peers.py [--out benchmarks/results/peers_cpu.json]
+    make peers                        # the libraries, into the ignored folder peers/; see the Makefile
+    python benchmarks/peers.py        # [--device cuda] [--only step-mlp memory] [--out results.json]
 
-Every library has a mean-field Gaussian posterior over all weights, the prior N(0, 1), one draw per step, and the same
-fused Adam; a step is the loss with its KL over 60,000 data, the gradient and the update. A prediction is the class
-probabilities of 100 draws for 1,000 rows: by ``predict`` for credo, by a loop of forwards with a draw each for the
-others. Rounds are interleaved, and ratios are medians over rounds. Libraries that are not installed are left out.
+On a machine where nothing can be installed, take the folders ``peers/cp312`` or ``peers/cp311`` of its Python along.
+With ``--out`` the races that were run replace those in the file, so that a long race can be run in parts.
 
-``kl_ratio`` is the library's KL at its start over the sum of ``torch.distributions.kl_divergence`` over all weights and
-biases; blitz and posteriors estimate it from the draw of each step and have none.
+* ``step-mlp``: a training step of 784-1200-1200-10 on 128 rows, with the KL over 60,000 data, the gradient and the
+  update. ``step-cnn``: the same for two 3×3 convolutions of 32 and 64 filters with 2×2 max pooling and 128 units, on 64
+  images of 28×28.
+* ``predict-mlp``: the mean class probabilities of 1,000 rows by 100 draws, over the time of 100 plain forwards;
+  ``predict-cnn``: of 256 images by 30 draws. laplace-torch, which has no training step here, is added.
+* ``dropout``: MC dropout of the network's own dropout layers, 1,000 rows by 100 draws, over 100 plain forwards.
+* ``captured``: the steps again, compiled and replayed as CUDA graphs, or only replayed where a library cannot be
+  compiled (CUDA only). ``fit``: seconds per epoch of ``fit`` (CUDA, unless it is asked for by name).
+* ``memory``: the peak of each of these, with the network: torch's allocator on a GPU, the resident set on a CPU.
+* ``checks``: facts about what is computed, as ratios to exact values: the KL inside the loss; the variance in training
+  of the mean over positions of a convolution's and of a linear layer's output; whether the rows of a dropout draw share
+  its masks, so that a draw is a function; whether batch norm is left as it was.
+
+Rounds are interleaved; a ratio is the median of per-round ratios, with quartiles. Where a library loops over draws, a
+tenth of them is run and the time is multiplied by ten. Everything is in float32, without TF32 unless ``--tf32`` is
+given. On a CPU ``cpu_ratio`` compares CPU times, which suffer less from other processes.
 """
 
 from __future__ import annotations
 
 import argparse
 import datetime
+import importlib
 import importlib.metadata
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator
+import warnings
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
-import torch.nn.functional as F
-from step_and_predict import Step, hardware, network, race, ratios, train_step
-from torch import Tensor, nn
-from torch.distributions import Normal, kl_divergence
+from contestants import CONTESTANTS, LIBRARIES, N_DATA, NOT_RACED, REFERENCE, Contestant
+from dropout_contestants import DROPOUT
+from fit_epoch import seconds_per_epoch
+from peer_checks import check_dropout, check_posterior
+from racing import Step, cnn, hardware, mlp, peak_memory, race, ratios, train_step
+from torch import Tensor
 
 import credo
 
-N_DATA = 60_000
-CPU = torch.device("cpu")
-
-
-@dataclass
-class Contestant:
-    """What a library is asked for.
-
-    Attributes:
-        loss: of a batch, per datum.
-        parameters: all that is learned.
-        predict: the mean class probabilities ``[B, 10]`` of S draws.
-        kl: the KL that the library takes, and the true one; ``None`` where it only estimates it from a draw.
-    """
-
-    loss: Callable[[Tensor, Tensor], Tensor]
-    parameters: list[Tensor]
-    predict: Callable[[Tensor, int], object]
-    kl: tuple[float, float] | None
-
-
-def true_kl(posterior: Iterable[tuple[Tensor, Tensor]]) -> float:
-    """Σ KL(N(mean, scale²) ‖ N(0, 1)) over tensors of means and scales."""
-    return sum(float(kl_divergence(Normal(mean, scale), Normal(0.0, 1.0)).double().sum()) for mean, scale in posterior)
-
-
-def by_loop(net: Callable[[Tensor], Tensor]) -> Callable[[Tensor, int], object]:
-    """The mean class probabilities of several forwards, each with its own draw."""
-
-    @torch.no_grad()
-    def predict(x: Tensor, samples: int) -> Tensor:
-        return torch.stack([net(x).softmax(-1) for _ in range(samples)]).mean(0)
-
-    return predict
-
-
-def of_credo(**options: object) -> Contestant:
-    model = credo.BayesByBackprop(network(), credo.Categorical(), prior=credo.Normal(0.0, 1.0), **options)  # type: ignore[arg-type]
-    model._prepare(torch.randn(128, 784))
-    means, scales = model.posterior.mean(), model.posterior.scale()
-    return Contestant(
-        lambda x, y: model(x, y, N_DATA),
-        list(model.parameters()),
-        lambda x, samples: model.predict(x, samples=samples, seed=0).mean,
-        (float(model.kl()), true_kl((means[name], scales[name]) for name in means)),
-    )
-
-
-def of_bayesian_torch(kind: str) -> Contestant:
-    from bayesian_torch.models.dnn_to_bnn import dnn_to_bnn, get_kl_loss
-
-    net = network()
-    prior = {"prior_mu": 0.0, "prior_sigma": 1.0, "posterior_mu_init": 0.0, "posterior_rho_init": -4.6}
-    dnn_to_bnn(net, {**prior, "type": kind, "moped_enable": False, "moped_delta": 0.5})
-    own = dict(net.named_parameters())
-    pairs = [(own[name], F.softplus(own[name.replace("mu_", "rho_")])) for name in own if "mu_" in name]
-    return Contestant(
-        lambda x, y: F.cross_entropy(net(x), y) + get_kl_loss(net) / N_DATA,
-        list(net.parameters()),
-        by_loop(net),
-        (float(get_kl_loss(net)), true_kl(pairs)),
-    )
-
-
-def of_blitz() -> Contestant:
-    from blitz.losses import kl_divergence_from_nn
-    from blitz.modules import BayesianLinear
-
-    sizes = [(784, 1200), (1200, 1200), (1200, 10)]
-    layers = [BayesianLinear(*size, prior_sigma_1=1.0, prior_pi=1.0, posterior_rho_init=-4.6) for size in sizes]
-    net = nn.Sequential(layers[0], nn.ReLU(), layers[1], nn.ReLU(), layers[2])
-    return Contestant(
-        lambda x, y: F.cross_entropy(net(x), y) + kl_divergence_from_nn(net) / N_DATA,
-        list(net.parameters()),
-        by_loop(net),
-        None,
-    )
-
-
-def of_torchbayesian() -> Contestant:
-    from torchbayesian.bnn import BayesianModule
-    from torchbayesian.bnn.variational_posteriors import GaussianPosterior
-
-    net = BayesianModule(network())
-    posteriors = [module.distribution for module in net.modules() if isinstance(module, GaussianPosterior)]
-    return Contestant(
-        lambda x, y: F.cross_entropy(net(x), y) + net.kl_divergence() / N_DATA,
-        list(net.parameters()),
-        by_loop(net),
-        (float(net.kl_divergence()), true_kl((q.mean, q.stddev) for q in posteriors)),
-    )
-
-
-def of_posteriors() -> Contestant:
-    from posteriors.vi import diag
-    from torch.func import functional_call
-
-    from posteriors import diag_normal_log_prob
-
-    net = network()
-    means = {name: p.detach().clone().requires_grad_() for name, p in net.named_parameters()}
-    log_scales = {name: torch.full_like(p, -4.6).requires_grad_() for name, p in means.items()}
-
-    def log_posterior(parameters: dict[str, Tensor], batch: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-        x, y = batch
-        logits = functional_call(net, parameters, (x,))
-        return -F.cross_entropy(logits, y) + diag_normal_log_prob(parameters) / N_DATA, logits
-
-    def loss(x: Tensor, y: Tensor) -> Tensor:
-        scales = {name: value.exp() for name, value in log_scales.items()}
-        bound: Tensor = diag.nelbo(means, scales, (x, y), log_posterior, temperature=1.0 / N_DATA)[0]
-        return bound
-
-    @torch.no_grad()
-    def predict(x: Tensor, samples: int) -> Tensor:
-        state = diag.VIDiagState(means, log_scales, None)
-        calls = (functional_call(net, diag.sample(state), (x,)) for _ in range(samples))
-        return torch.stack([logits.softmax(-1) for logits in calls]).mean(0)
-
-    return Contestant(loss, [*means.values(), *log_scales.values()], predict, None)
-
-
-CONTESTANTS: dict[str, tuple[str, Callable[[], Contestant]]] = {
-    "credo": ("", of_credo),
-    "credo, weight": ("", lambda: of_credo(estimator="weight")),
-    "credo, flipout": ("", lambda: of_credo(estimator="flipout")),
-    "bayesian-torch, Reparameterization": ("bayesian-torch", lambda: of_bayesian_torch("Reparameterization")),
-    "bayesian-torch, Flipout": ("bayesian-torch", lambda: of_bayesian_torch("Flipout")),
-    "blitz": ("blitz-bayesian-pytorch", of_blitz),
-    "torchbayesian": ("torchbayesian", of_torchbayesian),
-    "posteriors": ("posteriors", of_posteriors),
+TASKS = {
+    "step-mlp": "train step, MLP",
+    "step-cnn": "train step, CNN",
+    "predict-mlp": "predict, MLP",
+    "predict-cnn": "predict, CNN",
+    "dropout": "MC dropout, MLP",
 }
+RACES = (*TASKS, "memory", "checks", "captured", "fit")
+DRAWS = {"predict-mlp": 100, "predict-cnn": 30, "dropout": 100}
+Row = dict[str, object]
 
 
-def installed() -> Iterator[tuple[str, str, Contestant]]:
-    """The contestants that can be built here, with the version of their library."""
-    for name, (package, build) in CONTESTANTS.items():
+def names_of(task: str) -> list[str]:
+    if task == "dropout":
+        return [REFERENCE, *DROPOUT]
+    kind = task.split("-")[0]
+    return [name for name, entry in CONTESTANTS.items() if getattr(entry, kind)]
+
+
+def library_of(task: str, name: str) -> str:
+    return DROPOUT[name].library if task == "dropout" and name in DROPOUT else CONTESTANTS[name].library
+
+
+def inputs_of(task: str, device: torch.device) -> Tensor:
+    rows = {"step-mlp": 128, "step-cnn": 64, "predict-cnn": 256}.get(task, 1000)
+    return torch.randn(rows, *((1, 28, 28) if task.endswith("cnn") else (784,)), device=device)
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is timed: one training step, or a share of the draws of one prediction."""
+
+    run: Step
+    share: float = 1.0
+
+    def __call__(self) -> object:
+        return self.run()
+
+
+def build(task: str, name: str, device: torch.device, captured: bool = False, compiled: bool = False) -> Job:
+    torch.manual_seed(0)
+    net = (cnn() if task.endswith("cnn") else mlp(0.5 if task == "dropout" else 0.0)).to(device)
+    x = inputs_of(task, device)
+    if task == "dropout" and name in DROPOUT:
+        draws = DROPOUT[name].build(net)
+        return prediction(lambda samples: draws(x, samples).mean(0), DRAWS[task], DROPOUT[name].loops)
+    contestant = CONTESTANTS[name].build(net.eval() if task == "dropout" else net)
+    if task in DRAWS:
+        return prediction(lambda samples: contestant.predict(x, samples), DRAWS[task], contestant.loops)
+    return Job(step_of(contestant, (x, torch.randint(0, 10, (len(x),), device=device)), captured, compiled))
+
+
+def prediction(predict: Callable[[int], object], draws: int, loops: bool) -> Job:
+    run = draws // 10 if loops else draws
+    return Job(lambda: predict(run), run / draws)
+
+
+def step_of(contestant: Contestant, batch: tuple[Tensor, Tensor], captured: bool, compiled: bool) -> Step:
+    own, loss = contestant.step, contestant.loss
+    if own is not None:
+        if captured:
+            raise ValueError("its optimizer gives the parameters new memory at every step, which a replay does not see")
+        return partial(own, *batch)
+    assert loss is not None
+    return train_step(lambda x, y: loss(x, y, N_DATA), list(contestant.parameters), batch, captured, compiled)
+
+
+def find_libraries() -> tuple[dict[str, str], dict[str, str]]:
+    """The versions of the libraries that can be imported here, and why others cannot."""
+    versions, absent = {"credo": credo.__version__, "torch": torch.__version__}, {}
+    for library, module in LIBRARIES.items():
         try:
-            version = importlib.metadata.version(package) if package else credo.__version__
-            yield name, version, build()
-        except ImportError as error:
-            print(f"{name} is left out: {error}", file=sys.stderr)
+            importlib.import_module(module)
+            versions[library] = importlib.metadata.version(library)
+        except Exception as error:
+            absent[library] = f"{type(error).__name__}: {error}"
+            print(f"{library} is left out: {absent[library]}", file=sys.stderr)
+    return versions, absent
+
+
+def timed(task: str, names: list[str], device: torch.device, rounds: int) -> Iterator[Row]:
+    """Rows of a race; a prediction warms up with one call, which is when credo chooses how to run it."""
+    jobs = {name: build(task, name, device) for name in names}
+    if task in DRAWS:
+        times = race(jobs, max(2, rounds // 10), device, warmups=1, repeats=2)
+    else:
+        times = race(jobs, rounds, device, warmups=min(3, rounds))
+    times = {name: [each.times(1.0 / jobs[name].share) for each in seconds] for name, seconds in times.items()}
+    for row in ratios(times, REFERENCE):
+        yield {"race": TASKS[task], **row}
+
+
+def replayed(task: str, names: list[str], device: torch.device, rounds: int) -> Iterator[Row]:
+    """Rows of a race of steps that are compiled and replayed as CUDA graphs; those that cannot be have a reason."""
+    torch._dynamo.config.recompile_limit = 100  # the losses share their code
+    steps: dict[str, Job] = {}
+    title = f"{TASKS[task]}, captured"
+    failures: dict[str, list[str]] = {name: [] for name in names}
+    for name in names:
+        for compiled in (True, False):
+            try:
+                steps[name] = build(task, name, device, captured=True, compiled=compiled)
+                break
+            except Exception as error:
+                failures[name].append(f"{type(error).__name__}: {str(error).splitlines()[0]}")
+        else:
+            yield {"race": title, "name": name, "reason": failures[name][-1]}
+    for row in ratios(race(steps, rounds, device), REFERENCE):
+        yield {"race": title, **row, "compiled": not failures[str(row["name"])]}
+
+
+def remembered(task: str, names: list[str], device: torch.device) -> Iterator[Row]:
+    """Rows of peak memory."""
+    reference = 0.0
+    for name in names:
+        megabytes = peak_memory(partial(build, task, name, device), 1 if task in DRAWS else 3, device)
+        reference = reference or megabytes
+        ratio = round(megabytes / reference, 3)
+        yield {"race": f"{TASKS[task]}, memory", "name": name, "megabytes": round(megabytes, 1), "ratio": ratio}
+
+
+def checked(versions: dict[str, str]) -> Iterator[Row]:
+    for name in names_of("step"):
+        if name != REFERENCE and CONTESTANTS[name].library in versions:
+            yield {"race": "posterior checks", "name": name, **check_posterior(name)}
+    for name, entry in DROPOUT.items():
+        if entry.library in versions:
+            yield {"race": "dropout checks", "name": name, **check_dropout(name)}
+
+
+def run(only: list[str], device: torch.device, rounds: int, versions: dict[str, str]) -> Iterator[Row]:
+    """The rows of all races; memory comes first, because forked processes need a parent that has not computed."""
+
+    def present(task: str) -> list[str]:
+        return [name for name in names_of(task) if library_of(task, name) in versions]
+
+    if "memory" in only:
+        for task in TASKS:
+            yield from remembered(task, present(task), device)
+    for task in (task for task in TASKS if task in only):
+        yield from timed(task, present(task), device, rounds)
+    if "checks" in only:
+        yield from checked(versions)
+    if "captured" in only and device.type == "cuda":
+        for task in ("step-mlp", "step-cnn"):
+            yield from replayed(task, present(task), device, rounds)
+    if "fit" in only:
+        yield from seconds_per_epoch(device, max(1, rounds // 10))
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=30)
-    parser.add_argument("--predict-rounds", type=int, default=5)
-    parser.add_argument("--samples", type=int, default=100)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--rounds", type=int, default=30, help="of steps; predictions have a tenth")
+    parser.add_argument("--threads", type=int, help="of a CPU; one is best beside other processes")
+    parser.add_argument("--only", nargs="+", choices=RACES, metavar="RACE", help=", ".join(RACES))
+    parser.add_argument("--tf32", action="store_true", help="allow TF32, for everybody")
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
-    torch.manual_seed(0)
-    plain, x = network(), torch.randn(1000, 784)
-    found = list(installed())
-
-    @torch.no_grad()
-    def forwards() -> None:
-        for _ in range(arguments.samples):
-            plain(x)
-
-    def plain_loss(x: Tensor, y: Tensor) -> Tensor:
-        return F.cross_entropy(plain(x), y)
-
-    steps: dict[str, Step] = {"deterministic": train_step(plain_loss, [{"params": list(plain.parameters())}], CPU)}
-    predictions: dict[str, Step] = {"deterministic": forwards}
-    for name, _, peer in found:
-        steps[name] = train_step(peer.loss, [{"params": peer.parameters}], CPU)
-        predictions[name] = lambda peer=peer: peer.predict(x, arguments.samples)  # type: ignore[misc]
-    by_step = {row["name"]: row for row in ratios(race(steps, arguments.rounds, CPU), "deterministic")}
-    by_prediction = {
-        row["name"]: row for row in ratios(race(predictions, arguments.predict_rounds, CPU), "deterministic")
-    }
-    rows = []
-    for name, version, peer in found:
-        ratio = None if peer.kl is None else float(f"{peer.kl[0] / peer.kl[1]:.4g}")
-        rows.append(
-            {
-                "name": name,
-                "version": version,
-                "train_step": by_step[name]["ratio"],
-                "predict": by_prediction[name]["ratio"],
-                "kl_ratio": ratio,
-            }
-        )
-        print(f"{name:<36} step {rows[-1]['train_step']:>6}×  predict {rows[-1]['predict']:>6}×  KL {ratio}")
+    warnings.simplefilter("ignore")
+    if arguments.threads:
+        torch.set_num_threads(arguments.threads)
+    device = torch.device(arguments.device)
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = arguments.tf32
+    only = arguments.only or [name for name in RACES if name != "fit" or device.type == "cuda"]
+    versions, absent = find_libraries()
     result = {
         "name": "peers",
-        "command": "PYTHONPATH=peers python benchmarks/peers.py",
+        "command": f"python benchmarks/peers.py --device {device.type}" + " --tf32" * arguments.tf32,
         "date": datetime.date.today().isoformat(),
-        "hardware": hardware(CPU),
-        "rows": rows,
+        "hardware": hardware(device),
+        "versions": versions,
+        "absent": {**absent, **NOT_RACED},
+        "rows": [],
     }
-    if arguments.out:
-        arguments.out.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    rows: list[Row] = []
+    for row in run(only, device, arguments.rounds, versions):
+        rows.append(row)
+        print("  ".join(f"{value}" for value in row.values()), flush=True)
+        if arguments.out:
+            write(arguments.out, result, rows)
     return 0
+
+
+def write(path: Path, result: dict[str, object], rows: list[Row]) -> None:
+    """Write the rows, and those of races that the file has and this run has not."""
+    done = {row["race"] for row in rows}
+    kept = json.loads(path.read_text(encoding="utf-8"))["rows"] if path.exists() else []
+    rows = [row for row in kept if row.get("race") not in {None, *done}] + rows
+    path.write_text(json.dumps({**result, "rows": rows}, indent=2) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

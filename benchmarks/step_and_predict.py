@@ -11,110 +11,30 @@ from __future__ import annotations
 import argparse
 import datetime
 import json
-import platform
-import statistics
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
+import racing
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from racing import Step, hardware, mlp, race, ratios
+from torch import Tensor
 
 import credo
-
-Step = Callable[[], object]
-
-
-def network() -> nn.Module:
-    return nn.Sequential(nn.Linear(784, 1200), nn.ReLU(), nn.Linear(1200, 1200), nn.ReLU(), nn.Linear(1200, 10))
-
-
-def hardware(device: torch.device) -> str:
-    if device.type == "cuda":
-        return f"{torch.cuda.get_device_name(device)}, torch {torch.__version__}"
-    return f"{platform.machine()}, {torch.get_num_threads()} threads, torch {torch.__version__}"
-
-
-def race(contestants: dict[str, Step], rounds: int, device: torch.device) -> dict[str, list[float]]:
-    """Seconds of every contestant in every round, interleaved."""
-    times: dict[str, list[float]] = {name: [] for name in contestants}
-    for turn in range(-3, rounds):
-        for name, step in contestants.items():
-            seconds = _time(step, device)
-            if turn >= 0:
-                times[name].append(seconds)
-    return times
-
-
-def _time(step: Step, device: torch.device) -> float:
-    if device.type != "cuda":
-        begin = time.perf_counter()
-        step()
-        return time.perf_counter() - begin
-    start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    torch.cuda.synchronize()
-    start.record()
-    for _ in range(20):
-        step()
-    stop.record()
-    torch.cuda.synchronize()
-    return start.elapsed_time(stop) / 20e3
-
-
-def ratios(times: dict[str, list[float]], reference: str) -> list[dict[str, object]]:
-    rows: list[dict[str, object]] = []
-    for name, seconds in times.items():
-        by_round = [a / b for a, b in zip(seconds, times[reference], strict=True)]
-        rows.append(
-            {
-                "name": name,
-                "ratio": round(statistics.median(by_round), 3),
-                "ratio_of_fastest": round(min(seconds) / min(times[reference]), 3),
-                "milliseconds": round(statistics.median(seconds) * 1e3, 4),
-            }
-        )
-    return rows
 
 
 def train_step(
     loss: Callable[[Tensor, Tensor], Tensor], parameters: list[dict[str, object]], device: torch.device
 ) -> Step:
-    """One step of fused Adam on a fixed batch of 128; on a GPU compiled and replayed as a CUDA graph."""
-    x = torch.randn(128, 784, device=device)
-    y = torch.randint(0, 10, (128,), device=device)
+    """A step on a batch of 128; on a GPU compiled and replayed as a CUDA graph."""
+    batch = torch.randn(128, 784, device=device), torch.randint(0, 10, (128,), device=device)
     gpu = device.type == "cuda"
-    optimizer = torch.optim.Adam(parameters, lr=1e-3, fused=True, capturable=gpu)
-
-    def step() -> None:
-        optimizer.zero_grad(set_to_none=True)
-        loss(x, y).backward()
-        optimizer.step()
-
-    if not gpu:
-        return step
-    loss = torch.compile(loss, fullgraph=True)
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        for _ in range(4):
-            step()
-    torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    optimizer.zero_grad(set_to_none=True)
-    with torch.cuda.graph(graph):
-        step()
-
-    def replay(alive: object = step) -> None:
-        """Replays the graph; ``alive`` keeps the tensors it was captured over."""
-        graph.replay()
-
-    return replay
+    return racing.train_step(loss, parameters, batch, captured=gpu, compiled=gpu)
 
 
 def step_contestants(device: torch.device) -> dict[str, Step]:
-    plain = network().to(device)
+    plain = mlp().to(device)
     contestants = {
         "deterministic": train_step(
             lambda x, y: F.cross_entropy(plain(x), y), [{"params": list(plain.parameters())}], device
@@ -127,24 +47,22 @@ def step_contestants(device: torch.device) -> dict[str, Step]:
         "BayesByBackprop, scale mixture": {"prior": credo.ScaleMixture()},
     }
     for name, options in recipes.items():
-        model = credo.BayesByBackprop(network().to(device), credo.Categorical(), **options)  # type: ignore[arg-type]
-        model._prepare(torch.randn(128, 784, device=device))
+        model = credo.BayesByBackprop(mlp().to(device), credo.Categorical(), **options)  # type: ignore[arg-type]
 
         def loss(x: Tensor, y: Tensor, model: credo.BayesByBackprop = model) -> Tensor:
             return model(x, y, 60_000)
 
         contestants[name] = train_step(loss, model.parameter_groups(), device)
-    dropout = credo.MCDropout(network().to(device), credo.Categorical(), p=0.5)
-    dropout._prepare(torch.randn(128, 784, device=device))
+    dropout = credo.MCDropout(mlp().to(device), credo.Categorical(), p=0.5)
     contestants["MCDropout"] = train_step(lambda x, y: dropout(x, y, 60_000), dropout.parameter_groups(), device)
     return contestants
 
 
 def predict_contestants(device: torch.device, samples: int) -> dict[str, Step]:
     x = torch.randn(1000, 784, device=device)
-    plain = network().to(device)
-    model = credo.BayesByBackprop(network().to(device), credo.Categorical())
-    dropout = credo.MCDropout(network().to(device), credo.Categorical(), p=0.5)
+    plain = mlp().to(device)
+    model = credo.BayesByBackprop(mlp().to(device), credo.Categorical())
+    dropout = credo.MCDropout(mlp().to(device), credo.Categorical(), p=0.5)
 
     @torch.no_grad()
     def forwards() -> None:

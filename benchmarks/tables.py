@@ -111,15 +111,63 @@ def vae_mnist() -> str:
     return "\n".join([*lines, "", f"{source} {found[0]['hardware']}, {found[0]['date']}."])
 
 
-def peers() -> str:
-    """Train step, prediction and KL of other libraries."""
+def _cells(found: dict[str, Any], name: str, columns: dict[str, tuple[str, str, Callable[[Any], str]]]) -> str:
+    """A line of the table: for every column the formatted value of a row, by its race and key, if there is one."""
+    by_race = {row["race"]: row for row in found["rows"] if row["name"] == name}
+    cells = []
+    for race, key, form in columns.values():
+        value = by_race.get(race, {}).get(key)
+        cells.append("" if value is None else form(value))
+    return " | ".join(cells)
+
+
+def _peer_table(columns: dict[str, tuple[str, str, Callable[[Any], str]]]) -> str:
+    """The rows of ``peers_cpu`` that take part in a race of the columns, with the versions of libraries."""
     found = result("peers_cpu")
-    lines = ["| | train step | predict, 100 draws | KL at its start / true KL |", "|---|---|---|---|"]
-    for row in found["rows"]:
-        name = row["name"] if row["name"].startswith("credo") else f"{row['name']} ({row['version']})"
-        kl = "one draw" if row["kl_ratio"] is None else f"{row['kl_ratio']:.3g}"
-        lines.append(f"| {name} | {row['train_step']:.2f}× | {row['predict']:.2f}× | {kl} |")
+    races = {race for race, _, _ in columns.values()}
+    names = dict.fromkeys(row["name"] for row in found["rows"] if row["race"] in races)
+    lines = [f"| | {' | '.join(columns)} |", f"|---|{'---|' * len(columns)}"]
+    lines += [f"| {name} | {_cells(found, name, columns)} |" for name in names]
     return "\n".join([*lines, "", f"{found['hardware']}, {found['date']}."])
+
+
+def _times(value: float) -> str:
+    return f"{value:.2f}×"
+
+
+def _three_digits(value: float) -> str:
+    return f"{value:.3g}"
+
+
+def peers() -> str:
+    """Train step, prediction, peak memory and checks of mean-field posteriors by other libraries."""
+    versions = result("peers_cpu")["versions"]
+    libraries = ", ".join(f"{name} {version}" for name, version in versions.items() if name not in ("credo", "torch"))
+    absent = "; ".join(f"{name}: {reason}" for name, reason in result("peers_cpu")["absent"].items())
+    table = _peer_table(
+        {
+            "step, MLP": ("train step, MLP", "ratio", _times),
+            "step, CNN": ("train step, CNN", "ratio", _times),
+            "predict, MLP": ("predict, MLP", "ratio", _times),
+            "predict, CNN": ("predict, CNN", "ratio", _times),
+            "memory of a step": ("train step, MLP, memory", "ratio", _times),
+            "of a prediction": ("predict, MLP, memory", "ratio", _times),
+            "KL / exact": ("posterior checks", "kl", _three_digits),
+            "variance / exact": ("posterior checks", "conv_variance", _three_digits),
+        }
+    )
+    return f"{table} {libraries}. Not raced: {absent}."
+
+
+def peers_dropout() -> str:
+    """MC dropout of a network's own layers by other libraries."""
+    return _peer_table(
+        {
+            "100 draws": ("MC dropout, MLP", "ratio", _times),
+            "memory": ("MC dropout, MLP, memory", "ratio", _times),
+            "a draw is one function": ("dropout checks", "one_mask_per_draw", lambda value: "yes" if value else "no"),
+        }
+    )
 
 
 def convergence() -> str:
@@ -209,6 +257,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "generative": generative,
     "moments": moments,
     "peers": peers,
+    "peers_dropout": peers_dropout,
     "step_and_predict": step_and_predict,
     "uci": uci,
     "uci_short": uci_short,

@@ -1,0 +1,201 @@
+"""Measure contestants side by side: interleaved rounds, ratios with quartiles, replayed steps, peak memory."""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import platform
+import resource
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from multiprocessing.connection import Connection
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+Step = Callable[[], object]
+Loss = Callable[[Tensor, Tensor], Tensor]
+
+
+class Seconds(NamedTuple):
+    """Wall time and, on a CPU, the CPU time of all threads."""
+
+    wall: float
+    cpu: float | None
+
+    def times(self, factor: float) -> Seconds:
+        return Seconds(self.wall * factor, None if self.cpu is None else self.cpu * factor)
+
+
+def mlp(dropout: float = 0.0) -> nn.Sequential:
+    """784-1200-1200-10, with dropout layers after the ReLUs if ``dropout`` is not 0."""
+    layers: list[nn.Module] = []
+    for inputs in (784, 1200):
+        layers += [nn.Linear(inputs, 1200), nn.ReLU()]
+        if dropout:
+            layers.append(nn.Dropout(dropout))
+    return nn.Sequential(*layers, nn.Linear(1200, 10))
+
+
+def cnn() -> nn.Sequential:
+    """Two 3×3 convolutions of 32 and 64 filters, each with 2×2 max pooling, then 128 units; for 28×28 images."""
+    return nn.Sequential(
+        nn.Conv2d(1, 32, 3, padding=1),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(32, 64, 3, padding=1),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(64 * 7 * 7, 128),
+        nn.ReLU(),
+        nn.Linear(128, 10),
+    )
+
+
+def hardware(device: torch.device) -> str:
+    if device.type == "cuda":
+        return f"{torch.cuda.get_device_name(device)}, torch {torch.__version__}"
+    return f"{platform.machine()}, {torch.get_num_threads()} threads, torch {torch.__version__}"
+
+
+def race(
+    contestants: Mapping[str, Step], rounds: int, device: torch.device, warmups: int = 3, repeats: int = 20
+) -> dict[str, list[Seconds]]:
+    """Seconds of every contestant in every round, interleaved.
+
+    Args:
+        contestants: what is timed, by name.
+        rounds: number of timed rounds.
+        device: where they run.
+        warmups: rounds before the timed ones.
+        repeats: calls that a timing on a GPU averages over.
+    """
+    times: dict[str, list[Seconds]] = {name: [] for name in contestants}
+    for turn in range(-warmups, rounds):
+        for name, step in contestants.items():
+            seconds = _time(step, device, repeats)
+            if turn >= 0:
+                times[name].append(seconds)
+    return times
+
+
+def _time(step: Step, device: torch.device, repeats: int) -> Seconds:
+    if device.type != "cuda":
+        begin, cpu = time.perf_counter(), time.process_time()
+        step()
+        return Seconds(time.perf_counter() - begin, time.process_time() - cpu)
+    start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    torch.cuda.synchronize()
+    start.record()
+    for _ in range(repeats):
+        step()
+    stop.record()
+    torch.cuda.synchronize()
+    return Seconds(start.elapsed_time(stop) / (1e3 * repeats), None)
+
+
+def ratios(times: dict[str, list[Seconds]], reference: str) -> list[dict[str, object]]:
+    """A row for every contestant: the median of its per-round ratios to the reference, and their quartiles."""
+    rows: list[dict[str, object]] = []
+    for name, seconds in times.items():
+        pairs = list(zip(seconds, times[reference], strict=True))
+        by_round = [own.wall / its.wall for own, its in pairs]
+        lower, median, upper = _quartiles(by_round)
+        row: dict[str, object] = {
+            "name": name,
+            "ratio": round(median, 3),
+            "quartiles": [round(lower, 3), round(upper, 3)],
+            "ratio_of_fastest": round(min(own.wall for own in seconds) / min(its.wall for _, its in pairs), 3),
+            "milliseconds": round(statistics.median(own.wall for own in seconds) * 1e3, 4),
+        }
+        by_cpu = [own.cpu / its.cpu for own, its in pairs if own.cpu and its.cpu]
+        if by_cpu:
+            row["cpu_ratio"] = round(statistics.median(by_cpu), 3)
+        rows.append(row)
+    return rows
+
+
+def _quartiles(values: list[float]) -> list[float]:
+    return statistics.quantiles(values, n=4, method="inclusive") if len(values) > 1 else values * 3
+
+
+def train_step(
+    loss: Loss,
+    parameters: list[Tensor] | list[dict[str, object]],
+    batch: tuple[Tensor, Tensor],
+    captured: bool = False,
+    compiled: bool = False,
+) -> Step:
+    """One step of fused Adam on a fixed batch; ``captured``: replayed as a CUDA graph; ``compiled``: the loss is."""
+    x, y = batch
+    optimizer = torch.optim.Adam(parameters, lr=1e-3, fused=True, capturable=captured)
+    if compiled:
+        loss(x, y)  # what a model prepares on its first batch must not be compiled
+        loss = torch.compile(loss, fullgraph=True)
+
+    def step() -> None:
+        optimizer.zero_grad(set_to_none=True)
+        loss(x, y).backward()
+        optimizer.step()
+
+    return capture(step) if captured else step
+
+
+def capture(step: Step) -> Step:
+    """Replays ``step`` as a CUDA graph."""
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(4):
+            step()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step()
+
+    def replay(alive: object = step) -> None:
+        """Replays the graph; ``alive`` keeps the tensors it was captured over."""
+        graph.replay()
+
+    return replay
+
+
+def peak_memory(build: Callable[[], Step], calls: int, device: torch.device) -> float:
+    """Megabytes (10⁶ bytes) that building a contestant and calling it add at their peak.
+
+    On a GPU those of torch's allocator. On a CPU the resident set of a forked process, over that of a process which has
+    imported everything; this process must not have computed anything before.
+    """
+    if device.type == "cuda":
+        gc.collect()
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        step = build()
+        for _ in range(calls):
+            step()
+        torch.cuda.synchronize()
+        return (torch.cuda.max_memory_allocated() - before) / 1e6
+    context = multiprocessing.get_context("fork")
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=_peak_resident, args=(build, calls, sender))
+    process.start()
+    sender.close()
+    try:
+        megabytes: float = receiver.recv()
+    finally:
+        process.join()
+    return megabytes
+
+
+def _peak_resident(build: Callable[[], Step], calls: int, sender: Connection) -> None:
+    """Send the growth of the peak resident set; the forked process starts with the resident set of its parent."""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    step = build()
+    for _ in range(calls):
+        step()
+    after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    sender.send((after - before) * 1024 / 1e6)
