@@ -302,6 +302,8 @@ def count_data(loader: DataLoader[Any], n_data: int | None) -> int:
     if n_data is not None:
         return int(n_data)
     dataset = loader.dataset
+    if isinstance(own := getattr(dataset, "n_data", None), int):  # a data set of whole minibatches
+        return own
     if not isinstance(dataset, Sized):
         raise InputError("the loader does not know how many data it holds; say so with fit(..., n_data=N)")
     count = len(loader.sampler.indices) if isinstance(loader.sampler, SubsetRandomSampler) else len(dataset)

@@ -22,6 +22,7 @@ from credo.architectures.classifiers import LeNet, ResNet
 from credo.architectures.convolutional import ConvDecoder, ConvEncoder, ResidualDecoder, ResidualEncoder
 from credo.architectures.dense import MLP, DenseDecoder, DenseEncoder, DenseGenerator
 from credo.architectures.segnet import SegNet
+from credo.architectures.recurrent import LanguageModel
 from credo.errors import InputError, unknown_name
 
 __all__ = [
@@ -37,6 +38,7 @@ __all__ = [
     "DenseGenerator",
     "InfoGANDiscriminator",
     "InfoGANGenerator",
+    "LanguageModel",
     "LeNet",
     "MLP",
     "ResNet",
@@ -57,6 +59,7 @@ REGISTRY: dict[str, type[Architecture]] = {
     "dense_generator": DenseGenerator,
     "infogan_discriminator": InfoGANDiscriminator,
     "infogan_generator": InfoGANGenerator,
+    "language_model": LanguageModel,
     "lenet": LeNet,
     "mlp": MLP,
     "residual_decoder": ResidualDecoder,

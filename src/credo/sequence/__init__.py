@@ -1,5 +1,16 @@
-"""Models of sequences."""
+"""Models of sequences: hidden Markov models, and recurrent networks whose state is carried from batch to batch."""
 
+from credo.sequence.carried_state import CarriedState
 from credo.sequence.gaussian_hmm import Decoding, GaussianHMM
+from credo.sequence.language_modeling import dynamic_evaluation, perplexity, token_log_likelihood
+from credo.sequence.streams import TokenStream
 
-__all__ = ["Decoding", "GaussianHMM"]
+__all__ = [
+    "CarriedState",
+    "Decoding",
+    "GaussianHMM",
+    "TokenStream",
+    "dynamic_evaluation",
+    "perplexity",
+    "token_log_likelihood",
+]

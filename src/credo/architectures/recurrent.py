@@ -1,0 +1,143 @@
+"""Recurrent language models, with the dropout masks of variational recurrent networks."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from credo._arguments import check_bool, check_integer, check_option
+from credo.architectures._base import Architecture
+from credo.errors import InputError
+
+State: TypeAlias = Tensor | tuple[Tensor, Tensor]
+"""The state of a recurrent network, ``[layers, B, width]``; hidden and cell state of an LSTM."""
+
+_CELLS: dict[str, type[nn.RNNBase]] = {"lstm": nn.LSTM, "gru": nn.GRU, "rnn": nn.RNN}
+
+
+class LanguageModel(Architecture):
+    r"""A recurrent network that predicts the next token of a sequence.
+
+    Maps tokens ``[B, T]`` and a state to logits ``[B, T, vocabulary]`` and the state after the last token.
+
+    Dropout follows Gal & Ghahramani (2016): a mask is drawn once per sequence and is the same at every time step. With
+    the input x_t, the hidden state h_t and masks z_x, z_h,
+
+        h_t = cell(x_t ∘ z_x, h_{t−1} ∘ z_h),
+
+    where z_x differs between the rows of a batch and the layers, and z_h is shared by the rows: dropping units of
+    h_{t−1} is the same as dropping columns of the recurrent weight matrix, so that fused kernels can be used.
+    Word dropout sets all occurrences of a word to zero.
+
+    Args:
+        vocabulary: number of tokens.
+        width: size of the embedding and of every hidden state.
+        layers: number of recurrent layers.
+        cell: ``"lstm"``, ``"gru"`` or ``"rnn"``.
+        tied: whether the output layer uses the matrix of the embedding.
+        dropout: drop rate of the inputs of every layer, the output layer included.
+        recurrent_dropout: drop rate of the hidden states from step to step.
+        word_dropout: drop rate of words.
+
+    Raises:
+        InputError: if a size is not an integer of at least 1, a rate is outside [0, 1), or the cell is unknown.
+
+    References:
+        Gal, Ghahramani. A theoretically grounded application of dropout in recurrent neural networks. NeurIPS 2016.
+        Press, Wolf. Using the output embedding to improve language models. EACL 2017 (tied weights).
+
+    Example:
+        >>> import torch
+        >>> logits, state = LanguageModel(100, width=8)(torch.zeros(5, 7, dtype=torch.int64))
+        >>> logits.shape
+        torch.Size([5, 7, 100])
+    """
+
+    def __init__(
+        self,
+        vocabulary: int,
+        width: int = 650,
+        layers: int = 2,
+        cell: str = "lstm",
+        tied: bool = True,
+        *,
+        dropout: float = 0.0,
+        recurrent_dropout: float = 0.0,
+        word_dropout: float = 0.0,
+    ) -> None:
+        vocabulary, width = check_integer(vocabulary, "vocabulary", 1), check_integer(width, "width", 1)
+        layers = check_integer(layers, "layers", 1)
+        check_option(cell, "cell", tuple(_CELLS))
+        rates = {"dropout": dropout, "recurrent_dropout": recurrent_dropout, "word_dropout": word_dropout}
+        for name, rate in rates.items():
+            if not 0.0 <= rate < 1.0:
+                raise InputError(f"{name} is the rate at which units are dropped and must lie in [0, 1), got {rate}")
+        super().__init__(
+            vocabulary=vocabulary, width=width, layers=layers, cell=cell, tied=check_bool(tied, "tied"), **rates
+        )
+        self.dropout, self.recurrent_dropout, self.word_dropout = dropout, recurrent_dropout, word_dropout
+        self.embedding = _Embedding(vocabulary, width)
+        self.layers = nn.ModuleList([_CELLS[cell](width, width, batch_first=True) for _ in range(layers)])
+        self.decoder = nn.Linear(width, vocabulary)
+        if tied:
+            self.decoder.weight = self.embedding.weight
+
+    def forward(self, tokens: Tensor, state: State | None = None) -> tuple[Tensor, State]:
+        """Apply the network.
+
+        Args:
+            tokens: int64 indices ``[B, T]``.
+            state: the state after the token before the first, ``None``: zeros.
+
+        Returns:
+            Logits of the next token at every step, ``[B, T, vocabulary]``, and the last state.
+        """
+        x = self.embedding(tokens)
+        if self.word_dropout > 0:
+            kept = F.dropout(x.new_ones(self.embedding.num_embeddings, 1), self.word_dropout, self.training)
+            x = x * kept[tokens]
+        finals: list[State] = []
+        for k, layer in enumerate(self.layers):
+            x, final = self._run(layer, self._drop(x), None if state is None else _layer_state(state, k))
+            finals.append(final)
+        return self.decoder(self._drop(x)), _stack_states(finals)
+
+    def _drop(self, x: Tensor) -> Tensor:
+        """``x`` with the same units dropped at every time step."""
+        if self.dropout == 0:
+            return x
+        return F.dropout1d(x.transpose(1, 2), self.dropout, self.training).transpose(1, 2)
+
+    def _run(self, layer: nn.Module, x: Tensor, state: State | None) -> tuple[Tensor, State]:
+        if self.recurrent_dropout == 0:
+            output: tuple[Tensor, State] = layer(x, state)
+            return output
+        weight: Tensor = layer.weight_hh_l0  # type: ignore[assignment]
+        kept = F.dropout(weight.new_ones(weight.shape[1]), self.recurrent_dropout, self.training)
+        return functional_call(layer, {"weight_hh_l0": weight * kept}, (x, state))  # type: ignore[no-any-return]
+
+
+class _Embedding(nn.Embedding):
+    """An embedding whose initial vectors are small enough to be an output layer too."""
+
+    def reset_parameters(self) -> None:
+        """Draw the vectors uniformly from [−0.1, 0.1], as Zaremba et al. (2014) do."""
+        nn.init.uniform_(self.weight, -0.1, 0.1)
+
+
+def _layer_state(state: State, k: int) -> State:
+    if isinstance(state, Tensor):
+        return state[k : k + 1].contiguous()
+    hidden, memory = state
+    return hidden[k : k + 1].contiguous(), memory[k : k + 1].contiguous()
+
+
+def _stack_states(states: list[State]) -> State:
+    if isinstance(states[0], Tensor):
+        return torch.cat(states)  # type: ignore[arg-type]
+    hidden, memory = zip(*states, strict=True)
+    return torch.cat(hidden), torch.cat(memory)

@@ -1,0 +1,84 @@
+"""A long sequence as minibatches for truncated backpropagation through time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from credo._arguments import check_integer
+from credo.errors import InputError
+
+
+class TokenStream(DataLoader[Any]):
+    r"""A sequence of tokens as minibatches that continue each other.
+
+    The sequence is laid out in ``batch_size`` rows of equal length, which are read in parallel. Minibatch i holds steps
+    i·T to (i + 1)·T of every row, T = ``length``, and its targets are the tokens one step later. The state of a
+    recurrent network goes on from one minibatch to the next (:class:`CarriedState`); a minibatch says in ``start``
+    whether it is the first.
+
+    A datum is one row of one minibatch, so the loss of a method is, per datum,
+
+        −mean_rows Σ_t log p(y_t | x_{≤t}, w) + KL/(B·C)
+
+    for C minibatches of B rows: the whole KL is spread over an epoch.
+
+    Args:
+        tokens: int64 indices ``[N]``.
+        batch_size: number of rows B; the last (N − 1) mod B tokens are left out.
+        length: number of steps T of a minibatch; the last may be shorter.
+
+    Attributes:
+        n_data: the number of data, B·C.
+        n_tokens: the number of targets.
+
+    Raises:
+        InputError: if ``tokens`` is no sequence of integers, or too short for ``batch_size`` rows.
+
+    Example:
+        >>> (x, start), y = next(iter(TokenStream(torch.arange(21), batch_size=2, length=5)))
+        >>> x[1].tolist(), y[1].tolist()
+        ([10, 11, 12, 13, 14], [11, 12, 13, 14, 15])
+
+    Reference: M. Fortunato, C. Blundell, O. Vinyals, "Bayesian recurrent neural networks", arXiv:1704.02798, 2017.
+    """
+
+    def __init__(self, tokens: Any, batch_size: int = 20, length: int = 35) -> None:
+        cuts = _Cuts(torch.as_tensor(tokens), check_integer(batch_size, "batch_size", 1), length)
+        super().__init__(cuts, batch_size=None, shuffle=False)
+        self.n_data, self.n_tokens = cuts.n_data, cuts.rows.shape[0] * (cuts.rows.shape[1] - 1)
+
+
+class _Cuts(Dataset[Any]):
+    """The minibatches by number.
+
+    Attributes:
+        rows: ``[B, steps + 1]``; the last token of a row is only a target.
+        n_data: rows times minibatches.
+    """
+
+    def __init__(self, tokens: Tensor, batch_size: int, length: int) -> None:
+        if tokens.dim() != 1 or tokens.dtype not in (torch.int64, torch.int32):
+            raise InputError(f"tokens must be one sequence of integers, got {tokens.dtype} of {list(tokens.shape)}")
+        steps = (len(tokens) - 1) // batch_size
+        if steps < 1:
+            raise InputError(f"{len(tokens)} tokens are too few for {batch_size} rows; choose a smaller batch_size")
+        tokens = tokens.to(torch.int64)
+        inputs = tokens[: steps * batch_size].view(batch_size, steps)
+        self.rows = torch.cat([inputs, tokens[steps : steps * batch_size + 1 : steps][:, None]], dim=1)
+        self.length = check_integer(length, "length", 1)
+        self.n_data = len(self) * batch_size
+
+    def __len__(self) -> int:
+        return -(-(self.rows.shape[1] - 1) // self.length)
+
+    def __getitem__(self, i: int) -> tuple[tuple[Tensor, Tensor], Tensor]:
+        if not 0 <= i < len(self):
+            raise IndexError(i)
+        begin = i * self.length
+        window = self.rows[:, begin : begin + self.length + 1]
+        start = torch.full((len(window),), i == 0)
+        return (window[:, :-1], start), window[:, 1:]

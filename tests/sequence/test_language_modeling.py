@@ -1,0 +1,173 @@
+"""Streams, carried states and perplexities against passes over the whole sequence."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import credo
+from credo.architectures import LanguageModel
+from credo.errors import InputError
+from credo.sequence import CarriedState, TokenStream, dynamic_evaluation, perplexity, token_log_likelihood
+
+VOCABULARY = 7
+
+
+@pytest.fixture
+def tokens() -> Tensor:
+    return torch.randint(0, VOCABULARY, (101,), generator=torch.Generator().manual_seed(0))
+
+
+def make_net(cell: str = "lstm", **options: object) -> CarriedState:
+    torch.manual_seed(0)
+    return CarriedState(LanguageModel(VOCABULARY, width=6, layers=2, cell=cell, **options))  # type: ignore[arg-type]
+
+
+def test_stream_reads_every_row_in_order_and_predicts_the_next_token(tokens):
+    stream = TokenStream(tokens, batch_size=3, length=8)
+    inputs = torch.cat([x for (x, _), _ in stream], dim=1)
+    targets = torch.cat([y for _, y in stream], dim=1)
+    assert torch.equal(inputs.flatten(), tokens[:99])
+    assert torch.equal(targets.flatten(), tokens[1:100])
+    assert [bool(start.all()) for (_, start), _ in stream] == [True, False, False, False, False]
+    assert [x.shape[1] for (x, _), _ in stream] == [8, 8, 8, 8, 1]
+    assert stream.n_tokens == 99
+    assert stream.n_data == 3 * 5
+
+
+@pytest.mark.parametrize(
+    ("tokens", "options", "message"),
+    [
+        (torch.zeros(3, 3, dtype=torch.int64), {}, "one sequence of integers"),
+        (torch.zeros(9), {}, "one sequence of integers"),
+        (torch.arange(20), {"batch_size": 20}, "too few for 20 rows"),
+        (torch.arange(20), {"batch_size": 2, "length": 0}, "length must be"),
+    ],
+)
+def test_bad_streams_raise(tokens, options, message):
+    with pytest.raises(InputError, match=message):
+        TokenStream(tokens, **options)
+
+
+@pytest.mark.parametrize("cell", ["lstm", "gru", "rnn"])
+def test_cuts_with_carried_state_equal_one_pass_over_the_sequence(tokens, cell):
+    net = make_net(cell)
+    stream = TokenStream(tokens, batch_size=4, length=6)
+    with torch.no_grad():
+        by_cut = torch.cat([net(*x) for x, _ in stream], dim=1)
+        whole, _ = net.net(tokens[:100].view(4, 25))
+        torch.testing.assert_close(by_cut, whole)
+        again = torch.cat([net(*x) for x, _ in stream], dim=1)
+    torch.testing.assert_close(again, by_cut, rtol=0, atol=0)  # the first cut starts anew
+
+
+def test_only_rows_that_start_forget_their_state(tokens):
+    net = make_net()
+    first, second = tokens[:10].view(2, 5), tokens[10:20].view(2, 5)
+    with torch.no_grad():
+        net(first, torch.tensor([True, True]))
+        output = net(second, torch.tensor([False, True]))
+        torch.testing.assert_close(output[:1], net.net(torch.cat([first, second], dim=1))[0][:1, 5:])
+        torch.testing.assert_close(output[1:], net.net(second)[0][1:])
+
+
+def test_state_is_not_saved_and_can_be_reset(tokens):
+    net = make_net()
+    net(tokens[:10].view(2, 5), torch.ones(2, dtype=torch.bool))
+    assert not any("state" in name for name in net.state_dict())
+    net.reset_state()
+    assert net.state_0 is None
+
+
+class Stateless(nn.Module):
+    def forward(self, x: Tensor, state: Tensor | None) -> Tensor:
+        return x
+
+
+def test_networks_without_a_state_raise():
+    with pytest.raises(InputError, match="must return its output and its new state"):
+        CarriedState(Stateless())(torch.zeros(2, 4, 1), torch.ones(2).bool())
+    with pytest.raises(InputError, match="has 2 tensors, not 1; pass n_states"):
+        CarriedState(nn.LSTM(2, 3, batch_first=True), n_states=1)(torch.zeros(2, 4, 2), torch.ones(2).bool())
+
+
+@pytest.mark.parametrize("method", ["map", "bbb"])
+def test_loss_of_a_cut_goes_on_from_the_cut_before_and_has_its_share_of_the_kl(tokens, method):
+    """Σ_rows loss = −Σ log p(cut) + KL/C, with the gradient ending at the cut."""
+    net = make_net().double()
+    stream = TokenStream(tokens, batch_size=4, length=5)
+    cuts = list(stream)
+    if method == "map":
+        model: credo.MAP | credo.BayesByBackprop = credo.MAP(net, credo.Categorical())
+    else:
+        model = credo.BayesByBackprop(net, credo.Categorical(), initial_scale=1e-12, kl_warmup=0)
+    model.train()
+    for x, y in cuts[:2]:
+        loss = model.loss(x, y, n_data=stream.n_data)
+    twin = make_net().double().net
+    with torch.no_grad():
+        _, state = twin(cuts[0][0][0])
+    logits, _ = twin(cuts[1][0][0], state)
+    nll = F.cross_entropy(logits.flatten(0, 1), cuts[1][1].flatten(), reduction="sum")
+    torch.testing.assert_close(4 * loss, nll + model.kl() / len(cuts), rtol=1e-9, atol=0)
+    loss.backward()
+    (nll / 4).backward()
+    prior = {name: p.detach() / stream.n_data for name, p in twin.named_parameters()}  # ∇ of ‖w‖²/2, over n_data
+    for name, p in twin.named_parameters():
+        assert p.grad is not None
+        torch.testing.assert_close(net.net.get_parameter(name).grad, p.grad + prior[name], rtol=1e-6, atol=1e-9)
+
+
+def test_number_of_data_is_known_to_fit(tokens):
+    stream = TokenStream(tokens, batch_size=4, length=5)
+    model = credo.MAP(make_net(), credo.Categorical()).fit(stream, epochs=1, seed=0)
+    assert model.n_data == stream.n_data == 20
+
+
+def test_perplexity_of_a_uniform_model_is_the_vocabulary_size(tokens):
+    net = make_net(tied=False)
+    nn.init.zeros_(net.net.decoder.weight)
+    nn.init.zeros_(net.net.decoder.bias)
+    model = credo.MAP(net, credo.Categorical())
+    assert perplexity(model, TokenStream(tokens, 2, 9)) == pytest.approx(VOCABULARY, rel=1e-6)
+
+
+def test_perplexity_averages_probabilities_over_draws_that_carry_their_own_state(tokens):
+    net = make_net()
+    model = credo.BayesByBackprop(net, credo.Categorical(), initial_scale=0.3)
+    stream = TokenStream(tokens, batch_size=2, length=7)
+    inputs, targets = tokens[:100].view(2, 50), tokens[1:101].view(2, 50)
+    draws = [model.posterior.draw(5, s) for s in range(3)]
+    whole = []
+    for draw in draws:
+        weights = {name.removeprefix("net."): weight for name, weight in draw.items()}
+        logits = torch.func.functional_call(net.net, weights, (inputs,))[0]
+        whole.append(logits.log_softmax(-1).gather(-1, targets[..., None])[..., 0].double())
+    expected = torch.stack(whole).logsumexp(0) - math.log(3)
+    found = token_log_likelihood(model, stream, samples=3, seed=5)
+    torch.testing.assert_close(found, expected.detach(), rtol=1e-5, atol=1e-5)
+    assert perplexity(model, stream, 3, 5) == pytest.approx(math.exp(-float(expected.mean())), rel=1e-5)
+    assert net.state_0 is None  # the network itself did not read anything
+
+
+def test_dynamic_evaluation_learns_from_the_text_and_leaves_the_model_alone():
+    stream = TokenStream(torch.arange(200) % 4, batch_size=1, length=10)
+    model = credo.MAP(make_net(), credo.Categorical())
+    before = {name: p.clone() for name, p in model.state_dict().items()}
+    static = token_log_likelihood(model, stream)
+    torch.testing.assert_close(dynamic_evaluation(model, stream, lr=0.0), static)
+    torch.testing.assert_close(dynamic_evaluation(model, stream, lr=1.0, decay=1.0), static)  # always back
+    adapted = dynamic_evaluation(model, stream, lr=1.0)
+    torch.testing.assert_close(adapted[:, :10], static[:, :10])  # scored before it is learned from
+    assert float(adapted[:, -20:].mean()) > float(static[:, -20:].mean()) + 0.3
+    for name, p in model.state_dict().items():
+        assert torch.equal(p, before[name])
+
+
+def test_other_likelihoods_raise(tokens):
+    with pytest.raises(InputError, match="need a Categorical likelihood"):
+        perplexity(credo.MAP(make_net(), credo.Gaussian(0.1)), TokenStream(tokens, 2, 5))
