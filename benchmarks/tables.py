@@ -205,9 +205,10 @@ def moments() -> str:
             lines.append(f"| {row['task']}, {row['hidden_layers']} | {error} | {std} | {epistemic} |")
     lines += [
         "",
-        "| MNIST | posterior | accuracy, sampled | moments | NLL, sampled | moments | mutual information, sampled | moments |",
+        "| MNIST | posterior | accuracy, sampled | moments | NLL, sampled | moments "
+        "| mutual information, sampled | moments |",
+        "|---|---|---|---|---|---|---|---|",
     ]
-    lines += ["|---|---|---|---|---|---|---|---|"]
     names = {
         "narrow prior": "mean-field, prior scale 0.1",
         "wide prior": "mean-field, prior scale 1",

@@ -21,8 +21,8 @@ from credo.architectures.adversarial import (
 from credo.architectures.classifiers import LeNet, ResNet
 from credo.architectures.convolutional import ConvDecoder, ConvEncoder, ResidualDecoder, ResidualEncoder
 from credo.architectures.dense import MLP, DenseDecoder, DenseEncoder, DenseGenerator
-from credo.architectures.segnet import SegNet
 from credo.architectures.recurrent import LanguageModel
+from credo.architectures.segnet import SegNet
 from credo.errors import InputError, unknown_name
 
 __all__ = [

@@ -16,7 +16,7 @@ from credo.errors import InputError
 State: TypeAlias = Tensor | tuple[Tensor, Tensor]
 """The state of a recurrent network, ``[layers, B, width]``; hidden and cell state of an LSTM."""
 
-_CELLS: dict[str, type[nn.RNNBase]] = {"lstm": nn.LSTM, "gru": nn.GRU, "rnn": nn.RNN}
+_CELLS: dict[str, type[nn.LSTM | nn.GRU | nn.RNN]] = {"lstm": nn.LSTM, "gru": nn.GRU, "rnn": nn.RNN}
 
 
 class LanguageModel(Architecture):

@@ -9,7 +9,7 @@ linearization", AISTATS 2021.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -20,7 +20,8 @@ from credo._arguments import check_integer
 from credo._special import sobol_normal
 from credo.curvature import NetworkGradients
 from credo.curvature.network import linearize
-from credo.functional import Draw, Evaluator, Replica
+from credo.evaluation import Evaluator
+from credo.functional import Draw, Replica
 from credo.likelihoods import Gaussian
 from credo.methods.base import Predictor
 from credo.nests import count_rows, default_batch_size, split_rows
@@ -52,7 +53,7 @@ class LinearizedPredictor(Predictor):
         self._network: NetworkGradients | None = None
 
     @torch.no_grad()
-    def __call__(self, x: Any, batch_size: int | None = None) -> Predictive:
+    def __call__(self, x: Any, batch_size: int | None = None, vectorize: str = "auto") -> Predictive:
         """The predictive distribution for the rows of ``x``."""
         likelihood = self._method.likelihood
         if batch_size is not None:
@@ -61,7 +62,7 @@ class LinearizedPredictor(Predictor):
         self._method._inspect(x)
         found = self._moments(x, batch_size)
         if found is None:
-            return likelihood.predictive(self.outputs(x, batch_size))
+            return likelihood.predictive(self.outputs(x, batch_size, vectorize))
         mean, covariance = found
         if isinstance(likelihood, Gaussian) and likelihood.noise != "heteroscedastic":
             components = likelihood.components(mean[None])
@@ -72,14 +73,13 @@ class LinearizedPredictor(Predictor):
         moved = torch.einsum("bij,sj->sbi", _symmetric_root(covariance), points)
         return likelihood.predictive(mean + moved.reshape(len(points), *mean.shape))
 
-    def outputs(self, x: Any, batch_size: int | None = None) -> Tensor:
+    def outputs(self, x: Any, batch_size: int | None = None, vectorize: str = "auto") -> Tensor:
         """The outputs ``[S, B, ...]`` of functions drawn from the linearized network."""
         x = data_.prepare_input(x, self._method.device, self._method.dtype)
         posterior = self._method.posterior
-        evaluate = Evaluator(
-            self._replica, _linear_call(posterior.mean()), posterior.sampler(self._seed), self._samples, 0
-        )
-        return evaluate(x, batch_size)
+        functions = _LinearFunctions(posterior.mean())
+        evaluate = Evaluator(self._replica, functions, posterior.sampler(self._seed), self._samples, 0, {})
+        return evaluate(x, batch_size, vectorize)
 
     def _replica(self) -> Replica:
         replica = Replica(self._method.net, self._method._forward, own_buffers=True)
@@ -109,15 +109,35 @@ class LinearizedPredictor(Predictor):
         return torch.cat(means), torch.cat(covariances)
 
 
-def _linear_call(mean: Draw) -> Callable[[Replica, Draw, Any], Tensor]:
-    """``call(network, draw, x)``, the output of the linearized network under a draw."""
+class _LinearFunctions:
+    """Calls the linearized network with draws of its weights.
 
-    def call(network: Replica, draw: Draw, x: Any) -> Tensor:
-        tangent = {name: draw[name] - weight for name, weight in mean.items()}
-        output, change = linearize(lambda weights: network(weights, x), mean, tangent)
+    Args:
+        mean: w*.
+    """
+
+    vectorization = "vmap"
+
+    def __init__(self, mean: Draw) -> None:
+        self._mean = mean
+
+    def call(self, network: Replica, draw: Draw, x: Any) -> Tensor:
+        """f(x, w*) + J(x)·(w − w*)."""
+        network.has_used_draw = True  # tangents are not the draw itself, by which shared work would be found
+        tangent = {name: draw[name] - weight for name, weight in self._mean.items()}
+        output, change = linearize(lambda weights: network(weights, x), self._mean, tangent)
         return output + change
 
-    return call
+    def call_folded(self, network: Replica, draws: Sequence[Draw], x: Any) -> Tensor:
+        """The outputs one after the other."""
+        return torch.stack([self.call(network, draw, x) for draw in draws])
+
+    def prepare(self, network: Replica, x: Any) -> None:
+        """Nothing is to be found out."""
+
+    def can_vectorize(self, network: Replica, x: Any) -> bool:
+        """Whether ``vmap`` works is only seen by trying."""
+        return True
 
 
 def _symmetric_root(covariance: Tensor) -> Tensor:

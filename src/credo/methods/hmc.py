@@ -23,6 +23,7 @@ from credo.methods._hamiltonian import Progress, Run, sample
 from credo.methods._initialization import reinitialize
 from credo.methods._log_joint import LogJoint, RowLogLikelihood, maximize
 from credo.methods._sampling import DrawnLikelihood, SamplingReport, check_densities, convergence, merge
+from credo.methods.base import check_samples
 from credo.methods.network import NetworkMethod, NetworkPredictor
 from credo.nests import first_rows
 from credo.posteriors.empirical import Empirical
@@ -331,7 +332,12 @@ class HMC(NetworkMethod):
         for notice in self._report.notices():
             notify(notice)
 
-    def _predictor(self, samples: int, seed: int | None) -> NetworkPredictor:
+    def _predictor(self, samples: int | str, seed: int | None) -> NetworkPredictor:
+        samples = check_samples(samples)
+        if isinstance(samples, str):
+            raise UnsupportedError(
+                "samples='moments' is not offered for HMC, whose draws are no Gaussian; use samples=100"
+            )
         base = check_seed(seed) if samples else 0
         predictor = NetworkPredictor(self, samples, base)
         if samples and self.likelihood_posterior is not None:

@@ -23,6 +23,7 @@ from credo.likelihoods import Likelihood
 from credo.methods._linearized import LinearizedPredictor
 from credo.methods._noise_hooks import noisy_layers
 from credo.methods._planning import plan_estimators
+from credo.methods.base import check_samples
 from credo.methods.network import NetworkMethod, NetworkPredictor
 from credo.posteriors.precision import PrecisionGaussian
 from credo.posteriors.precision_structures import DiagonalPrecision, FullPrecision, KroneckerPrecision, LowRankPrecision
@@ -303,8 +304,13 @@ class Laplace(NetworkMethod):
         divergence = 0.5 * (trace + distance - float(sizes.sum()) + log_ratio)
         return super().elbo(data, samples, seed) + float(self.kl().detach()) - divergence
 
-    def _predictor(self, samples: int, seed: int | None) -> Any:
-        check_integer(samples, "samples", minimum=0)
+    def _predictor(self, samples: int | str, seed: int | None) -> Any:
+        samples = check_samples(samples)
+        if isinstance(samples, str):
+            raise UnsupportedError(
+                "samples='moments' is not offered for Laplace: predictions of the linearized network, the default, are "
+                "in closed form already; use samples=100"
+            )
         if samples == 0 or self._is_fitting:
             return NetworkPredictor(self, 0, None)
         self.posterior._check_is_fitted()

@@ -35,12 +35,13 @@ from credo.moments.layers import drop
 from credo.moments.tensors import Moments, Pass
 from credo.nests import count_rows, default_batch_size, first_rows, map_tensors, split_rows
 from credo.posteriors._dropout_calls import DropoutCalls
+from credo.posteriors._dropout_plan import DropoutPlan
 from credo.posteriors.base import Posterior
 from credo.posteriors.dropout import WeightDropout
-from credo.posteriors.dropout_layers import DropoutPlan, LayerDropout, plan_dropout
+from credo.posteriors.dropout_layers import LayerDropout
 from credo.posteriors.mean_field import MeanField
 from credo.posteriors.point import PointMass
-from credo.probing import eager
+from credo.probing import RowDim, eager
 
 N_DRAWS = 128
 """Draws of the output; a power of 2 keeps a Sobol sequence balanced."""
@@ -148,8 +149,7 @@ class MomentEvaluator:
         """The output of one pass that follows covariances from weight layer ``start`` on; never for -1."""
         replica, rows = self._replica, count_rows(x)
         here = Pass(rows, start if rows else -1)
-        if isinstance(self._posterior, LayerDropout) and replica.plan is None and rows:
-            replica.plan = plan_dropout(replica, x)
+        self._posterior.prepare(replica, x)
         dropout = nullcontext() if replica.plan is None else _Dropout(replica.plan)
         with torch.enable_grad(), eager(), here.running(replica.net), dropout:
             output = replica(self._weights, x)
@@ -169,7 +169,15 @@ class _Dropout(DropoutCalls):
         self._plan, self._seen = plan, 0
 
     @override
-    def answer(self, x: Tensor, p: float, on: bool, spatial_dims: int = 0, alpha: bool = False) -> Tensor:
+    def answer(
+        self,
+        x: Tensor,
+        p: float,
+        on: bool,
+        spatial_dims: int = 0,
+        alpha: bool = False,
+        rows: RowDim | None = None,
+    ) -> Tensor:
         """``x`` with the variance of dropout."""
         if self._seen < len(self._plan.calls):
             on = self._plan.calls[self._seen].on
