@@ -23,7 +23,6 @@ from credo.methods._hamiltonian import Progress, Run, sample
 from credo.methods._initialization import reinitialize
 from credo.methods._log_joint import LogJoint, RowLogLikelihood, maximize
 from credo.methods._sampling import DrawnLikelihood, SamplingReport, check_densities, convergence, merge
-from credo.methods.base import check_samples
 from credo.methods.network import NetworkMethod, NetworkPredictor
 from credo.nests import first_rows
 from credo.posteriors.empirical import Empirical
@@ -333,14 +332,9 @@ class HMC(NetworkMethod):
             notify(notice)
 
     def _predictor(self, samples: int | str, seed: int | None) -> NetworkPredictor:
-        samples = check_samples(samples)
-        if isinstance(samples, str):
-            raise UnsupportedError(
-                "samples='moments' is not offered for HMC, whose draws are no Gaussian; use samples=100"
-            )
         base = check_seed(seed) if samples else 0
         predictor = NetworkPredictor(self, samples, base)
-        if samples and self.likelihood_posterior is not None:
+        if isinstance(samples, int) and samples and self.likelihood_posterior is not None:
             noise = self.likelihood_posterior.sample(samples, seed=base)
             predictor._likelihood = DrawnLikelihood(self.likelihood, noise)
         return predictor
