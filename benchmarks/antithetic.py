@@ -38,7 +38,8 @@ def classification() -> tuple[credo.BayesByBackprop, Tensor]:
     images, labels = load_digits(return_X_y=True)
     x, y = torch.tensor(images / 16.0, dtype=torch.float32), torch.tensor(labels)
     net = nn.Sequential(nn.Linear(64, 100), nn.ReLU(), nn.Linear(100, 10))
-    model = credo.BayesByBackprop(net, credo.Categorical()).fit((x[:1200], y[:1200]), seed=0, progress=False)
+    model = credo.BayesByBackprop(net, credo.Categorical())
+    model.fit((x[:1200], y[:1200]), epochs=60, batch_size=128, seed=0, progress=False)
     return model, x[1200:1264]
 
 

@@ -36,8 +36,8 @@ class MeanField(Posterior):
 
     Attributes:
         antithetic: whether draws, also those of ``predict``, come in pairs μ ± σ·ε. The predictive mean then has a
-            smaller error and half the random numbers are needed, but the epistemic uncertainty has a larger error. Not
-            saved with a model; ``False`` at first.
+            smaller error and half the random numbers are needed, but the epistemic uncertainty may have a larger
+            error, see ``docs/guide.md``. Not saved with a model; ``False`` at first.
 
     Example:
         >>> model = credo.BayesByBackprop(net, credo.Gaussian(0.1)).fit((x, y))
