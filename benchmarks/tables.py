@@ -157,7 +157,8 @@ def moments() -> str:
             lines.append(f"| {row['task']}, {row['hidden_layers']} | {error} | {std} | {epistemic} |")
     lines += [
         "",
-        "| MNIST | posterior | accuracy, sampled | moments | NLL, sampled | moments | mutual information, sampled | moments |",
+        "| MNIST | posterior | accuracy, sampled | moments | NLL, sampled | moments "
+        "| mutual information, sampled | moments |",
     ]
     lines += ["|---|---|---|---|---|---|---|---|"]
     names = {
