@@ -31,7 +31,7 @@ from typing_extensions import override
 from credo._special import sobol_normal
 from credo.errors import UnsupportedError
 from credo.functional import Draw, Replica
-from credo.moments.layers import drop
+from credo.moments.layers import SMALL_LAYER, drop
 from credo.moments.tensors import Moments, Pass
 from credo.nests import count_rows, default_batch_size, first_rows, map_tensors, split_rows
 from credo.posteriors._dropout_calls import DropoutCalls
@@ -51,8 +51,6 @@ _SMALL_COST = 2**17
 """Multiplications per row that are always worth following covariances."""
 _ROWS = 512
 """Rows per pass: means, variances and gradients of more do not stay in a cache."""
-_WHITENED = N_DRAWS // 8
-"""The number of outputs up to which the draws have exactly the covariance, beyond it only the variances."""
 
 
 @singledispatch
@@ -132,18 +130,23 @@ class MomentEvaluator:
         output, here = self._run(x, self._start)
         if not isinstance(output, Moments):
             return output, None
-        spread = _covariance(output.expectation, here) if here.noises else output.spread.flatten(1)
-        return output.expectation.detach(), spread
+        mean = output.expectation.detach()
+        if here.noises:
+            return mean, _covariance(output.expectation, here)
+        return mean, output.spread.flatten(1) if output.covariance is None else output.covariance()
 
     def _choose_start(self, x: Any) -> int:
-        """The number of the first weight layer from which on following covariances is not too expensive."""
+        """The number of the first weight layer from which on following covariances is not too expensive.
+
+        From the last layer alone nothing is followed: its rule knows the covariances.
+        """
         output, here = self._run(first_rows(x, 1), start=-1)
         allowed = max(_BACKWARD_COST * sum(here.costs), _SMALL_COST)
         outputs, spent, start = math.prod(output.shape[1:]), 0, len(here.costs)
         while start > 0 and spent + outputs * here.costs[start - 1] <= allowed:
             start -= 1
             spent += outputs * here.costs[start]
-        return start if start < len(here.costs) else -1
+        return start if start < len(here.costs) - 1 or start == 0 else -1
 
     def _run(self, x: Any, start: int) -> tuple[Tensor, Pass]:
         """The output of one pass that follows covariances from weight layer ``start`` on; never for -1."""
@@ -231,7 +234,7 @@ def _points(dimension: int) -> Tensor:
     """Sobol points ``[S, K]`` with mean 0 and variance 1 in every dimension, and no covariances for a small K."""
     points = sobol_normal(N_DRAWS, dimension)
     points -= points.mean(0)
-    if dimension > _WHITENED:
+    if dimension > SMALL_LAYER:
         return points / points.square().mean(0).sqrt()
     root = torch.linalg.cholesky(points.T @ points / N_DRAWS)
     whitened: Tensor = torch.linalg.solve_triangular(root, points.T, upper=False).T

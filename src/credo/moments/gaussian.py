@@ -24,8 +24,6 @@ from torch import Tensor
 
 from credo._special import ndtr
 
-_LARGEST_RATIO = 40.0
-"""|α| from which on the density of a Gaussian at its mean's distance is 0 in float64 too."""
 _FEW_NODES, _MANY_NODES = 12, 32
 _SMALL_SCALE = 0.3
 """A standard deviation up to which 12 nodes integrate tanh, its square and smoother functions to 1e-8."""
@@ -48,7 +46,8 @@ class FunctionMoments(NamedTuple):
 def rectifier(mean: Tensor, variance: Tensor, negative_slope: float | Tensor = 0.0) -> FunctionMoments:
     """f(x) = max(x, 0) + a·min(x, 0) for a slope a of the negative half."""
     scale = variance.clamp_min(torch.finfo(variance.dtype).tiny).sqrt()
-    ratio = (mean / scale).clamp_(-_LARGEST_RATIO, _LARGEST_RATIO)
+    limit = 37.0 if scale.dtype == torch.float64 else 12.0  # φ(α) beyond is denormal, slow and without effect
+    ratio = (mean / scale).clamp_(-limit, limit)
     above = ndtr(ratio)
     density = (ratio.square() * -0.5).exp_().mul_(1.0 / math.sqrt(2.0 * math.pi))
     part = torch.addcmul(density, ratio, above)  # g(α)

@@ -14,6 +14,9 @@ from torch.func import vjp, vmap
 
 from credo.moments.tensors import RULES, Moments, activation, current_pass, rule
 
+SMALL_LAYER = 16
+"""The number of units up to which a layer that is the output has covariances."""
+
 Map = Callable[[Tensor, Tensor], Tensor]
 """A function linear in its input and in its weight."""
 
@@ -60,13 +63,22 @@ def _affine(x: Any, weight: Any, bias: Any, apply: Map, function: str, channel: 
         if b_variance is not None:
             shift = b_variance.view(-1, *after)
             noise = shift.expand(mean.shape) if noise is None else noise + shift
-    if noise is None:
-        return Moments(mean, torch.zeros_like(mean) if variance is None else variance)
-    if follow and positions == 1:
+    if follow and noise is not None and positions == 1:
         here.add_independent_noise(mean, noise)
-    elif follow:
+    elif follow and noise is not None:
         _add_shared_noise(mean, before, w, w_variance, b_variance, apply, channel)
-    return Moments(mean, noise if variance is None else variance + noise)
+    spreads = [part for part in (variance, noise) if part is not None]
+    result = Moments(mean, sum(spreads[1:], spreads[0]) if spreads else torch.zeros_like(mean))
+    if variance is not None and not follow and mean.dim() == w.dim() == 2 and len(w) <= SMALL_LAYER:
+        result.covariance = lambda: _covariance(w, h.spread, noise)
+    return result
+
+
+def _covariance(w: Tensor, variance: Tensor, noise: Tensor | None) -> Tensor:
+    """W diag(v) Wᵀ + diag(noise) for every row of ``variance``, ``[B, K, K]``."""
+    products = (w[:, None] * w).flatten(0, 1)
+    covariance = F.linear(variance, products).view(-1, len(w), len(w))
+    return covariance if noise is None else covariance + torch.diag_embed(noise)
 
 
 def _use(parameter: Moments, function: str) -> None:

@@ -137,6 +137,8 @@ class Moments(Tensor):
     spread: Tensor
     parameter: str | None
     rate: float
+    covariance: Callable[[], Tensor] | None
+    """The covariances ``[B, K, K]`` of the K units of a layer, where they follow from the variances of its inputs."""
 
     @staticmethod
     def __new__(cls, expectation: Tensor, *_: Any, **__: Any) -> Self:
@@ -148,6 +150,7 @@ class Moments(Tensor):
 
     def __init__(self, expectation: Tensor, spread: Tensor, parameter: str | None = None, rate: float = 0.0) -> None:
         self.expectation, self.spread, self.parameter, self.rate = expectation, spread, parameter, rate
+        self.covariance = None
 
     @override
     def __repr__(self) -> str:  # type: ignore[override]
@@ -155,7 +158,7 @@ class Moments(Tensor):
 
     def replace(self, other: Moments) -> Moments:
         """Become ``other``, for functions that work in place."""
-        self.expectation, self.spread = other.expectation, other.spread
+        self.expectation, self.spread, self.covariance = other.expectation, other.spread, other.covariance
         return self
 
     @classmethod
