@@ -419,6 +419,37 @@ def test_a_model_that_was_not_fitted_says_so() -> None:
     assert float(model.predict(x, samples=0).epistemic.max()) == 0.0
 
 
+def test_an_optimized_prior_is_saved_and_a_model_changes_its_precision(tmp_path: Any) -> None:
+    """float32 numbers in a float64 computation: predictions agree to a few roundings."""
+    x, y = classes((4,))
+    model = credo.Laplace(mlp().float(), credo.Categorical()).fit((x.float(), y), epochs=0).optimize_prior("layer")
+    model.save(tmp_path / "run")
+    loaded = credo.load(tmp_path / "run", net=mlp(seed=1).float())
+    assert loaded.log_marginal_likelihood() == model.log_marginal_likelihood()
+    assert torch.equal(loaded.kl(), model.kl())
+    expected = model.predict(x.float()).epistemic
+    assert torch.equal(loaded.predict(x.float()).epistemic, expected)
+    torch.testing.assert_close(model.double().predict(x).epistemic.float(), expected, rtol=1e-4, atol=1e-6)
+
+
+def test_networks_with_several_inputs_and_ensembles() -> None:
+    class Two(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b, self.scale = nn.Linear(4, 3), nn.Linear(4, 3), nn.Parameter(torch.ones(3))
+
+        def forward(self, first: Tensor, second: Tensor) -> Tensor:
+            return self.scale * self.a(first) + self.b(second)  # type: ignore[no-any-return]
+
+    x, y = classes((4,))
+    data = ({"first": x, "second": x.flip(0)}, y)
+    model = fit(Two().double(), data)  # type: ignore[arg-type]
+    assert float(model.predict(data[0]).epistemic.min()) > 0.0
+    ensemble = credo.DeepEnsemble(mlp().float(), 2, credo.Laplace, likelihood=credo.Categorical())
+    ensemble.fit((x.float(), y), epochs=1, progress=False, seed=0)
+    assert float(ensemble.predict(x.float(), samples=16).epistemic.min()) > 0.0
+
+
 def test_a_failed_fit_leaves_the_posterior() -> None:
     x, y = classes((4,))
     model = credo.Laplace(mlp(), credo.Categorical()).fit((x, y), epochs=0)
@@ -464,6 +495,8 @@ def test_priors_that_are_not_gaussian_are_refused() -> None:
         credo.Laplace(mlp(), prior=credo.ScaleMixture())
     with pytest.raises(UnsupportedError, match="one scale"):
         credo.Laplace(mlp(), parameters="2.bias", prior=credo.Normal(0.0, torch.ones(3)))
+    with pytest.raises(InputError, match="share the scale"):
+        credo.Laplace(mlp(), prior={"*.bias": credo.Normal(), "*": credo.AdaptiveNormal()})
     with pytest.raises(InputError, match="full"):
         credo.Laplace(nn.Linear(200, 100), structure="full")
     with pytest.raises(InputError, match="structure"):

@@ -3,7 +3,7 @@ r"""The Laplace approximation: a Gaussian posterior whose precision is the curva
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import torch
@@ -104,6 +104,7 @@ class Laplace(NetworkMethod):
         names = _choose(net, parameters)
         self._priors = resolve(self.prior, {name: net.get_parameter(name).shape for name in names})
         precisions = [_prior_precision(name, prior) for name, prior in self._priors.items()]
+        _check_one_scale_per_module(self._priors)
         self.posterior = self._build_posterior(names, precisions)
         self._is_fitting = False
         self._follow_parameters()
@@ -367,6 +368,18 @@ def _module(name: str) -> str:
 
 def _center(prior: Distribution) -> Any:
     return prior.loc if isinstance(prior, TorchNormal) else 0.0
+
+
+def _check_one_scale_per_module(priors: Mapping[str, Distribution]) -> None:
+    """Raise ``InputError`` if an adaptive prior covers only some parameters of a module, which share its scale."""
+    found: dict[str, Distribution] = {}
+    for name, prior in priors.items():
+        other = found.setdefault(_module(name), prior)
+        if other is not prior and AdaptiveNormal in (type(prior), type(other)):
+            raise InputError(
+                f"the parameters of {_module(name) or 'the network'} share the scale of an AdaptiveNormal prior: give "
+                "all of them the same one"
+            )
 
 
 def _prior_precision(name: str, prior: Distribution) -> float:
