@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeAlias
 
+import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
@@ -123,6 +125,21 @@ class Replica:
                 theirs._buffers.update(own._buffers)
         for own, theirs in self._foreign:
             _copy_state(own, theirs)
+
+    @contextmanager
+    def preserve_buffers(self) -> Iterator[None]:
+        """Undo at the end of the block what forward passes in it do to buffers: a carried state, batch statistics."""
+        before = [
+            (own, {name: (buffer, None if buffer is None else buffer.clone()) for name, buffer in own._buffers.items()})
+            for own, _ in self._pairs
+        ]
+        yield
+        with torch.no_grad():
+            for own, buffers in before:
+                for name, (buffer, values) in buffers.items():
+                    own._buffers[name] = buffer
+                    if buffer is not None and values is not None:
+                        buffer.copy_(values)
 
     def is_stateful(self) -> bool:
         """Whether a forward pass changed the state: a buffer or a cached value."""

@@ -3,7 +3,7 @@ r"""Bayes by Backprop: a mean-field Gaussian posterior, found by minimizing the 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any, Self
 
 import torch
@@ -20,6 +20,7 @@ from credo.likelihoods import Likelihood
 from credo.methods._convergence import convergence_notes
 from credo.methods._noise_hooks import NoiseHooks, noisy_layers
 from credo.methods._planning import plan_estimators
+from credo.methods._sharpening import Sharpening
 from credo.methods.network import NetworkMethod
 from credo.nests import count_rows
 from credo.posteriors._gaussian_kl import KLPlan, choose_kl
@@ -64,6 +65,10 @@ class BayesByBackprop(NetworkMethod):
             your own.
         temperature: T; below 1 a cold posterior, above 1 a remedy for over-fitting.
         samples: Monte Carlo draws per training step.
+        sharpening: σ₀ of posterior sharpening (Fortunato et al. 2017): in training and in :meth:`nll` every minibatch
+            has weights of its own, a learned gradient step away from those that are drawn, and the NLL includes what
+            that costs, ‖step‖²/(2σ₀²) per minibatch. Needs ``estimator="weight"`` or ``"auto"``, which is then the
+            same. Predictions, which have no targets to step towards, use the weights that are drawn.
         forward: ``callable(net, x)`` for networks with unusual inputs or outputs.
 
     Example:
@@ -96,10 +101,15 @@ class BayesByBackprop(NetworkMethod):
         kl_warmup: int | None = None,
         temperature: float = 1.0,
         samples: int = 1,
+        sharpening: float | None = None,
         forward: Forward | None = None,
     ) -> None:
         super().__init__(net, likelihood, forward)
         self.estimator = check_option(estimator, "estimator", _ESTIMATORS)
+        if sharpening is not None:
+            if estimator in ("local", "flipout"):
+                raise InputError(f"sharpening needs drawn weights: use estimator='weight', not {estimator!r}")
+            self.estimator = "weight"
         self.temperature = check_positive(temperature, "temperature")
         self._samples = check_integer(samples, "samples", minimum=1)
         if not callable(kl_weighting):
@@ -111,6 +121,7 @@ class BayesByBackprop(NetworkMethod):
         self._priors = resolve(self.prior, {name: net.get_parameter(name).shape for name in names})
         self._kl_kinds = choose_kl(kl, self._priors)
         self.posterior = MeanField(net, names, initial_scale)
+        self._sharpening = None if sharpening is None else Sharpening(net, names, sharpening)
         self._kl, self._kl_weighting, self._kl_warmup = kl, kl_weighting, kl_warmup
         self._bayesian, self._initial_scale = bayesian, initial_scale
         self._warmup = Warmup(kl_warmup or 0).to(self.device)
@@ -126,8 +137,8 @@ class BayesByBackprop(NetworkMethod):
         scale, kl = self.posterior.scale_and_kl(plan)
         nll = []
         for _ in range(self._samples):
-            output, drawn = self._noisy_forward(x, scale, plan.squared)
-            nll.append(self._weighted_nll(self.likelihood.log_prob(output, y), sample_weight))
+            loss, drawn = self._noisy_nll(x, y, sample_weight, scale, plan.squared)
+            nll.append(loss)
             kl += [
                 self.posterior.kl_of(name, prior, kind, weight=drawn.get(name)) / self._samples
                 for name, prior, kind in plan.others
@@ -226,6 +237,7 @@ class BayesByBackprop(NetworkMethod):
             "kl_warmup": self._kl_warmup,
             "temperature": self.temperature,
             "samples": self._samples,
+            "sharpening": None if self._sharpening is None else self._sharpening.scale,
         }
 
     @classmethod
@@ -235,24 +247,39 @@ class BayesByBackprop(NetworkMethod):
             config = {**config, "kl_weighting": "uniform"}
         return super()._from_config(config, net, **overrides)
 
-    def _noisy_forward(
-        self, x: Any, scale: dict[str, Tensor], squared: Container[str] = ()
+    def _noisy_nll(
+        self,
+        x: Any,
+        y: Tensor,
+        sample_weight: Tensor | None,
+        scale: dict[str, Tensor],
+        squared: Container[str] = (),
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """The output under one draw, and the weights that were drawn for it.
+        """The NLL per row under one draw, and the weights that were drawn for it.
 
         Hooks reduce the variance of gradients; where none are wanted, drawing the weights is cheaper and also
         right for fused inference kernels that bypass hooks. ``scale`` is σ, or σ²/2 of the names in ``squared``.
         """
+
+        def nll(weights: Mapping[str, Tensor]) -> Tensor:
+            output = self._replica(weights, x)
+            return self._weighted_nll(self.likelihood.log_prob(output, y), sample_weight)
+
         use_hooks = torch.is_grad_enabled()
         weights = self.posterior.rsample(self._weight_sampled if use_hooks else self.posterior.names(), scale)
         self._hooks.begin(count_rows(x), scale if use_hooks else {}, squared)
         try:
-            output = self._replica(weights, x)
+            if self._sharpening is None:
+                loss = nll(weights)
+            else:
+                with self._replica.preserve_buffers():
+                    own, divergence = self._sharpening(weights, nll)
+                loss = nll(own) + divergence / max(count_rows(x), 1)
         finally:
             self._hooks.end()
         if not torch.compiler.is_compiling():
             self._replica.sync_to_network()
-        return output, weights
+        return loss, weights
 
     def _follow_parameters(self) -> None:
         """Move the priors to the device of the parameters."""

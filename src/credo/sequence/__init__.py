@@ -2,7 +2,7 @@
 
 from credo.sequence.carried_state import CarriedState
 from credo.sequence.gaussian_hmm import Decoding, GaussianHMM
-from credo.sequence.language_modeling import dynamic_evaluation, perplexity, token_log_likelihood
+from credo.sequence.language_modeling import dynamic_evaluation, perplexity, perplexity_bound, token_log_likelihood
 from credo.sequence.streams import TokenStream
 
 __all__ = [
@@ -12,5 +12,6 @@ __all__ = [
     "TokenStream",
     "dynamic_evaluation",
     "perplexity",
+    "perplexity_bound",
     "token_log_likelihood",
 ]

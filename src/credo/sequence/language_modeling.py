@@ -14,7 +14,7 @@ from credo.data import as_batch, move
 from credo.errors import InputError
 from credo.functional import Replica
 from credo.likelihoods import Categorical
-from credo.seeding import check_seed
+from credo.seeding import check_seed, seeded
 
 if TYPE_CHECKING:
     from credo.methods.network import NetworkMethod
@@ -70,6 +70,38 @@ def perplexity(model: NetworkMethod, stream: DataLoader[Any], samples: int = 0, 
         The perplexity.
     """
     return math.exp(-float(token_log_likelihood(model, stream, samples, seed).mean()))
+
+
+@torch.no_grad()
+def perplexity_bound(model: NetworkMethod, stream: DataLoader[Any], samples: int = 1, seed: int | None = None) -> float:
+    r"""An upper bound on the perplexity, exp of the mean NLL of a token under draws of the weights.
+
+    For a posterior with sharpening (``BayesByBackprop(sharpening=...)``) each minibatch is read with weights that took
+    a step towards it, and its NLL includes what that costs. The KL of the weights that all minibatches share is not
+    included: it does not grow with the text.
+
+    Args:
+        model: as for :func:`token_log_likelihood`.
+        stream: minibatches that continue each other.
+        samples: number of times that the stream is read, with new weights for every minibatch.
+        seed: for the draws; ``None``: from torch's random state.
+
+    Returns:
+        The bound.
+    """
+    check_integer(samples, "samples", minimum=1)
+    _check_likelihood(model)
+    total, tokens, training = 0.0, 0, model.training
+    model.eval()
+    try:
+        with seeded(seed, model.device):
+            for _ in range(samples):
+                for x, y, _ in (move(as_batch(raw), model.device) for raw in stream):
+                    total += float(model.nll(x, y)) * len(y)
+                    tokens += y.numel()
+    finally:
+        model.train(training)
+    return math.exp(total / tokens)
 
 
 def dynamic_evaluation(model: NetworkMethod, stream: DataLoader[Any], lr: float = 0.1, decay: float = 0.0) -> Tensor:

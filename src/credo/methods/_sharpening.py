@@ -1,0 +1,68 @@
+r"""Posterior sharpening: weights that take a gradient step towards the minibatch they are used on.
+
+A minibatch (x, y) has weights of its own, θ, around weights φ that all minibatches share:
+
+    p(θ | φ) = N(φ, σ₀²),      q(θ | φ, x, y) = N(φ − η∘g, σ₀²),      g = −∇_φ (1/B) Σ log p(y | x, φ),
+
+with a learned step size η for every weight. The bound on the log likelihood of the minibatch is
+
+    log p(y | x) ≥ E[log p(y | x, θ)] − ‖η∘g‖²/(2σ₀²) − KL(q(φ) ‖ p(φ))·(share of the minibatch).
+
+Gradients are taken through θ = φ − η∘g + σ₀ε with g held fixed: its derivative would be one of second order.
+
+Reference: M. Fortunato, C. Blundell, O. Vinyals, "Bayesian recurrent neural networks", arXiv:1704.02798, 2017.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from credo._arguments import check_positive
+
+
+class Sharpening(nn.Module):
+    """The step sizes η of q(θ | φ, x, y), 0 at the start.
+
+    Args:
+        net: the network.
+        names: the parameters that have a posterior.
+        scale: σ₀.
+    """
+
+    def __init__(self, net: nn.Module, names: Sequence[str], scale: float) -> None:
+        super().__init__()
+        self.scale = check_positive(scale, "sharpening")
+        self._keys = {name: name.replace(".", "/") for name in names}
+        for name, key in self._keys.items():
+            self.register_parameter(key, nn.Parameter(torch.zeros_like(net.get_parameter(name))))
+
+    def forward(
+        self, shared: Mapping[str, Tensor], nll: Callable[[Mapping[str, Tensor]], Tensor]
+    ) -> tuple[dict[str, Tensor], Tensor]:
+        """Draw the weights of a minibatch.
+
+        Args:
+            shared: φ by name.
+            nll: the negative log likelihood per row as a function of the weights.
+
+        Returns:
+            θ by name, and KL(q(θ | φ, x, y) ‖ p(θ | φ)) = ‖η∘g‖²/(2σ₀²), differentiable.
+        """
+        with torch.enable_grad():
+            leaves = {name: weight.detach().requires_grad_() for name, weight in shared.items()}
+            gradients: Sequence[Tensor | None] = torch.autograd.grad(
+                nll(leaves), list(leaves.values()), allow_unused=True
+            )
+        drawn, squares = {}, []
+        for (name, weight), gradient in zip(shared.items(), gradients, strict=True):
+            noise = self.scale * torch.randn_like(weight)
+            if gradient is None:
+                drawn[name] = weight + noise
+                continue
+            step = self.get_parameter(self._keys[name]) * gradient
+            drawn[name] = weight - step + noise
+            squares.append(step.square().sum())
+        return drawn, torch.stack(squares).sum() / (2.0 * self.scale**2)
