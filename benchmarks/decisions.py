@@ -36,7 +36,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--interactions", type=int, default=50_000)
     parser.add_argument("--labels", type=int, default=200)
-    parser.add_argument("--epochs", type=int, default=100)
+    parser.add_argument("--epochs", type=int, default=300)
     parser.add_argument("--test", type=int, default=None, help="number of test images; all by default")
     options = parser.parse_args()
     logging.getLogger("credo").setLevel("WARNING")

@@ -92,6 +92,9 @@ def run(config: RunConfig) -> Result:
     What differs. One gradient step on 256 rewards per interaction, where the paper makes 64 steps on 64; the network
     is updated after every 8 interactions, with 8 steps; Adam, with a standard normal prior in place of a scale mixture,
     and learned noise of the reward, in units of 10.
+
+    What was found so far. In the quick run, 2,000 interactions with one seed, Thompson sampling has no advantage: its
+    regret is that of the greedy network, and ε-greedy is lower. The full run has not been made.
     """
     field = _field(config)
     n = INTERACTIONS[config.budget]
