@@ -71,6 +71,8 @@ def segmentation_maps(
         Kendall, Gal. What uncertainties do we need in Bayesian deep learning for computer vision? NeurIPS, 2017.
         arXiv:1703.04977, Figure 1.
     """
+    from matplotlib.ticker import MaxNLocator
+
     shown = as_images(torch.as_tensor(images).detach().cpu().float()).clamp(0.0, 1.0)
     components = p.components
     if not isinstance(components, CategoricalComponents) or p.mode.ndim != 3:
@@ -96,7 +98,9 @@ def segmentation_maps(
         top = float(np.quantile(maps, 0.99)) or 1.0
         for row, values in zip(axes, maps, strict=True):
             drawn = row[j].imshow(values, cmap="magma", vmin=0.0, vmax=top, interpolation="nearest")
-        bar = figure.colorbar(drawn, cax=below[j], orientation="horizontal", extend="max", label="nats")
+        bar = figure.colorbar(
+            drawn, cax=below[j], orientation="horizontal", extend="max", label="nats", ticks=MaxNLocator(3)
+        )
         bar.ax.tick_params(length=2, pad=1)
         bar.outline.set_visible(False)
     for ax, title in zip(axes[0], _COLUMNS, strict=True):
