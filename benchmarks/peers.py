@@ -123,16 +123,29 @@ def find_libraries() -> tuple[dict[str, str], dict[str, str]]:
             importlib.import_module(module)
             versions[library] = importlib.metadata.version(library)
         except Exception as error:
-            absent[library] = f"{type(error).__name__}: {error}"
+            absent[library] = first_line(error)
             print(f"{library} is left out: {absent[library]}", file=sys.stderr)
     return versions, absent
 
 
+def first_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}".splitlines()[0]
+
+
 def timed(task: str, names: list[str], device: torch.device, rounds: int) -> Iterator[Row]:
-    """Rows of a race; a prediction warms up with one call, which is when credo chooses how to run it."""
-    jobs = {name: build(task, name, device) for name in names}
+    """Rows of a race; on a CPU, predictions are long, and the median of rounds leaves out a slow first one."""
+    gpu = device.type == "cuda"
+    jobs: dict[str, Job] = {}
+    for name in names:
+        try:
+            job = build(task, name, device)
+            if gpu:
+                job()
+            jobs[name] = job
+        except Exception as error:
+            yield {"race": TASKS[task], "name": name, "reason": first_line(error)}
     if task in DRAWS:
-        times = race(jobs, max(2, rounds // 10), device, warmups=1, repeats=2)
+        times = race(jobs, max(3, rounds // 10), device, warmups=int(gpu), repeats=2)
     else:
         times = race(jobs, rounds, device, warmups=min(3, rounds))
     times = {name: [each.times(1.0 / jobs[name].share) for each in seconds] for name, seconds in times.items()}
@@ -152,7 +165,7 @@ def replayed(task: str, names: list[str], device: torch.device, rounds: int) -> 
                 steps[name] = build(task, name, device, captured=True, compiled=compiled)
                 break
             except Exception as error:
-                failures[name].append(f"{type(error).__name__}: {str(error).splitlines()[0]}")
+                failures[name].append(first_line(error))
         else:
             yield {"race": title, "name": name, "reason": failures[name][-1]}
     for row in ratios(race(steps, rounds, device), REFERENCE):
@@ -161,12 +174,16 @@ def replayed(task: str, names: list[str], device: torch.device, rounds: int) -> 
 
 def remembered(task: str, names: list[str], device: torch.device) -> Iterator[Row]:
     """Rows of peak memory."""
-    reference = 0.0
+    reference, title = 0.0, f"{TASKS[task]}, memory"
     for name in names:
-        megabytes = peak_memory(partial(build, task, name, device), 1 if task in DRAWS else 3, device)
+        try:
+            megabytes = peak_memory(partial(build, task, name, device), 1 if task in DRAWS else 3, device)
+        except Exception as error:
+            yield {"race": title, "name": name, "reason": first_line(error)}
+            continue
         reference = reference or megabytes
         ratio = round(megabytes / reference, 3)
-        yield {"race": f"{TASKS[task]}, memory", "name": name, "megabytes": round(megabytes, 1), "ratio": ratio}
+        yield {"race": title, "name": name, "megabytes": round(megabytes, 1), "ratio": ratio}
 
 
 def checked(versions: dict[str, str]) -> Iterator[Row]:
