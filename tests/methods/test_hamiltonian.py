@@ -12,7 +12,9 @@ from credo.diagnostics import effective_sample_size, r_hat, standard_error
 from credo.methods._hamiltonian import (
     Chains,
     DualAveraging,
+    RunningScale,
     RunningVariance,
+    curvature_scale,
     energy,
     leapfrog,
     sample,
@@ -141,12 +143,13 @@ def test_moments_of_a_correlated_gaussian(copies: int, steps: int | None, dtype:
 
 
 def test_a_chain_does_not_depend_on_the_number_of_chains() -> None:
+    """Up to rounding, which depends on the place of a number in a vector register: 1e-14 after 60 transitions."""
     start = normal(5, 3)
-    few, many = (sample(gaussian, start[:k], warmup=40, draws=10, seed=3, steps=5) for k in (2, 5))
-    assert torch.equal(few.draws, many.draws[:2])
+    few, many = (sample(quartic, start[:k], warmup=49, draws=11, seed=3, steps=5) for k in (2, 5))
+    torch.testing.assert_close(few.draws, many.draws[:2], rtol=0, atol=1e-10)
     assert not torch.equal(few.draws[0], few.draws[1])
-    again = sample(gaussian, start[:2], warmup=40, draws=10, seed=3, steps=5)
-    other = sample(gaussian, start[:2], warmup=40, draws=10, seed=4, steps=5)
+    again = sample(quartic, start[:2], warmup=49, draws=11, seed=3, steps=5)
+    other = sample(quartic, start[:2], warmup=49, draws=11, seed=4, steps=5)
     assert torch.equal(again.draws, few.draws)
     assert not torch.equal(other.draws, few.draws)
 
@@ -177,7 +180,7 @@ def test_dual_averaging_finds_the_step_size_of_an_acceptance_rate() -> None:
     torch.testing.assert_close(tuner.averaged(), expected, rtol=0.02, atol=0)
 
 
-def test_running_scales_are_standard_deviations_with_a_floor() -> None:
+def test_running_variances_have_a_floor() -> None:
     """(n·var + 5·10⁻³·v)/(n + 5), v the geometric mean of the variances of a chain."""
     draws = 3.0 + normal(40, 2, 5) * torch.logspace(-3, 1, 5, dtype=torch.float64)
     running = RunningVariance(draws[0])
@@ -185,13 +188,35 @@ def test_running_scales_are_standard_deviations_with_a_floor() -> None:
         running.update(position)
     variance = draws.var(0)
     typical = variance.log().mean(1, keepdim=True).exp()
-    torch.testing.assert_close(running.scale(), ((40 * variance + 5e-3 * typical) / 45).sqrt())
+    torch.testing.assert_close(running.variance(), (40 * variance + 5e-3 * typical) / 45)
     constant = RunningVariance(draws[0])
     constant.update(draws[0])
-    assert bool((constant.scale() > 0).all())
+    assert bool((constant.variance() > 0).all())
 
 
-@pytest.mark.parametrize("warmup", [0, 1, 19, 20, 100, 149, 150, 151, 500, 1000, 3333])
+def test_scales_of_a_gaussian_lie_between_marginal_and_conditional() -> None:
+    """s⁴ = Var[q]/Var[∇log p] = Σ_ii/(Σ⁻¹)_ii; of 4,000 independent draws, relative standard error about √(1/4000)."""
+    draws = MEAN + normal(4000, 1, 3) @ FACTOR.T
+    running = RunningScale(draws[0])
+    for position in draws:
+        running.update(position, gaussian(position).gradient)
+    expected = (COVARIANCE.diagonal() / PRECISION.diagonal()).pow(0.25)
+    torch.testing.assert_close(running.scale()[0], expected, rtol=4 * math.sqrt(1 / 4000), atol=0)
+
+
+def test_curvature_scales_of_independent_gaussians_are_their_standard_deviations() -> None:
+    """Exact for a diagonal Hessian, up to the floor of a thousandth of the geometric mean."""
+    std = torch.tensor([0.1, 1.0, 3.0], dtype=torch.float64)
+
+    def target(position: Tensor) -> Evaluation:
+        return Evaluation(-0.5 * (position / std).square().sum(1), -position / std**2)
+
+    typical = std.log().mean().mul(-2).exp()
+    expected = (std**-2 + 1e-3 * typical).rsqrt().expand(2, 3)
+    torch.testing.assert_close(curvature_scale(target, normal(2, 3), seed=0), expected, rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize("warmup", [0, 1, 49, 50, 100, 149, 150, 151, 500, 1000, 3333])
 def test_windows_fill_the_warm_up(warmup: int) -> None:
     first, ends = windows(warmup)
     assert 0 <= first <= ends[0]

@@ -4,8 +4,8 @@ In coordinates scaled by the posterior standard deviations s, the Hamiltonian is
 q̇ = s·z and ż = s·∇log p(q), integrated by the leapfrog scheme with step ε.
 
 Warm-up adapts, per chain, the step size ε (dual averaging of the acceptance rate; Hoffman & Gelman 2014) and the
-scales s (the variances of the draws in windows of doubling length, as in Stan), and for all chains together the length
-of trajectories, by stochastic gradient ascent on ChEES (Hoffman, Radul & Sountsov 2021),
+scales s (from the variances of draws and gradients in windows of doubling length), and for all chains together the
+length of trajectories, by stochastic gradient ascent on ChEES (Hoffman, Radul & Sountsov 2021),
 
     ChEES = ¼·E[(‖q' − E q‖² − ‖q − E q‖²)²],
 
@@ -32,6 +32,7 @@ _FIRST_STEP_SIZE = 0.1
 _FAST_START, _FIRST_WINDOW, _FAST_END = 75, 25, 50
 _SHRINKAGE, _FLOOR = 5.0, 1e-3
 _STEPS_AT_START = 16
+_PROBES, _DISTANCE = 32, 1e-3
 
 
 class Progress(NamedTuple):
@@ -75,15 +76,7 @@ class Run(NamedTuple):
 
 
 class Transition(NamedTuple):
-    """One transition of all chains.
-
-    Attributes:
-        start: the positions before, ``[K, P]``.
-        proposal: the ends of the trajectories, ``[K, P]``.
-        momentum: z at the ends, ``[K, P]``.
-        acceptance: the acceptance probabilities, ``[K]``, float64.
-        divergent: where the energy error is larger than 1,000, ``[K]``.
-    """
+    """One transition: positions before and proposed, momentum there; acceptance; energy errors over 1,000 (``[K]``)."""
 
     start: Tensor
     proposal: Tensor
@@ -173,12 +166,12 @@ class DualAveraging:
     """Step sizes whose acceptance rate approaches a target, by Nesterov's dual averaging of log ε.
 
     Args:
-        step_size: where to start, ``[K]``; the search is drawn to ten times as much.
+        step_size: where to start, ``[K]``.
         acceptance: the target.
     """
 
     def __init__(self, step_size: Tensor, acceptance: float) -> None:
-        self._target, self._center = acceptance, (10.0 * step_size).log()
+        self._target, self._center = acceptance, step_size.log()
         self._error = torch.zeros_like(step_size)
         self._mean = torch.zeros_like(step_size)
         self._count = 0
@@ -200,25 +193,46 @@ class DualAveraging:
 
 
 class RunningVariance:
-    """Welford's mean and variance of the positions of every chain, ``[K, P]``."""
+    """Welford's mean and variance of a vector per chain, ``[K, P]``."""
 
     def __init__(self, like: Tensor) -> None:
         self._count = 0
         self._mean, self._squares = torch.zeros_like(like), torch.zeros_like(like)
 
-    def update(self, position: Tensor) -> None:
-        """Add one position per chain."""
+    def update(self, value: Tensor) -> None:
+        """Add one vector per chain."""
         self._count += 1
-        delta = position - self._mean
+        delta = value - self._mean
         self._mean += delta / self._count
-        self._squares += delta * (position - self._mean)
+        self._squares += delta * (value - self._mean)
 
-    def scale(self) -> Tensor:
-        """Standard deviations, shrunk as in Stan: (n·var + 5·10⁻³·v)/(n + 5), v the geometric mean of the variances."""
+    def variance(self) -> Tensor:
+        """The variances, shrunk as in Stan: (n·var + 5·10⁻³·v)/(n + 5), v the geometric mean of the variances."""
         n = self._count
         variance = self._squares / max(n - 1, 1)
         typical = variance.clamp_min(torch.finfo(variance.dtype).tiny).log().mean(1, keepdim=True).exp()
-        return ((n * variance + _SHRINKAGE * _FLOOR * typical) / (n + _SHRINKAGE)).sqrt()
+        return (n * variance + _SHRINKAGE * _FLOOR * typical) / (n + _SHRINKAGE)
+
+
+class RunningScale:
+    r"""Scales s that make the posterior as similar as possible to a standard normal distribution, ``[K, P]``.
+
+    For a normal q with standard deviations s, the scaled gradient s·∇log p is −(q − μ)/s. The expected squared
+    difference of the two, s²·Var[∇log p] + Var[q]/s² − 2, is least at s⁴ = Var[q]/Var[∇log p]: between the marginal and
+    the conditional standard deviations.
+    """
+
+    def __init__(self, like: Tensor) -> None:
+        self._position, self._gradient = RunningVariance(like), RunningVariance(like)
+
+    def update(self, position: Tensor, gradient: Tensor) -> None:
+        """Add one position per chain, and the gradient there."""
+        self._position.update(position)
+        self._gradient.update(gradient)
+
+    def scale(self) -> Tensor:
+        """s, ``[K, P]``."""
+        return (self._position.variance() / self._gradient.variance()).pow(0.25)
 
 
 class TrajectoryLength:
@@ -269,6 +283,23 @@ class TrajectoryLength:
         self._mean += (self._log - self._mean) * min(1.0, 8.0 / (self._count + 7.0))
 
 
+def curvature_scale(target: Target, position: Tensor, seed: int) -> Tensor:
+    """Scales to begin with, 1/√|H_ii|, H the Hessian of the log density at ``position``; ``[K, P]``.
+
+    H_ii = E[z_i·(Hz)_i] for random signs z, with Hz from the gradients on both sides, at the price of 64 gradients. Far
+    below the geometric mean, |H_ii| is lifted to a thousandth of it.
+    """
+    source = torch.Generator().manual_seed(seed)
+    total = torch.zeros_like(position)
+    for _ in range(_PROBES):
+        signs = (2 * torch.randint(2, position.shape[1:], generator=source) - 1).to(position)
+        ahead, behind = (target(position + side * _DISTANCE * signs).gradient for side in (1.0, -1.0))
+        total += signs * (ahead - behind) / (2.0 * _DISTANCE)
+    curvature = (total / _PROBES).nan_to_num(1.0, 1.0, 1.0).abs()
+    typical = curvature.clamp_min(torch.finfo(curvature.dtype).tiny).log().mean(1, keepdim=True).exp()
+    return (curvature + _FLOOR * typical).rsqrt()
+
+
 def sample(
     target: Target,
     start: Tensor,
@@ -276,6 +307,7 @@ def sample(
     warmup: int,
     draws: int,
     seed: int,
+    scale: Tensor | None = None,
     acceptance: float = 0.8,
     steps: int | None = None,
     largest_steps: int = 256,
@@ -289,6 +321,7 @@ def sample(
         warmup: transitions that adapt the settings, and are not kept.
         draws: transitions that are kept.
         seed: fixes the random numbers.
+        scale: s at the start, ``[K, P]``; ``None``: 1.
         acceptance: the acceptance rate that step sizes are adapted to.
         steps: the largest number of leapfrog steps of a trajectory; ``None``: adapted.
         largest_steps: no adapted number is above it.
@@ -299,9 +332,9 @@ def sample(
     """
     chains = Chains(target, start, seed)
     copies = len(start)
-    scale = torch.ones_like(start)
+    scale = torch.ones_like(start) if scale is None else scale
     tuner = DualAveraging(torch.full((copies,), _FIRST_STEP_SIZE, dtype=torch.float64, device=start.device), acceptance)
-    length, variance = TrajectoryLength(start), RunningVariance(start)
+    length, adapted = TrajectoryLength(start), RunningScale(start)
     first, ends = windows(warmup)
     kept = start.new_empty(copies, draws, start.shape[1])
     log_density = torch.empty(copies, draws, dtype=torch.float64, device=start.device)
@@ -322,11 +355,11 @@ def sample(
         if warming:
             tuner.update(move.acceptance)
             if first <= i < ends[-1]:
-                variance.update(chains.position)
+                adapted.update(chains.position, chains.state.gradient)
             if i >= first:
                 length.update(move, chains.position, scale, number * step_size, largest_steps * typical)
             if i + 1 in ends:
-                scale, variance = variance.scale(), RunningVariance(start)
+                scale, adapted = adapted.scale(), RunningScale(start)
                 tuner = DualAveraging(tuner.averaged(), acceptance)
         else:
             kept[:, i - warmup], log_density[:, i - warmup] = chains.position, chains.state.log_density
@@ -342,14 +375,14 @@ def windows(warmup: int) -> tuple[int, list[int]]:
     """The first iteration of the windows in which scales are estimated, and their ends; as in Stan.
 
     A first part lets chains reach the bulk, a last one adapts the step size to the last scales; between them windows
-    double, and the last takes what is left. A warm-up below 150 is divided 15 : 75 : 10; one below 20 adapts the step
-    size alone.
+    double, and the last takes what is left. A warm-up below 150 has one window, after 15 % and before the last 10 % (at
+    least 10); one below 50 adapts the step size alone.
     """
-    if warmup < 20:
+    if warmup < 50:
         return warmup, [warmup]
     first, size, last = _FAST_START, _FIRST_WINDOW, warmup - _FAST_END
     if warmup < _FAST_START + _FIRST_WINDOW + _FAST_END:
-        first, last = int(0.15 * warmup), warmup - int(0.1 * warmup)
+        first, last = int(0.15 * warmup), warmup - max(10, int(0.1 * warmup))
         return first, [last]
     ends, end = [], first
     while end < last:

@@ -19,7 +19,7 @@ from credo._notices import notify
 from credo.errors import DivergenceError, UnsupportedError, unknown_name
 from credo.functional import Caller, Forward
 from credo.likelihoods import Likelihood
-from credo.methods._hamiltonian import Progress, Run, sample
+from credo.methods._hamiltonian import Progress, Run, curvature_scale, sample
 from credo.methods._initialization import reinitialize
 from credo.methods._log_joint import LogJoint, RowLogLikelihood, maximize
 from credo.methods._sampling import DrawnLikelihood, SamplingReport, check_densities, convergence, merge
@@ -281,6 +281,7 @@ class HMC(NetworkMethod):
         self.history = []
         total = self._warmup + self._draws
         every = max(1, total // _HISTORY_ENTRIES)
+        scale = None if self._init == "prior" else curvature_scale(target, start, seed)
         with ProgressBar(progress, total, 0, enabled=True) as bar:
 
             def report(step: Progress) -> None:
@@ -295,6 +296,7 @@ class HMC(NetworkMethod):
                 warmup=self._warmup,
                 draws=self._draws,
                 seed=seed,
+                scale=scale,
                 acceptance=self._acceptance,
                 steps=self._leapfrog_steps,
                 report=report,
