@@ -137,8 +137,12 @@ class BayesByBackprop(NetworkMethod):
         scale, kl = self.posterior.scale_and_kl(plan)
         nll = []
         for _ in range(self._samples):
-            loss, drawn = self._noisy_nll(x, y, sample_weight, scale, plan.squared)
-            nll.append(loss)
+            if self._sharpening is None:
+                output, drawn = self._noisy_forward(x, scale, plan.squared)
+                nll.append(self._weighted_nll(self.likelihood.log_prob(output, y), sample_weight))
+            else:
+                loss, drawn = self._sharpened_nll(self._sharpening, x, y, sample_weight, scale)
+                nll.append(loss)
             kl += [
                 self.posterior.kl_of(name, prior, kind, weight=drawn.get(name)) / self._samples
                 for name, prior, kind in plan.others
@@ -247,39 +251,45 @@ class BayesByBackprop(NetworkMethod):
             config = {**config, "kl_weighting": "uniform"}
         return super()._from_config(config, net, **overrides)
 
-    def _noisy_nll(
-        self,
-        x: Any,
-        y: Tensor,
-        sample_weight: Tensor | None,
-        scale: dict[str, Tensor],
-        squared: Container[str] = (),
+    def _noisy_forward(
+        self, x: Any, scale: dict[str, Tensor], squared: Container[str] = ()
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """The NLL per row under one draw, and the weights that were drawn for it.
+        """The output under one draw, and the weights that were drawn for it.
 
         Hooks reduce the variance of gradients; where none are wanted, drawing the weights is cheaper and also
         right for fused inference kernels that bypass hooks. ``scale`` is σ, or σ²/2 of the names in ``squared``.
         """
-
-        def nll(weights: Mapping[str, Tensor]) -> Tensor:
-            output = self._replica(weights, x)
-            return self._weighted_nll(self.likelihood.log_prob(output, y), sample_weight)
-
         use_hooks = torch.is_grad_enabled()
         weights = self.posterior.rsample(self._weight_sampled if use_hooks else self.posterior.names(), scale)
         self._hooks.begin(count_rows(x), scale if use_hooks else {}, squared)
         try:
-            if self._sharpening is None:
-                loss = nll(weights)
-            else:
-                with self._replica.preserve_buffers():
-                    own, divergence = self._sharpening(weights, nll)
-                loss = nll(own) + divergence / max(count_rows(x), 1)
+            output = self._replica(weights, x)
         finally:
             self._hooks.end()
         if not torch.compiler.is_compiling():
             self._replica.sync_to_network()
-        return loss, weights
+        return output, weights
+
+    def _sharpened_nll(
+        self, sharpening: Sharpening, x: Any, y: Tensor, sample_weight: Tensor | None, scale: dict[str, Tensor]
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """The NLL per row under weights of the minibatch's own, with their KL, and the shared weights they are near."""
+
+        def nll(weights: Mapping[str, Tensor]) -> Tensor:
+            log_likelihood = self.likelihood.log_prob(self._replica(weights, x), y)
+            return self._weighted_nll(log_likelihood, sample_weight)
+
+        shared = self.posterior.rsample(self.posterior.names(), scale)
+        rows = count_rows(x)
+        self._hooks.begin(rows, {})
+        try:
+            with self._replica.preserve_buffers():
+                own, divergence = sharpening(shared, nll)
+            loss = nll(own) + divergence / max(rows, 1)
+        finally:
+            self._hooks.end()
+        self._replica.sync_to_network()
+        return loss, shared
 
     def _follow_parameters(self) -> None:
         """Move the priors to the device of the parameters."""
