@@ -19,9 +19,9 @@ With ``--out`` the races that were run replace those in the file, so that a long
   of the mean over positions of a convolution's and of a linear layer's output; whether the rows of a dropout draw share
   its masks, so that a draw is a function; whether batch norm is left as it was.
 
-Rounds are interleaved; a ratio is the median of per-round ratios, with quartiles. Where a library loops over draws, a
-tenth of them is run and the time is multiplied by ten. Everything is in float32, without TF32 unless ``--tf32`` is
-given. On a CPU ``cpu_ratio`` compares CPU times, which suffer less from other processes.
+Rounds are interleaved; a ratio is the median of per-round ratios, with quartiles. Where a library loops over draws,
+10 of them are run and the time is scaled. Everything is in float32, without TF32 unless ``--tf32`` is given. On a CPU
+``cpu_ratio``, which the tables show, compares CPU times: they suffer less from other processes than ``ratio`` does.
 """
 
 from __future__ import annotations
@@ -57,6 +57,7 @@ TASKS = {
 }
 RACES = (*TASKS, "memory", "checks", "captured", "fit")
 DRAWS = {"predict-mlp": 100, "predict-cnn": 30, "dropout": 100}
+LOOPED = 10
 Row = dict[str, object]
 
 
@@ -93,16 +94,16 @@ def build(task: str, name: str, device: torch.device, captured: bool = False, co
     x = inputs_of(task, device)
     if task == "dropout" and name in DROPOUT:
         draws = DROPOUT[name].build(net)
-        return prediction(lambda samples: draws(x, samples).mean(0), DRAWS[task], DROPOUT[name].loops)
+        return prediction(task, lambda samples: draws(x, samples).mean(0), DROPOUT[name].loops)
     contestant = CONTESTANTS[name].build(net.eval() if task == "dropout" else net)
     if task in DRAWS:
-        return prediction(lambda samples: contestant.predict(x, samples), DRAWS[task], contestant.loops)
+        return prediction(task, lambda samples: contestant.predict(x, samples), contestant.loops)
     return Job(step_of(contestant, (x, torch.randint(0, 10, (len(x),), device=device)), captured, compiled))
 
 
-def prediction(predict: Callable[[int], object], draws: int, loops: bool) -> Job:
-    run = draws // 10 if loops else draws
-    return Job(lambda: predict(run), run / draws)
+def prediction(task: str, predict: Callable[[int], object], loops: bool) -> Job:
+    run = LOOPED if loops else DRAWS[task]
+    return Job(lambda: predict(run), run / DRAWS[task])
 
 
 def step_of(contestant: Contestant, batch: tuple[Tensor, Tensor], captured: bool, compiled: bool) -> Step:
@@ -218,7 +219,7 @@ def run(only: list[str], device: torch.device, rounds: int, versions: dict[str, 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--rounds", type=int, default=30, help="of steps; predictions have a tenth")
+    parser.add_argument("--rounds", type=int, default=20, help="of steps; predictions have a tenth, and at least 3")
     parser.add_argument("--threads", type=int, help="of a CPU; one is best beside other processes")
     parser.add_argument("--only", nargs="+", choices=RACES, metavar="RACE", help=", ".join(RACES))
     parser.add_argument("--tf32", action="store_true", help="allow TF32, for everybody")
