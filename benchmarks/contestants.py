@@ -94,7 +94,7 @@ def of_plain(net: nn.Sequential) -> Contestant:
         for _ in range(samples):
             net(x)
 
-    return Contestant(forwards, lambda x, y, n: F.cross_entropy(net(x), y), list(net.parameters()))
+    return Contestant(forwards, lambda x, y, n: F.cross_entropy(net(x), y), list(net.parameters()), loops=True)
 
 
 def of_credo(net: nn.Sequential, estimator: str = "auto") -> Contestant:

@@ -19,9 +19,10 @@ With ``--out`` the races that were run replace those in the file, so that a long
   of the mean over positions of a convolution's and of a linear layer's output; whether the rows of a dropout draw share
   its masks, so that a draw is a function; whether batch norm is left as it was.
 
-Rounds are interleaved; a ratio is the median of per-round ratios, with quartiles. Where a library loops over draws,
-10 of them are run and the time is scaled. Everything is in float32, without TF32 unless ``--tf32`` is given. On a CPU
-``cpu_ratio``, which the tables show, compares CPU times: they suffer less from other processes than ``ratio`` does.
+Rounds are interleaved; a ratio is the median of per-round ratios, with quartiles; in predictions the reference is timed
+before and after every contestant. Where a library loops over draws, 10 of them are run and the time is scaled.
+Everything is in float32, without TF32 unless ``--tf32`` is given. On a CPU ``cpu_ratio``, shown in the tables, compares
+CPU times: they suffer less from other processes than ``ratio`` does.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ from contestants import CONTESTANTS, LIBRARIES, N_DATA, NOT_RACED, REFERENCE, Co
 from dropout_contestants import DROPOUT
 from fit_epoch import seconds_per_epoch
 from peer_checks import check_dropout, check_posterior
-from racing import Step, cnn, hardware, mlp, peak_memory, race, ratios, train_step
+from racing import Pair, Step, cnn, hardware, mlp, peak_memory, race, ratios, train_step
 from torch import Tensor
 
 import credo
@@ -146,11 +147,14 @@ def timed(task: str, names: list[str], device: torch.device, rounds: int) -> Ite
         except Exception as error:
             yield {"race": TASKS[task], "name": name, "reason": first_line(error)}
     if task in DRAWS:
-        times = race(jobs, max(3, rounds // 10), device, warmups=int(gpu), repeats=2)
+        times = race(jobs, REFERENCE, max(3, rounds // 10), device, warmups=int(gpu), repeats=2, paired=True)
     else:
-        times = race(jobs, rounds, device, warmups=min(3, rounds))
-    times = {name: [each.times(1.0 / jobs[name].share) for each in seconds] for name, seconds in times.items()}
-    for row in ratios(times, REFERENCE):
+        times = race(jobs, REFERENCE, rounds, device, warmups=min(3, rounds))
+    base = 1.0 / jobs[REFERENCE].share
+    for name, pairs in times.items():
+        factor = 1.0 / jobs[name].share
+        times[name] = [Pair(pair.own.times(factor), pair.reference.times(base)) for pair in pairs]
+    for row in ratios(times):
         yield {"race": TASKS[task], **row}
 
 
@@ -169,7 +173,7 @@ def replayed(task: str, names: list[str], device: torch.device, rounds: int) -> 
                 failures[name].append(first_line(error))
         else:
             yield {"race": title, "name": name, "reason": failures[name][-1]}
-    for row in ratios(race(steps, rounds, device), REFERENCE):
+    for row in ratios(race(steps, REFERENCE, rounds, device)):
         yield {"race": title, **row, "compiled": not failures[str(row["name"])]}
 
 
