@@ -236,9 +236,10 @@ def main() -> int:
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = arguments.tf32
     only = arguments.only or [name for name in RACES if name != "fit" or device.type == "cuda"]
     versions, absent = find_libraries()
+    threads = f" --threads {arguments.threads}" if arguments.threads else ""
     result = {
         "name": "peers",
-        "command": f"python benchmarks/peers.py --device {device.type}" + " --tf32" * arguments.tf32,
+        "command": f"python benchmarks/peers.py --device {device.type}{threads}{' --tf32' * arguments.tf32}",
         "date": datetime.date.today().isoformat(),
         "hardware": hardware(device),
         "versions": versions,

@@ -130,6 +130,7 @@ def ratios(times: dict[str, list[Pair]]) -> list[dict[str, object]]:
             "name": name,
             "ratio": round(median, 3),
             "quartiles": [round(lower, 3), round(upper, 3)],
+            "rounds": len(pairs),
             "ratio_of_fastest": round(fastest, 3),
             "milliseconds": round(statistics.median(own.wall for own, _ in pairs) * 1e3, 4),
         }
