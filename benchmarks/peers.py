@@ -19,9 +19,10 @@ With ``--out`` the races that were run replace those in the file, so that a long
   of the mean over positions of a convolution's and of a linear layer's output; whether the rows of a dropout draw share
   its masks, so that a draw is a function; whether batch norm is left as it was.
 
-Rounds are interleaved; a ratio is the median of per-round ratios, with quartiles. Where a library loops over draws, a
-tenth of them is run and the time is multiplied by ten. Everything is in float32, without TF32 unless ``--tf32`` is
-given. On a CPU ``cpu_ratio`` compares CPU times, which suffer less from other processes.
+Rounds are interleaved; a ratio is the median of per-round ratios, with quartiles; in predictions the reference is timed
+before and after every contestant. Where a library loops over draws, 10 of them are run and the time is scaled.
+Everything is in float32, without TF32 unless ``--tf32`` is given. On a CPU ``cpu_ratio``, shown in the tables, compares
+CPU times: they suffer less from other processes than ``ratio`` does.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ from contestants import CONTESTANTS, LIBRARIES, N_DATA, NOT_RACED, REFERENCE, Co
 from dropout_contestants import DROPOUT
 from fit_epoch import seconds_per_epoch
 from peer_checks import check_dropout, check_posterior
-from racing import Step, cnn, hardware, mlp, peak_memory, race, ratios, train_step
+from racing import Pair, Step, cnn, hardware, mlp, peak_memory, race, ratios, train_step
 from torch import Tensor
 
 import credo
@@ -57,6 +58,7 @@ TASKS = {
 }
 RACES = (*TASKS, "memory", "checks", "captured", "fit")
 DRAWS = {"predict-mlp": 100, "predict-cnn": 30, "dropout": 100}
+LOOPED = 10
 Row = dict[str, object]
 
 
@@ -93,16 +95,16 @@ def build(task: str, name: str, device: torch.device, captured: bool = False, co
     x = inputs_of(task, device)
     if task == "dropout" and name in DROPOUT:
         draws = DROPOUT[name].build(net)
-        return prediction(lambda samples: draws(x, samples).mean(0), DRAWS[task], DROPOUT[name].loops)
+        return prediction(task, lambda samples: draws(x, samples).mean(0), DROPOUT[name].loops)
     contestant = CONTESTANTS[name].build(net.eval() if task == "dropout" else net)
     if task in DRAWS:
-        return prediction(lambda samples: contestant.predict(x, samples), DRAWS[task], contestant.loops)
+        return prediction(task, lambda samples: contestant.predict(x, samples), contestant.loops)
     return Job(step_of(contestant, (x, torch.randint(0, 10, (len(x),), device=device)), captured, compiled))
 
 
-def prediction(predict: Callable[[int], object], draws: int, loops: bool) -> Job:
-    run = draws // 10 if loops else draws
-    return Job(lambda: predict(run), run / draws)
+def prediction(task: str, predict: Callable[[int], object], loops: bool) -> Job:
+    run = LOOPED if loops else DRAWS[task]
+    return Job(lambda: predict(run), run / DRAWS[task])
 
 
 def step_of(contestant: Contestant, batch: tuple[Tensor, Tensor], captured: bool, compiled: bool) -> Step:
@@ -145,11 +147,14 @@ def timed(task: str, names: list[str], device: torch.device, rounds: int) -> Ite
         except Exception as error:
             yield {"race": TASKS[task], "name": name, "reason": first_line(error)}
     if task in DRAWS:
-        times = race(jobs, max(3, rounds // 10), device, warmups=int(gpu), repeats=2)
+        times = race(jobs, REFERENCE, max(3, rounds // 10), device, warmups=int(gpu), repeats=2, paired=True)
     else:
-        times = race(jobs, rounds, device, warmups=min(3, rounds))
-    times = {name: [each.times(1.0 / jobs[name].share) for each in seconds] for name, seconds in times.items()}
-    for row in ratios(times, REFERENCE):
+        times = race(jobs, REFERENCE, rounds, device, warmups=min(3, rounds))
+    base = 1.0 / jobs[REFERENCE].share
+    for name, pairs in times.items():
+        factor = 1.0 / jobs[name].share
+        times[name] = [Pair(pair.own.times(factor), pair.reference.times(base)) for pair in pairs]
+    for row in ratios(times):
         yield {"race": TASKS[task], **row}
 
 
@@ -168,7 +173,7 @@ def replayed(task: str, names: list[str], device: torch.device, rounds: int) -> 
                 failures[name].append(first_line(error))
         else:
             yield {"race": title, "name": name, "reason": failures[name][-1]}
-    for row in ratios(race(steps, rounds, device), REFERENCE):
+    for row in ratios(race(steps, REFERENCE, rounds, device)):
         yield {"race": title, **row, "compiled": not failures[str(row["name"])]}
 
 
@@ -218,7 +223,7 @@ def run(only: list[str], device: torch.device, rounds: int, versions: dict[str, 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--rounds", type=int, default=30, help="of steps; predictions have a tenth")
+    parser.add_argument("--rounds", type=int, default=20, help="of steps; predictions have a tenth, and at least 3")
     parser.add_argument("--threads", type=int, help="of a CPU; one is best beside other processes")
     parser.add_argument("--only", nargs="+", choices=RACES, metavar="RACE", help=", ".join(RACES))
     parser.add_argument("--tf32", action="store_true", help="allow TF32, for everybody")
@@ -231,9 +236,10 @@ def main() -> int:
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = arguments.tf32
     only = arguments.only or [name for name in RACES if name != "fit" or device.type == "cuda"]
     versions, absent = find_libraries()
+    threads = f" --threads {arguments.threads}" if arguments.threads else ""
     result = {
         "name": "peers",
-        "command": f"python benchmarks/peers.py --device {device.type}" + " --tf32" * arguments.tf32,
+        "command": f"python benchmarks/peers.py --device {device.type}{threads}{' --tf32' * arguments.tf32}",
         "date": datetime.date.today().isoformat(),
         "hardware": hardware(device),
         "versions": versions,

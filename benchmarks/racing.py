@@ -28,6 +28,10 @@ class Seconds(NamedTuple):
     def times(self, factor: float) -> Seconds:
         return Seconds(self.wall * factor, None if self.cpu is None else self.cpu * factor)
 
+    def mean(self, other: Seconds) -> Seconds:
+        cpu = None if self.cpu is None or other.cpu is None else (self.cpu + other.cpu) / 2
+        return Seconds((self.wall + other.wall) / 2, cpu)
+
 
 def mlp(dropout: float = 0.0) -> nn.Sequential:
     """784-1200-1200-10, with dropout layers after the ReLUs if ``dropout`` is not 0."""
@@ -61,24 +65,43 @@ def hardware(device: torch.device) -> str:
     return f"{platform.machine()}, {torch.get_num_threads()} threads, torch {torch.__version__}"
 
 
+class Pair(NamedTuple):
+    """The time of a contestant, and that of the reference in the same round."""
+
+    own: Seconds
+    reference: Seconds
+
+
 def race(
-    contestants: Mapping[str, Step], rounds: int, device: torch.device, warmups: int = 3, repeats: int = 20
-) -> dict[str, list[Seconds]]:
-    """Seconds of every contestant in every round, interleaved.
+    contestants: Mapping[str, Step],
+    reference: str,
+    rounds: int,
+    device: torch.device,
+    warmups: int = 3,
+    repeats: int = 20,
+    paired: bool = False,
+) -> dict[str, list[Pair]]:
+    """Times of every contestant in every round, interleaved.
 
     Args:
         contestants: what is timed, by name.
+        reference: the name of the one that all are compared with.
         rounds: number of timed rounds.
         device: where they run.
         warmups: rounds before the timed ones.
         repeats: calls that a timing on a GPU averages over.
+        paired: whether to time the reference beside every contestant, for rounds so long that the machine may change.
     """
-    times: dict[str, list[Seconds]] = {name: [] for name in contestants}
+    times: dict[str, list[Pair]] = {name: [] for name in contestants}
     for turn in range(-warmups, rounds):
+        base = _time(contestants[reference], device, repeats)
         for name, step in contestants.items():
-            seconds = _time(step, device, repeats)
+            own = base if name == reference else _time(step, device, repeats)
+            before = base
+            if paired and name != reference:
+                base = _time(contestants[reference], device, repeats)
             if turn >= 0:
-                times[name].append(seconds)
+                times[name].append(Pair(own, before.mean(base)))
     return times
 
 
@@ -97,21 +120,21 @@ def _time(step: Step, device: torch.device, repeats: int) -> Seconds:
     return Seconds(start.elapsed_time(stop) / (1e3 * repeats), None)
 
 
-def ratios(times: dict[str, list[Seconds]], reference: str) -> list[dict[str, object]]:
+def ratios(times: dict[str, list[Pair]]) -> list[dict[str, object]]:
     """A row for every contestant: the median of its per-round ratios to the reference, and their quartiles."""
     rows: list[dict[str, object]] = []
-    for name, seconds in times.items():
-        pairs = list(zip(seconds, times[reference], strict=True))
-        by_round = [own.wall / its.wall for own, its in pairs]
-        lower, median, upper = _quartiles(by_round)
+    for name, pairs in times.items():
+        lower, median, upper = _quartiles([own.wall / base.wall for own, base in pairs])
+        fastest = min(own.wall for own, _ in pairs) / min(base.wall for _, base in pairs)
         row: dict[str, object] = {
             "name": name,
             "ratio": round(median, 3),
             "quartiles": [round(lower, 3), round(upper, 3)],
-            "ratio_of_fastest": round(min(own.wall for own in seconds) / min(its.wall for _, its in pairs), 3),
-            "milliseconds": round(statistics.median(own.wall for own in seconds) * 1e3, 4),
+            "rounds": len(pairs),
+            "ratio_of_fastest": round(fastest, 3),
+            "milliseconds": round(statistics.median(own.wall for own, _ in pairs) * 1e3, 4),
         }
-        by_cpu = [own.cpu / its.cpu for own, its in pairs if own.cpu and its.cpu]
+        by_cpu = [own.cpu / base.cpu for own, base in pairs if own.cpu and base.cpu]
         if by_cpu:
             row["cpu_ratio"] = round(statistics.median(by_cpu), 3)
         rows.append(row)

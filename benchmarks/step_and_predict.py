@@ -88,11 +88,12 @@ def main() -> None:
     device = torch.device(arguments.device)
     torch.manual_seed(0)
     torch.set_float32_matmul_precision(arguments.matmul_precision)
-    times = race(step_contestants(device), arguments.rounds, device)
-    rows = [{"task": "train step, batch 128", **row} for row in ratios(times, "deterministic")]
-    times = race(predict_contestants(device, arguments.samples), arguments.predict_rounds, device)
+    times = race(step_contestants(device), "deterministic", arguments.rounds, device)
+    rows = [{"task": "train step, batch 128", **row} for row in ratios(times)]
+    predictions = predict_contestants(device, arguments.samples)
+    times = race(predictions, next(iter(predictions)), arguments.predict_rounds, device)
     task = f"predict, batch 1000, {arguments.samples} draws"
-    rows += [{"task": task, **row} for row in ratios(times, next(iter(times)))]
+    rows += [{"task": task, **row} for row in ratios(times)]
     result = {
         "name": "step_and_predict",
         "command": "python " + " ".join(sys.argv),

@@ -124,8 +124,9 @@ def _cells(found: dict[str, Any], name: str, columns: dict[str, tuple[str, str, 
 def _peer_table(columns: dict[str, tuple[str, str, Callable[[Any], str]]]) -> str:
     """The rows of ``peers_cpu`` that take part in a race of the columns, with the versions of libraries."""
     found = result("peers_cpu")
-    races = {race for race, _, _ in columns.values()}
-    names = dict.fromkeys(row["name"] for row in found["rows"] if row["race"] in races)
+    names = dict.fromkeys(
+        row["name"] for race, _, _ in columns.values() for row in found["rows"] if row["race"] == race
+    )
     lines = [f"| | {' | '.join(columns)} |", f"|---|{'---|' * len(columns)}"]
     lines += [f"| {name} | {_cells(found, name, columns)} |" for name in names]
     return "\n".join([*lines, "", f"{found['hardware']}, {found['date']}."])
@@ -146,10 +147,10 @@ def peers() -> str:
     absent = "; ".join(f"{name}: {reason}" for name, reason in result("peers_cpu")["absent"].items())
     table = _peer_table(
         {
-            "step, MLP": ("train step, MLP", "ratio", _times),
-            "step, CNN": ("train step, CNN", "ratio", _times),
-            "predict, MLP": ("predict, MLP", "ratio", _times),
-            "predict, CNN": ("predict, CNN", "ratio", _times),
+            "step, MLP": ("train step, MLP", "cpu_ratio", _times),
+            "step, CNN": ("train step, CNN", "cpu_ratio", _times),
+            "predict, MLP": ("predict, MLP", "cpu_ratio", _times),
+            "predict, CNN": ("predict, CNN", "cpu_ratio", _times),
             "memory of a step": ("train step, MLP, memory", "ratio", _times),
             "of a prediction": ("predict, MLP, memory", "ratio", _times),
             "KL / exact": ("posterior checks", "kl", _three_digits),
@@ -163,7 +164,7 @@ def peers_dropout() -> str:
     """MC dropout of a network's own layers by other libraries."""
     return _peer_table(
         {
-            "100 draws": ("MC dropout, MLP", "ratio", _times),
+            "100 draws": ("MC dropout, MLP", "cpu_ratio", _times),
             "memory": ("MC dropout, MLP, memory", "ratio", _times),
             "a draw is one function": ("dropout checks", "one_mask_per_draw", lambda value: "yes" if value else "no"),
         }
