@@ -76,7 +76,7 @@ class GlobalBatches(Sampler[list[int]]):
     def __init__(
         self, n: int, batch_size: int, seed: int, rank: int = 0, world_size: int = 1, shuffle: bool = True
     ) -> None:
-        self.n, self.batch_size, self.seed = n, batch_size, seed
+        self.n, self.batch_size, self.seed = n, int(batch_size), seed
         self.rank, self.world_size, self.shuffle = rank, world_size, shuffle
         self.epoch = 0
 

@@ -10,7 +10,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from credo import data as data_
-from credo._arguments import check_integer, check_option
+from credo._arguments import check_integer
+from credo.errors import InputError
 from credo.model import Model
 from credo.predictive import Predictive
 
@@ -138,7 +139,9 @@ class Method(Model):
 def check_samples(samples: object) -> int | str:
     """Return ``samples`` if it is a number of draws or ``"moments"``."""
     if isinstance(samples, str):
-        return check_option(samples, "samples", ("moments",))
+        if samples != "moments":
+            raise InputError(f"samples must be an integer of at least 0, or 'moments', got {samples!r}")
+        return samples
     return check_integer(samples, "samples", minimum=0)
 
 
