@@ -195,10 +195,9 @@ def of_torchbayesian(net: nn.Sequential) -> Contestant:
 
 
 def of_posteriors(net: nn.Sequential, vmap: bool = False) -> Contestant:
+    from posteriors import diag_normal_log_prob
     from posteriors.vi import diag
     from torch.func import functional_call
-
-    from posteriors import diag_normal_log_prob
 
     means = {name: p.detach().clone().requires_grad_() for name, p in net.named_parameters()}
     log_scales = {name: torch.full_like(p, RHO).requires_grad_() for name, p in means.items()}

@@ -284,7 +284,7 @@ def test_networks_that_moments_cannot_pass_are_refused_by_name(name: str) -> Non
 
 def test_an_unknown_word_for_samples_is_an_error() -> None:
     model = credo.BayesByBackprop(dense(3, 1), credo.Gaussian(0.1))
-    with pytest.raises(InputError, match="did you mean 'moments'"):
+    with pytest.raises(InputError, match="or 'moments', got 'moment'"):
         model.predict(rows(2, 3), samples="moment")
     with pytest.raises(InputError, match="at least 0"):
         model.predict(rows(2, 3), samples=-1)
