@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import nullcontext
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,6 +18,7 @@ from credo.evaluation.choice import TRIAL_DRAWS, Workload, describe, draws_at_on
 from credo.evaluation.shared_work import SharedWork, SharedWorkError
 from credo.functional import Draw, Replica, Sampler
 from credo.nests import count_rows, default_batch_size, first_rows, split_rows, tensors
+from credo.posteriors.base import Posterior
 from credo.probing import ROWS, trace_rows
 from credo.seeding import NoRandomness, RandomnessError, derive, reproducible, seeded
 
@@ -29,26 +30,6 @@ time on two threads, 1.27 with 4 and 1.21 with 13."""
 _FEWEST_DRAWS_TO_SHARE = 4
 _LIVE_ACTIVATIONS = 4
 """Activations of the largest size that a forward pass holds at once: input and output of a layer, and a temporary."""
-
-
-class DrawCaller(Protocol):
-    """Calls a network with draws: a :class:`credo.posteriors.Posterior`, whose methods these are, or part of one."""
-
-    @property
-    def vectorization(self) -> str:
-        """How several draws are evaluated at once: ``"vmap"`` or ``"fold"``."""
-
-    def call(self, network: Replica, draw: Draw, x: Any) -> Tensor:
-        """The output under a draw."""
-
-    def call_folded(self, network: Replica, draws: Sequence[Draw], x: Any) -> Tensor:
-        """The outputs under several draws."""
-
-    def prepare(self, network: Replica, x: Any) -> None:
-        """Find out on the first batch what :meth:`call` needs to know."""
-
-    def can_vectorize(self, network: Replica, x: Any) -> bool:
-        """Whether several draws can be evaluated at once."""
 
 
 class Evaluator:
@@ -66,7 +47,7 @@ class Evaluator:
     def __init__(
         self,
         build: Callable[[], Replica],
-        posterior: DrawCaller | None,
+        posterior: Posterior | None,
         sampler: Sampler,
         samples: int,
         seed: int,

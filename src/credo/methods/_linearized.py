@@ -9,11 +9,11 @@ linearization", AISTATS 2021.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from credo import data as data_
 from credo._arguments import check_integer
@@ -21,10 +21,11 @@ from credo._special import sobol_normal
 from credo.curvature import NetworkGradients
 from credo.curvature.network import linearize
 from credo.evaluation import Evaluator
-from credo.functional import Draw, Replica
+from credo.functional import Draw, Replica, Sampler
 from credo.likelihoods import Gaussian
 from credo.methods.base import Predictor
 from credo.nests import count_rows, default_batch_size, split_rows
+from credo.posteriors.base import Posterior
 from credo.predictive import Predictive
 from credo.predictive.location_scale import GaussianComponents
 from credo.predictive.real import ExactGaussianPredictive
@@ -76,9 +77,8 @@ class LinearizedPredictor(Predictor):
     def outputs(self, x: Any, batch_size: int | None = None, vectorize: str = "auto") -> Tensor:
         """The outputs ``[S, B, ...]`` of functions drawn from the linearized network."""
         x = data_.prepare_input(x, self._method.device, self._method.dtype)
-        posterior = self._method.posterior
-        functions = _LinearFunctions(posterior.mean())
-        evaluate = Evaluator(self._replica, functions, posterior.sampler(self._seed), self._samples, 0, {})
+        posterior = _LinearizedPosterior(self._method.posterior)
+        evaluate = Evaluator(self._replica, posterior, posterior.sampler(self._seed), self._samples, 0, {})
         return evaluate(x, batch_size, vectorize)
 
     def _replica(self) -> Replica:
@@ -109,35 +109,37 @@ class LinearizedPredictor(Predictor):
         return torch.cat(means), torch.cat(covariances)
 
 
-class _LinearFunctions:
-    """Calls the linearized network with draws of its weights.
+class _LinearizedPosterior(Posterior):
+    """A posterior whose draws are weights of the linearized network.
 
     Args:
-        mean: w*.
+        posterior: over the weights of the network.
     """
 
-    vectorization = "vmap"
+    def __init__(self, posterior: Posterior) -> None:
+        super().__init__()
+        self._weights = posterior
+        self._mean = posterior.mean()
 
-    def __init__(self, mean: Draw) -> None:
-        self._mean = mean
+    @override
+    def names(self) -> list[str]:
+        return self._weights.names()
 
+    @override
+    def mean(self) -> Draw:
+        return self._mean
+
+    @override
+    def sampler(self, seed: int) -> Sampler:
+        return self._weights.sampler(seed)
+
+    @override
     def call(self, network: Replica, draw: Draw, x: Any) -> Tensor:
         """f(x, w*) + J(x)·(w − w*)."""
         network.has_used_draw = True  # tangents are not the draw itself, by which shared work would be found
         tangent = {name: draw[name] - weight for name, weight in self._mean.items()}
         output, change = linearize(lambda weights: network(weights, x), self._mean, tangent)
         return output + change
-
-    def call_folded(self, network: Replica, draws: Sequence[Draw], x: Any) -> Tensor:
-        """The outputs one after the other."""
-        return torch.stack([self.call(network, draw, x) for draw in draws])
-
-    def prepare(self, network: Replica, x: Any) -> None:
-        """Nothing is to be found out."""
-
-    def can_vectorize(self, network: Replica, x: Any) -> bool:
-        """Whether ``vmap`` works is only seen by trying."""
-        return True
 
 
 def _symmetric_root(covariance: Tensor) -> Tensor:

@@ -34,14 +34,14 @@ from credo.functional import Draw, Replica
 from credo.moments.layers import SMALL_LAYER, drop
 from credo.moments.tensors import Moments, Pass
 from credo.nests import count_rows, default_batch_size, first_rows, map_tensors, split_rows
-from credo.posteriors._dropout_calls import DropoutCalls
+from credo.posteriors._dropout_calls import DropoutCalls, DropoutRequest
 from credo.posteriors._dropout_plan import DropoutPlan
 from credo.posteriors.base import Posterior
 from credo.posteriors.dropout import WeightDropout
 from credo.posteriors.dropout_layers import LayerDropout
 from credo.posteriors.mean_field import MeanField
 from credo.posteriors.point import PointMass
-from credo.probing import RowDim, eager
+from credo.probing import eager
 
 N_DRAWS = 128
 """Draws of the output; a power of 2 keeps a Sobol sequence balanced."""
@@ -172,16 +172,9 @@ class _Dropout(DropoutCalls):
         self._plan, self._seen = plan, 0
 
     @override
-    def answer(
-        self,
-        x: Tensor,
-        p: float,
-        on: bool,
-        spatial_dims: int = 0,
-        alpha: bool = False,
-        rows: RowDim | None = None,
-    ) -> Tensor:
-        """``x`` with the variance of dropout."""
+    def answer(self, request: DropoutRequest) -> Tensor:
+        """The activation with the variance of dropout."""
+        x, p, on, spatial_dims, alpha, _ = request
         if self._seen < len(self._plan.calls):
             on = self._plan.calls[self._seen].on
         self._seen += 1

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import types
 from abc import abstractmethod
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -41,47 +41,51 @@ def drop_padded(x: Tensor, p: float) -> Tensor:
     return x
 
 
+class DropoutRequest(NamedTuple):
+    """What a network asks of dropout.
+
+    Attributes:
+        x: the activation.
+        p: the rate that was asked for.
+        on: whether dropout was asked for at all; it is not in evaluation mode.
+        spatial_dims: trailing dimensions that are dropped together, those of a channel.
+        alpha: dropped units take the floor of the self-normalizing ELU.
+        rows: where the rows are, if the caller knows.
+    """
+
+    x: Tensor
+    p: float
+    on: bool
+    spatial_dims: int = 0
+    alpha: bool = False
+    rows: RowDim | None = None
+
+
 class DropoutCalls(TorchFunctionMode):
     """Answers the dropout calls of a forward pass by :meth:`answer`."""
 
     @abstractmethod
-    def answer(
-        self,
-        x: Tensor,
-        p: float,
-        on: bool,
-        spatial_dims: int = 0,
-        alpha: bool = False,
-        rows: RowDim | None = None,
-    ) -> Tensor:
-        """``x`` with units dropped.
-
-        Args:
-            x: the activation.
-            p: the rate that was asked for.
-            on: whether dropout was asked for at all; it is not in evaluation mode.
-            spatial_dims: trailing dimensions that are dropped together, those of a channel.
-            alpha: dropped units take the floor of the self-normalizing ELU.
-            rows: where the rows are, if the caller knows.
-        """
+    def answer(self, request: DropoutRequest) -> Tensor:
+        """The activation with units dropped."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if func in _ELEMENTWISE:
-            return self.answer(*_arguments(args, kwargs))
+            return self.answer(_request(args, kwargs))
         if func in _CHANNELWISE:
-            x, p, on = _arguments(args, kwargs)
-            spatial_dims = _CHANNELWISE[func]
-            return self.answer(x, p, on, x.dim() - 2 if spatial_dims is None else spatial_dims)
+            request, spatial_dims = _request(args, kwargs), _CHANNELWISE[func]
+            return self.answer(
+                request._replace(spatial_dims=request.x.dim() - 2 if spatial_dims is None else spatial_dims)
+            )
         if func in _ALPHA:
-            return self.answer(*_arguments(args, kwargs), alpha=True)
+            return self.answer(_request(args, kwargs)._replace(alpha=True))
         if func in _FEATURE_ALPHA:
-            x, p, on = _arguments(args, kwargs)
-            return self.answer(x, p, on, x.dim() - 2, alpha=True)
+            request = _request(args, kwargs)
+            return self.answer(request._replace(spatial_dims=request.x.dim() - 2, alpha=True))
         if func is drop_branch:
-            return self.answer(args[0], args[1], True, args[0].dim())
+            return self.answer(DropoutRequest(args[0], args[1], True, args[0].dim()))
         if func is drop_padded:
-            return self.answer(args[0], args[1], True, rows=RowDim(0))
+            return self.answer(DropoutRequest(args[0], args[1], True, rows=RowDim(0)))
         if func is F.multi_head_attention_forward:
             return self._multi_head_attention(*args, **kwargs)
         if func is F.scaled_dot_product_attention:
@@ -94,7 +98,7 @@ class DropoutCalls(TorchFunctionMode):
         names = {
             **vars(F),
             "has_torch_function": lambda *_: False,
-            "dropout": lambda x, p=0.5, training=True, inplace=False: self.answer(x, p, training),
+            "dropout": lambda x, p=0.5, training=True, inplace=False: self.answer(DropoutRequest(x, p, training)),
             "scaled_dot_product_attention": self._attention,
         }
         answered = types.FunctionType(original.__code__, names, None, original.__defaults__, original.__closure__)
@@ -120,7 +124,7 @@ class DropoutCalls(TorchFunctionMode):
             scores = scores.masked_fill(~allowed, -math.inf)
         if attn_mask is not None:
             scores = scores.masked_fill(~attn_mask, -math.inf) if attn_mask.dtype == torch.bool else scores + attn_mask
-        return self.answer(scores.softmax(-1), dropout_p, True) @ value
+        return self.answer(DropoutRequest(scores.softmax(-1), dropout_p, True)) @ value
 
 
 def apply_mask(x: Tensor, kept: Tensor, p: float, alpha: bool) -> Tensor:
@@ -131,9 +135,9 @@ def apply_mask(x: Tensor, kept: Tensor, p: float, alpha: bool) -> Tensor:
     return a * (x * kept + _SELU_FLOOR * (kept - 1.0 + p))
 
 
-def _arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Tensor, float, bool]:
+def _request(args: tuple[Any, ...], kwargs: dict[str, Any]) -> DropoutRequest:
     """Input, rate and flag of a dropout call, whichever way they were passed."""
     x = args[0] if args else kwargs["input"]
     p = args[1] if len(args) > 1 else kwargs.get("p", 0.5)
     on = args[2] if len(args) > 2 else kwargs.get("training", kwargs.get("train", True))
-    return x, float(p), bool(on)
+    return DropoutRequest(x, float(p), bool(on))

@@ -18,7 +18,7 @@ from torch.nn.modules.batchnorm import _NormBase
 from credo.errors import InputError, UnsupportedError
 from credo.functional import Replica
 from credo.nests import first_rows, tensors
-from credo.posteriors._dropout_calls import DropoutCalls, drop_branch
+from credo.posteriors._dropout_calls import DropoutCalls, DropoutRequest, drop_branch
 from credo.posteriors._layered_rnn import LayeredRNN, drops_between_layers
 from credo.probing import ROWS, RowDim, eager, trace_rows
 from credo.seeding import reproducible
@@ -134,18 +134,11 @@ class _Recorder(DropoutCalls):
         self.calls: list[_Call] = []
         self.callers: list[int] = []
 
-    def answer(
-        self,
-        x: Tensor,
-        p: float,
-        on: bool,
-        spatial_dims: int = 0,
-        alpha: bool = False,
-        rows: RowDim | None = None,
-    ) -> Tensor:
-        """``x`` as it is."""
-        self.calls.append(_Call(self.callers[-1] if self.callers else -1, p, on, x.detach().clone()))
-        return x
+    def answer(self, request: DropoutRequest) -> Tensor:
+        """The activation as it is."""
+        caller = self.callers[-1] if self.callers else -1
+        self.calls.append(_Call(caller, request.p, request.on, request.x.detach().clone()))
+        return request.x
 
 
 @torch.no_grad()

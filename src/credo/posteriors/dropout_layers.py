@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from credo.errors import InputError, UnsupportedError
 from credo.functional import Draw, Replica, Sampler
 from credo.nests import count_rows, map_tensors, tensors
-from credo.posteriors._dropout_calls import DropoutCalls, apply_mask
+from credo.posteriors._dropout_calls import DropoutCalls, DropoutRequest, apply_mask
 from credo.posteriors._dropout_plan import NO_DROPOUT, DropoutCall, DropoutPlan, plan_dropout
 from credo.posteriors._layered_rnn import drops_between_layers
 from credo.posteriors.base import Posterior
@@ -107,16 +107,9 @@ class SharedMasks(DropoutCalls):
         self._plan: DropoutPlan = network.plan
         self._seen = 0
 
-    def answer(
-        self,
-        x: Tensor,
-        p: float,
-        on: bool,
-        spatial_dims: int = 0,
-        alpha: bool = False,
-        rows: RowDim | None = None,
-    ) -> Tensor:
-        """``x`` under the next mask."""
+    def answer(self, request: DropoutRequest) -> Tensor:
+        """The activation under the next mask."""
+        x, p, on, spatial_dims, alpha, rows = request
         known = self._seen < len(self._plan.calls)
         call = self._plan.calls[self._seen] if known else DropoutCall(on, None)
         self._seen += 1
