@@ -28,6 +28,31 @@ _REGISTRIES = frozenset({*vars(nn.Module()), "forward"})
 _PLAIN = (bool, int, float, str, type(None))
 
 
+def stack_draws(draws: Sequence[Draw]) -> Draw:
+    """The draws as one, ``[K, *shape]`` by name; no copy where they already lie one behind the other.
+
+    Args:
+        draws: K draws of the same names and shapes.
+
+    Returns:
+        Views of the first draw's memory, or new tensors.
+    """
+    return {name: _stack([draw[name] for draw in draws]) for name in draws[0]}
+
+
+def _stack(parts: list[Tensor]) -> Tensor:
+    first = parts[0]
+    if len(parts) > 1 and first.device.type == "cuda":
+        gap = parts[1].storage_offset() - first.storage_offset()
+        storage = first.untyped_storage().data_ptr()
+        if gap > 0 and all(
+            part.untyped_storage().data_ptr() == storage and part.storage_offset() == first.storage_offset() + k * gap
+            for k, part in enumerate(parts)
+        ):
+            return first.as_strided((len(parts), *first.shape), (gap, *first.stride()))
+    return torch.stack(parts)
+
+
 def default_forward(net: nn.Module, x: Any) -> Any:
     """Call ``net`` on a tensor, on a mapping as keyword arguments, or on a tuple as positional ones."""
     if isinstance(x, Mapping):

@@ -215,12 +215,11 @@ class AdaptiveNormal(Distribution):
             ŝ, ``[]``, or for every weight of several tensors, ``[N]``.
         """
         square = torch.addcmul(mean.square(), scale, scale)
-        sums = square.sum() if sizes is None else torch.stack([part.sum() for part in square.split(list(sizes))])
-        counts = torch.as_tensor(square.numel() if sizes is None else sizes, dtype=square.dtype, device=square.device)
-        best = ((2.0 * self.rate + sums) / (counts + 2.0 * self.shape + 2.0)).sqrt()
+        parts = [square] if sizes is None else square.split(list(sizes))
+        best = [((2.0 * self.rate + p.sum()) / (p.numel() + 2.0 * self.shape + 2.0)).sqrt() for p in parts]
         if sizes is None:
-            return best
-        return torch.cat([value.expand(size) for value, size in zip(best.unbind(), sizes, strict=True)])
+            return best[0]
+        return torch.cat([value.expand(size) for value, size in zip(best, sizes, strict=True)])
 
     def log_prob(self, value: Tensor) -> typing.Never:
         """Not available: the density depends on the scale, and the scale on the posterior.

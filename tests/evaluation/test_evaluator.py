@@ -58,17 +58,17 @@ def test_a_measurement_changes_neither_draws_nor_random_state(name: str, monkeyp
     looped = model.predict(x, SAMPLES, 0, vectorize="loop").draws
     monkeypatch.setattr(Workload, "choose_by_rule", lambda self, offered: None)
     state = torch.get_rng_state()
-    assert model._fastest_ways == {}
+    assert model._findings.ways == {}
     torch.testing.assert_close(model.predict(x, SAMPLES, 0).draws, looped, rtol=1e-5, atol=1e-5)
-    assert len(model._fastest_ways) == 1, "found once"
-    assert set(model._fastest_ways.values()) <= {"vmap", "fold", "loop"}
+    assert len(model._findings.ways) == 1, "found once"
+    assert set(model._findings.ways.values()) <= {"vmap", "fold", "loop"}
     model.predict(x[:8], SAMPLES, 0)
-    assert len(model._fastest_ways) == 2, "another power of two of rows"
+    assert len(model._findings.ways) == 2, "another power of two of rows"
     torch.testing.assert_close(model.predict(x, SAMPLES, 0).draws, looped, rtol=1e-5, atol=1e-5)
-    assert len(model._fastest_ways) == 2
+    assert len(model._findings.ways) == 2
     assert torch.equal(torch.get_rng_state(), state)
-    assert copy.deepcopy(model)._fastest_ways == {}
-    assert pickle.loads(pickle.dumps(model))._fastest_ways == {}
+    assert copy.deepcopy(model)._findings.ways == {}
+    assert pickle.loads(pickle.dumps(model))._findings.ways == {}
 
 
 def test_a_way_that_is_not_possible_is_refused() -> None:

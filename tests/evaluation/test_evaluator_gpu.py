@@ -21,7 +21,7 @@ def test_the_measured_way_gives_the_draws_of_the_loop(name: str) -> None:
     state = torch.cuda.get_rng_state()
     looped = model.predict(x, SAMPLES, 0, vectorize="loop").draws
     torch.testing.assert_close(model.predict(x, SAMPLES, 0).draws, looped, rtol=1e-4, atol=1e-4)
-    assert len(model._fastest_ways) == 1
+    assert len(model._findings.ways) == 1
     assert torch.equal(torch.cuda.get_rng_state(), state)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
@@ -29,6 +30,33 @@ _FEWEST_DRAWS_TO_MEASURE = 32
 TRIAL_DRAWS = 6
 
 
+class Sharing(NamedTuple):
+    """Whether draws share work, and how large activations are.
+
+    Attributes:
+        pays: whether anything with parameters is computed before the first use of a draw.
+        row_bytes: of the activations of a row, all that live at a time; ``None``: not known.
+        draws_itself: whether the network draws random numbers of its own.
+    """
+
+    pays: bool
+    row_bytes: float | None = None
+    draws_itself: bool = False
+
+
+@dataclass
+class Findings:
+    """What was found out about a network, by workload, in earlier predictions.
+
+    Attributes:
+        ways: the fastest way to evaluate draws.
+        sharing: what draws share.
+    """
+
+    ways: dict[Hashable, str] = field(default_factory=dict)
+    sharing: dict[Hashable, Sharing] = field(default_factory=dict)
+
+
 class Workload(NamedTuple):
     """What decides how fast a way is.
 
@@ -38,7 +66,7 @@ class Workload(NamedTuple):
         weights: numbers that differ from draw to draw; for dropout, the network's parameters behind the first mask.
         convolves: whether a convolution is among what is computed for every draw.
         samples: number of draws.
-        key: network, data types and shapes, up to a factor of 2 in the number of rows.
+        key: the :func:`signature`.
     """
 
     device: torch.device
@@ -60,14 +88,18 @@ class Workload(NamedTuple):
 
 def describe(net: nn.Module, x: Any, weights: int, convolves: bool, samples: int) -> Workload:
     """The workload of a network on a batch."""
+    return Workload(tensors(x)[0].device, count_rows(x), weights, convolves, samples, signature(net, x))
+
+
+def signature(net: nn.Module, x: Any) -> Hashable:
+    """Network, data types and shapes, up to a factor of 2 in the number of rows."""
     rows, leaves = count_rows(x), tensors(x)
     shapes = tuple((t.dtype, t.shape[0] if t.shape[0] != rows else 0, t.shape[1:]) if t.dim() else () for t in leaves)
     network = tuple(
         (type(module), tuple(p.shape for p in module.parameters(recurse=False))) for module in net.modules()
     )
     dtypes = tuple({p.dtype for p in net.parameters()})
-    key = (leaves[0].device, max(rows - 1, 0).bit_length(), shapes, hash(network), dtypes)
-    return Workload(leaves[0].device, rows, weights, convolves, samples, key)
+    return (leaves[0].device, max(rows - 1, 0).bit_length(), shapes, hash(network), dtypes)
 
 
 def draws_at_once(x: Any, bytes_per_draw: int, row_bytes: float | None) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -14,9 +14,19 @@ from torch.nn.modules.conv import _ConvNd
 from credo._arguments import check_option
 from credo._notices import notify
 from credo.errors import CredoError, InputError
-from credo.evaluation.choice import TRIAL_DRAWS, Workload, describe, draws_at_once, seconds
+from credo.evaluation.choice import (
+    TRIAL_DRAWS,
+    Findings,
+    Sharing,
+    Workload,
+    describe,
+    draws_at_once,
+    seconds,
+    signature,
+)
+from credo.evaluation.convolutions import per_draw
 from credo.evaluation.shared_work import SharedWork, SharedWorkError
-from credo.functional import Draw, Replica, Sampler
+from credo.functional import Draw, Replica, Sampler, stack_draws
 from credo.nests import count_rows, default_batch_size, first_rows, split_rows, tensors
 from credo.posteriors.base import Posterior
 from credo.probing import ROWS, trace_rows
@@ -41,7 +51,7 @@ class Evaluator:
         sampler: gives the draws of some numbers.
         samples: how many draws, S.
         seed: governs what the network itself draws, if it does.
-        found: which way was measured to be fast, by workload; measurements are added.
+        found: what earlier predictions found out; what this one does is added.
     """
 
     def __init__(
@@ -51,7 +61,7 @@ class Evaluator:
         sampler: Sampler,
         samples: int,
         seed: int,
-        found: dict[Hashable, str],
+        found: Findings,
     ) -> None:
         self._build, self._posterior, self._sampler = build, posterior, sampler
         self.samples, self.seed = samples, seed
@@ -100,27 +110,36 @@ class Evaluator:
         self._posterior.prepare(self._replica, x)
         if self.samples < _FEWEST_DRAWS_TO_SHARE or not self._may_share(x):
             return
-        few = first_rows(x, ROWS)
+        key = (signature(self._replica.net, x), frozenset(self._drawn_names))
+        if key not in self._found.sharing:
+            self._found.sharing[key] = self._find_sharing(first_rows(x, ROWS))
+        found = self._found.sharing[key]
+        self._row_bytes, self._draws_itself = found.row_bytes, True if found.draws_itself else None
+        if found.pays:
+            self._shared = SharedWork(self._replica)
+
+    def _find_sharing(self, few: Any) -> Sharing:
+        """See on a few rows whether a pass can go on from what an earlier one computed, to the same output."""
         draws = self._sampler([0, 1])
         work = SharedWork(self._replica)
-        agree = False
+        agree, row_bytes = False, None
         try:
             with NoRandomness():  # type: ignore[no-untyped-call]
                 work.record(lambda: self._call(draws[0], few), draws[0])
                 if work.is_worthwhile():
                     shared, plain = work.reuse(lambda: self._call(draws[1], few)), self._call(draws[1], few)
                     agree = torch.allclose(shared, plain, equal_nan=True)
-            self._row_bytes = _LIVE_ACTIVATIONS * work.largest / count_rows(few)
+            row_bytes = _LIVE_ACTIVATIONS * work.largest / count_rows(few)
         except CredoError:
             raise
         except RandomnessError:
-            self._draws_itself = True
+            return Sharing(False, draws_itself=True)
         except Exception:  # a network that cannot be called on a few rows, or goes on from what it left behind
             agree = False
-        if self._replica.is_stateful():
-            agree, self._replica = False, self._build()
-        if agree:
-            self._shared = work
+        finally:
+            if self._replica.is_stateful():
+                agree, self._replica = False, self._build()
+        return Sharing(agree, row_bytes)
 
     def _may_share(self, x: Any) -> bool:
         """Whether there is enough besides the drawn weights for shared work to be worth looking for."""
@@ -157,7 +176,7 @@ class Evaluator:
             return "loop"
         together = posterior.vectorization
         load = self._describe(x, together)
-        way = vectorize if vectorize != "auto" else load.choose_by_rule(together) or self._found.get(load.key)
+        way = vectorize if vectorize != "auto" else load.choose_by_rule(together) or self._found.ways.get(load.key)
         if way == "loop":
             return way
         if way not in (together, None) or not posterior.can_vectorize(self._replica, x):
@@ -169,7 +188,7 @@ class Evaluator:
                 )
             return "loop"
         if way is None:
-            way = self._found[load.key] = self._measure(together, parts, outputs)
+            way = self._found.ways[load.key] = self._measure(together, parts, outputs)
         return way
 
     def _describe(self, x: Any, together: str) -> Workload:
@@ -233,9 +252,11 @@ class Evaluator:
                 if way == "fold":
                     with NoRandomness():  # type: ignore[no-untyped-call]
                         return posterior.call_folded(self._replica, draws, x)
-                return mapped({name: torch.stack([draw[name] for draw in draws]) for name in draws[0]}, x)
+                return mapped(stack_draws(draws), x)
 
-            return run() if shared is None else shared.reuse(run)
+            loops = way == "vmap" and _device(x).type == "cuda" and not posterior.differentiates
+            with per_draw(self._replica.net) if loops else nullcontext():
+                return run() if shared is None else shared.reuse(run)
 
         size = min(draws_at_once(part, self._bytes_per_draw, self._row_bytes) for part in parts)
         while True:

@@ -20,7 +20,7 @@ from credo._arguments import check_integer
 from credo._special import sobol_normal
 from credo.curvature import NetworkGradients
 from credo.curvature.network import linearize
-from credo.evaluation import Evaluator
+from credo.evaluation import Evaluator, Findings
 from credo.functional import Draw, Replica, Sampler
 from credo.likelihoods import Gaussian
 from credo.methods.base import Predictor
@@ -78,7 +78,7 @@ class LinearizedPredictor(Predictor):
         """The outputs ``[S, B, ...]`` of functions drawn from the linearized network."""
         x = data_.prepare_input(x, self._method.device, self._method.dtype)
         posterior = _LinearizedPosterior(self._method.posterior)
-        evaluate = Evaluator(self._replica, posterior, posterior.sampler(self._seed), self._samples, 0, {})
+        evaluate = Evaluator(self._replica, posterior, posterior.sampler(self._seed), self._samples, 0, Findings())
         return evaluate(x, batch_size, vectorize)
 
     def _replica(self) -> Replica:
@@ -115,6 +115,8 @@ class _LinearizedPosterior(Posterior):
     Args:
         posterior: over the weights of the network.
     """
+
+    differentiates = True
 
     def __init__(self, posterior: Posterior) -> None:
         super().__init__()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Self
 
 import torch
@@ -16,7 +16,7 @@ from credo import io
 from credo._arguments import check_integer
 from credo._notices import notify
 from credo.errors import InputError, LoadError
-from credo.evaluation import Evaluator
+from credo.evaluation import Evaluator, Findings
 from credo.functional import Forward, Replica
 from credo.likelihoods import Gaussian, Likelihood, infer_likelihood, likelihood_from_config
 from credo.methods.base import Method, Predictor, check_samples
@@ -76,7 +76,7 @@ class NetworkMethod(Method):
         self._likelihood_is_open = likelihood is None
         self.likelihood.to(self.device)
         self._forward = forward
-        self._fastest_ways: dict[Hashable, str] = {}
+        self._findings = Findings()
 
     def _derive(self) -> None:
         """Build what follows from the rest, such as private replicas and hooks."""
@@ -91,14 +91,14 @@ class NetworkMethod(Method):
         return self
 
     def __getstate__(self) -> dict[str, Any]:
-        left_out = self._derived | {"_last_terms", "_inspected", "_fastest_ways"}
+        left_out = self._derived | {"_last_terms", "_inspected", "_findings"}
         state: dict[str, Any] = super().__getstate__()  # type: ignore[no-untyped-call]
         return {key: value for key, value in state.items() if key not in left_out}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)  # type: ignore[no-untyped-call]
         self._last_terms = None
-        self._fastest_ways = {}
+        self._findings = Findings()
         self._derive()
 
     def _inspect(self, x: Any, training: bool = False) -> None:
@@ -315,10 +315,10 @@ class NetworkPredictor(Predictor):
             self._evaluate = MomentEvaluator(build, posterior)
         elif samples == 0:
             point = posterior.point()
-            self._evaluate = Evaluator(build, None, lambda _: [point], 1, base, {})
+            self._evaluate = Evaluator(build, None, lambda _: [point], 1, base, Findings())
         else:
             sampler = posterior.sampler(base)
-            self._evaluate = Evaluator(build, posterior, sampler, samples, base, method._fastest_ways)
+            self._evaluate = Evaluator(build, posterior, sampler, samples, base, method._findings)
 
     def outputs(self, x: Any, batch_size: int | None = None, vectorize: str = "auto") -> Tensor:
         """The network's outputs ``[S, B, ...]``."""

@@ -24,6 +24,8 @@ class Posterior(nn.Module, ABC):
     vectorization: ClassVar[str] = "vmap"
     """How several draws are evaluated at once: ``"vmap"``, :meth:`call` mapped over stacked draws; ``"fold"``,
     :meth:`call_folded`, with draws as rows of one batch."""
+    differentiates: ClassVar[bool] = False
+    """Whether :meth:`call` differentiates the network."""
 
     @abstractmethod
     def names(self) -> list[str]:

@@ -13,7 +13,9 @@ Reference: PyTorch, "CUDA semantics: CUDA graphs", https://docs.pytorch.org/docs
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
@@ -31,8 +33,6 @@ from credo.training.task import Task
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
-AUTO_CAPTURES = False
-"""Whether ``capture="auto"`` captures where it can."""
 _EAGER_STEPS = 3
 
 
@@ -56,6 +56,7 @@ class CudaGraph:
         self._device = device
         self._stream = torch.cuda.Stream(device)
         self._graph = torch.cuda.CUDAGraph()
+        self._pool = torch.cuda.graph_pool_handle()
 
     def warm_up(self, step: Callable[[], None]) -> None:
         """Run ``step`` on the stream of the capture."""
@@ -67,11 +68,27 @@ class CudaGraph:
 
     def capture(self, step: Callable[[], None]) -> None:
         """Record ``step``; other threads, such as those of a loader, may go on using the GPU."""
-        with (
-            torch.cuda.device(self._device),
-            torch.cuda.graph(self._graph, stream=self._stream, capture_error_mode="thread_local"),
-        ):
+        with torch.cuda.device(self._device):
+            try:
+                self._record(self._graph, step)
+            except BaseException:
+                self._clean_up()
+                raise
+
+    def _record(self, graph: torch.cuda.CUDAGraph, step: Callable[[], object]) -> None:
+        with torch.cuda.graph(graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"):
             step()
+
+    def _clean_up(self) -> None:
+        """Undo what a failed capture leaves behind.
+
+        Memory is still allocated for it, and the default generator still counts for the graph, so that drawing a random
+        number fails; it stops at the end of the next capture.
+        """
+        torch._C._cuda_endAllocateToPool(torch.cuda.current_device(), self._pool)
+        self._pool = torch.cuda.graph_pool_handle()
+        one = torch.ones((), device=self._device)
+        self._record(torch.cuda.CUDAGraph(), one.clone)
 
     def replay(self) -> None:
         """Launch all kernels of the step."""
@@ -94,7 +111,7 @@ def make_step(
     Returns:
         The step.
     """
-    wanted = AUTO_CAPTURES if options.capture == "auto" else bool(options.capture)
+    wanted = bool(options.capture)
     obstacle = find_obstacle(fabric, optimizers) if wanted else None
     captured = wanted and obstacle is None
     if obstacle is not None and options.capture is True:
@@ -168,12 +185,14 @@ class CapturedStep:
 
     def _capture(self, recording: _Recording, name: str, given: StepInput, number: int) -> None:
         try:
-            recording.capture(self._step, name, given)
+            with _without_host_randomness():
+                recording.capture(self._step, name, given)
         except Exception as error:  # whatever CUDA, the network or the optimizer raises during a capture
-            self._failure = (str(error).strip() or type(error).__name__).split("\n")[0][:160]
-            self._step(name, given, number)
-        else:
+            self._failure = _first_reason(error)
+        if self._failure is None:
             recording.replay(given)
+        else:  # after the except clause, where the error no longer holds on to what was computed
+            self._step(name, given, number)
 
 
 class _Recording:
@@ -198,6 +217,26 @@ class _Recording:
     def replay(self, given: StepInput) -> None:
         torch._foreach_copy_(self._inputs, _tensors(given))
         self.graph.replay()
+
+
+@contextmanager
+def _without_host_randomness() -> Iterator[None]:
+    """Raise an error if random numbers are drawn on the host, which a replay would not draw; restore their states."""
+    torch_state, python_state = torch.get_rng_state(), random.getstate()
+    try:
+        yield
+        if not (torch.equal(torch.get_rng_state(), torch_state) and random.getstate() == python_state):
+            raise RuntimeError("the step draws random numbers on the host")
+    finally:
+        torch.set_rng_state(torch_state)
+        random.setstate(python_state)
+
+
+def _first_reason(error: BaseException) -> str:
+    """The message of the error that came first; others follow from it at the end of a capture."""
+    while error.__context__ is not None:
+        error = error.__context__
+    return (str(error).strip() or type(error).__name__).split("\n")[0][:160]
 
 
 def _with_buffers_in_place(module: nn.Module, step: Callable[[], None]) -> None:

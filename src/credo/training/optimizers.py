@@ -223,6 +223,8 @@ class OptimizerSet:
             group["lr"] = torch.tensor(float(group["lr"]), dtype=dtype, device=device)
             if "capturable" in group:
                 group["capturable"] = device.type == "cuda"
+            elif device.type == "cuda" and _can_fuse(group["params"]):  # SGD's other kernels read the rate on the host
+                group["fused"], group["foreach"] = True, False
 
     def rates(self) -> dict[str, float]:
         """The current learning rates: ``lr``, or ``generator_lr`` and so on if there are several optimizers."""
