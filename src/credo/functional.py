@@ -104,6 +104,9 @@ class Replica:
                 memo[id(tensor)] = tensor.detach().clone() if own_buffers else tensor.detach()
         if not own_buffers:
             memo |= {id(buffer): buffer for buffer in net.buffers()}
+        for module in net.modules():
+            if id(module) not in memo and (leaf := _copy_leaf(module, memo)) is not None:
+                memo[id(module)] = leaf
         try:
             twin = copy.deepcopy(net, memo)
         except Exception as error:
@@ -197,3 +200,22 @@ def _copy_state(source: nn.Module, target: nn.Module) -> None:
         )
         if is_state and key not in _REGISTRIES and target.__dict__.get(key) is not value:
             target.__dict__[key] = value
+
+
+def _copy_leaf(module: nn.Module, memo: dict[int, Any]) -> nn.Module | None:
+    """What ``copy.deepcopy`` makes of a layer of torch without hooks, in a tenth of its time; ``None``: not one."""
+    if not type(module).__module__.startswith("torch.nn.modules.") or module._modules:
+        return None
+    state: dict[str, Any] = {}
+    for key, value in vars(module).items():
+        if isinstance(value, _PLAIN) or (isinstance(value, tuple) and all(isinstance(v, _PLAIN) for v in value)):
+            state[key] = value
+        elif key in ("_parameters", "_buffers"):
+            state[key] = {name: memo[id(t)] if id(t) in memo else copy.deepcopy(t, memo) for name, t in value.items()}
+        elif isinstance(value, dict | set) and not value:
+            state[key] = type(value)()
+        else:
+            return None
+    twin = nn.Module.__new__(type(module))
+    twin.__dict__.update(state)
+    return twin

@@ -39,18 +39,24 @@ class _PerDraw(torch.autograd.Function):
         bias: Tensor | None,
         convolve: Convolve,
     ) -> tuple[Tensor, int]:
-        if in_dims[1] is None and in_dims[2] is None and in_dims[0] is not None:
-            rows = x.movedim(in_dims[0], 0)
+        x_dim, weight_dim, bias_dim, _ = in_dims
+        if weight_dim is None and bias_dim is None and x_dim is not None:
+            rows = x.movedim(x_dim, 0)
             return convolve(rows.flatten(0, 1), weight, bias).unflatten(0, rows.shape[:2]), 0
-        given = [
-            t if dim is None or t is None else t.movedim(dim, 0)
-            for t, dim in zip((x, weight, bias), in_dims[:3], strict=True)
-        ]
-        outputs = [
-            convolve(*(t if dim is None or t is None else t[s] for t, dim in zip(given, in_dims[:3], strict=True)))  # type: ignore[arg-type]
-            for s in range(info.batch_size)
-        ]
+        draws = info.batch_size
+        weight = _leading(weight, weight_dim, draws)
+        bias = None if bias is None else _leading(bias, bias_dim, draws)
+        if x_dim is None and weight.shape[2] == x.shape[1]:  # not grouped: the filters of all draws at once
+            output = convolve(x, weight.flatten(0, 1), None if bias is None else bias.flatten())
+            return output.unflatten(1, weight.shape[:2]), 1
+        x = _leading(x, x_dim, draws)
+        outputs = [convolve(x[s], weight[s], None if bias is None else bias[s]) for s in range(draws)]
         return torch.stack(outputs), 0
+
+
+def _leading(tensor: Tensor, dim: int | None, draws: int) -> Tensor:
+    """``tensor`` with the draws along dim 0, the same for all where ``dim`` is ``None``."""
+    return tensor.expand(draws, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
 
 
 @contextmanager

@@ -23,6 +23,7 @@ from torch._utils import _flatten_dense_tensors, _unflatten_dense_tensors
 from torch.autograd.function import once_differentiable
 from torch.distributions import Distribution, Normal, kl_divergence
 
+from credo import kernels
 from credo._arguments import check_option
 from credo.errors import UnsupportedError
 from credo.priors import AdaptiveNormal, move_prior
@@ -104,6 +105,9 @@ def scales_and_kl(
     if torch.compiler.is_compiling():  # a compiler fuses the formula and its derivative by itself
         scale, kl = _formula(joined(means), joined(rhos), prior_mean, prior_scale)
         return _parted(half_square(scale) if squared else scale, means), kl
+    if prior_mean is None and prior_scale.dim() == 0 and kernels.accepts([*means, *rhos, prior_scale]):
+        *values, kl = _FusedScalesAndKL.apply(prior_scale, squared, *means, *rhos)  # type: ignore[no-untyped-call]
+        return values, kl
     *values, kl = _ScalesAndKL.apply(prior_mean, prior_scale, squared, *means, *rhos)  # type: ignore[no-untyped-call]
     return values, kl
 
@@ -145,6 +149,26 @@ class _ScalesAndKL(torch.autograd.Function):
         grad_scale = (grad_values + pull).mul_(scale) if ctx.squared else torch.addcmul(grad_values, scale, pull)
         grad_rho = grad_scale.addcdiv_(-grad_kl, scale).mul_(slope)
         return (None, None, None, *_parted(grad_mean, ctx.likes), *_parted(grad_rho, ctx.likes))
+
+
+class _FusedScalesAndKL(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, prior_scale: Tensor, squared: bool, *tensors: Tensor) -> tuple[Tensor, ...]:
+        ctx.squared = squared
+        ctx.save_for_backward(prior_scale, *tensors)
+        middle = len(tensors) // 2
+        values, kl = kernels.scales_and_kl(tensors[:middle], tensors[middle:], prior_scale, squared)
+        return (*values, kl)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        prior_scale, *tensors = ctx.saved_tensors
+        middle = len(tensors) // 2
+        grad_means, grad_rhos = kernels.scales_and_kl_backward(
+            tensors[:middle], tensors[middle:], prior_scale, ctx.squared, grads[:-1], grads[-1]
+        )
+        return (None, None, *grad_means, *grad_rhos)
 
 
 def half_square(scale: Tensor) -> Tensor:

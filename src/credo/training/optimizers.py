@@ -23,6 +23,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from credo import kernels
 from credo.errors import InputError, unknown_name
 from credo.training.options import FitOptions, Schedule, learning_rate_factor
 
@@ -75,21 +76,7 @@ class Adam(torch.optim.Adam):
             return loss
         for group, arguments in zip(self.param_groups, found, strict=True):
             torch._foreach_add_(arguments.steps, 1)
-            torch._fused_adam_(
-                arguments.parameters,
-                [p.grad for p in arguments.parameters],  # type: ignore[misc]
-                arguments.first_moments,
-                arguments.second_moments,
-                [],
-                arguments.steps,
-                lr=group["lr"],
-                beta1=group["betas"][0],
-                beta2=group["betas"][1],
-                weight_decay=group["weight_decay"],
-                eps=group["eps"],
-                amsgrad=False,
-                maximize=False,
-            )
+            _fused_adam(group, arguments)
         return None
 
     def _kernel_arguments(self) -> list[_KernelArguments] | None:
@@ -118,6 +105,24 @@ class _KernelArguments(NamedTuple):
     first_moments: list[Tensor]
     second_moments: list[Tensor]
     steps: list[Tensor]
+
+
+def _fused_adam(group: dict[str, Any], arguments: _KernelArguments) -> None:
+    torch._fused_adam_(
+        arguments.parameters,
+        [p.grad for p in arguments.parameters],  # type: ignore[misc]
+        arguments.first_moments,
+        arguments.second_moments,
+        [],
+        arguments.steps,
+        lr=group["lr"],
+        beta1=group["betas"][0],
+        beta2=group["betas"][1],
+        weight_decay=group["weight_decay"],
+        eps=group["eps"],
+        amsgrad=False,
+        maximize=False,
+    )
 
 
 class NaturalAdam(Adam):
@@ -167,6 +172,8 @@ class NaturalAdam(Adam):
         Returns:
             The loss, if a closure was given.
         """
+        if closure is None and self._take_fused_step():
+            return None
         before = [mean.clone() for mean, _, _ in self._stretched]
         loss = super().step(closure)
         for (mean, rho, ratio), old in zip(self._stretched, before, strict=True):
@@ -178,6 +185,43 @@ class NaturalAdam(Adam):
                 stretch = F.softplus(part).mul_(ratio).clamp_min_(1.0).to(mean.dtype)
                 torch.lerp(start, end, stretch, out=end)
         return loss
+
+    def _take_fused_step(self) -> bool:
+        """Take the step in one kernel per mean and its scale; ``False`` where that is not possible.
+
+        That is for captured steps, whose learning rates are tensors.
+        """
+        found, groups = self._kernel_arguments(), self.param_groups
+        paired = [tensor for mean, rho, _ in self._stretched for tensor in (mean, rho)]
+        if found is None or not paired or not all(isinstance(group["lr"], Tensor) for group in groups):
+            return False
+        if any(p.grad is None for group in groups for p in group["params"]) or not kernels.accepts(paired):
+            return False
+        in_pairs = {id(parameter) for parameter in paired}
+        for group, arguments in zip(groups, found, strict=True):
+            torch._foreach_add_(arguments.steps, 1)
+            others = [row for row in zip(*arguments, strict=True) if id(row[0]) not in in_pairs]
+            if others:
+                _fused_adam(group, _KernelArguments(*map(list, zip(*others, strict=True))))
+        group_of = {id(p): group for group in groups for p in group["params"]}
+        for mean, rho, ratio in self._stretched:
+            kernels.natural_adam(
+                self._adam_state(mean),
+                self._adam_state(rho),
+                self._adam_settings(group_of[id(mean)], mean),
+                self._adam_settings(group_of[id(rho)], rho),
+                ratio,
+            )
+        return True
+
+    def _adam_state(self, parameter: Tensor) -> kernels.AdamState:
+        state = self.state[parameter]
+        assert parameter.grad is not None
+        return kernels.AdamState(parameter, parameter.grad, state["exp_avg"], state["exp_avg_sq"])
+
+    def _adam_settings(self, group: dict[str, Any], parameter: Tensor) -> kernels.AdamSettings:
+        step = self.state[parameter]["step"]
+        return kernels.AdamSettings(group["lr"], step, group["betas"], group["eps"], group["weight_decay"])
 
 
 class OptimizerSet:
