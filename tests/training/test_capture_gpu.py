@@ -95,8 +95,12 @@ def fit(name: str, **options: Any) -> Any:
     return build().fit(given, **{**defaults, **options})
 
 
-def assert_close(a: Any, b: Any, rtol: float = 1e-3, atol: float = 1e-4) -> None:
-    """The same weights, buffers and histories, but for the order in which kernels of a GPU add numbers."""
+def assert_close(a: Any, b: Any, rtol: float = 1e-3, atol: float = 1e-3) -> None:
+    """The same weights, buffers and histories, but for the order in which kernels of a GPU add numbers.
+
+    Adam divides a gradient near zero by its own size: its rounding error becomes a part of a step, taken as a tenth of
+    the learning rate of 0.01.
+    """
     for (name, left), right in zip(a.state_dict().items(), b.state_dict().values(), strict=True):
         torch.testing.assert_close(left, right, rtol=rtol, atol=atol, msg=lambda text, name=name: f"{name}: {text}")
     for left, right in zip(a.history, b.history, strict=True):

@@ -45,9 +45,9 @@ class FitOptions:
         patience: stop after this many epochs without a better metric, and restore the best weights; ``None``: never.
         precision: Fabric's name of a precision: ``"32-true"``, ``"bf16-mixed"`` or ``"16-mixed"``.
         compile: whether to compile the loss with ``torch.compile``.
-        capture: whether to capture the training step as a CUDA graph and replay it, for minibatches of one shape.
-            Experimental: ``True`` asks for it, and training is eager where it is not possible; ``"auto"`` and ``False``
-            are eager.
+        capture: whether to capture the training step on a GPU as a CUDA graph and replay it, for minibatches of one
+            shape. ``"auto"``: where it is possible; ``True``: also say why it is not; ``False``: never. A replay runs
+            no Python, so a network or hook that does something else at every call needs ``False``.
         checkpoint: folder for checkpoints; each replaces the one before as a whole.
         checkpoint_every: epochs between checkpoints.
         resume: whether to continue from ``checkpoint`` if it exists.
