@@ -14,19 +14,18 @@ computations", MAPL 2019.
 from __future__ import annotations
 
 import functools
+import importlib
 import math
 import os
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-try:
-    import triton  # type: ignore[import-not-found,unused-ignore]
-    import triton.language as tl  # type: ignore[import-not-found,unused-ignore]
-except ImportError:
-    triton = None
+if TYPE_CHECKING:
+    from credo.priors import Mixture
 
 _BLOCK = 1024
 
@@ -34,13 +33,12 @@ _BLOCK = 1024
 @functools.cache
 def is_available() -> bool:
     """Whether the kernels can be compiled here; tried once, on a single weight."""
-    device = "cpu" if _is_interpreted() else "cuda"
-    if triton is None or (device == "cuda" and not torch.cuda.is_available()):
+    if not _is_interpreted() and not torch.cuda.is_available():
         return False
-    one = torch.ones(1, device=device)
+    one = torch.ones(1, device="cpu" if _is_interpreted() else "cuda")
     try:
         scales_and_kl([one], [one], one[0], squared=False)
-    except Exception:  # whatever Triton or a missing C compiler raises
+    except Exception:  # there is no Triton, or whatever it or a missing C compiler raises
         return False
     return True
 
@@ -73,7 +71,7 @@ def scales_and_kl(
     partial = prior_scale.new_empty(sum(blocks))
     with _on_device(partial):
         for mean, rho, value, part in zip(means, rhos, values, partial.split(blocks), strict=True):
-            _scale_and_kl_kernel[len(part),](mean, rho, prior_scale, value, part, rho.numel(), squared, _BLOCK)
+            _triton().scale_and_kl[len(part),](mean, rho, prior_scale, value, part, rho.numel(), squared, _BLOCK)
     return values, partial.sum()
 
 
@@ -102,7 +100,7 @@ def scales_and_kl_backward(
     lists = (means, rhos, grad_values, grad_means, grad_rhos)
     with _on_device(prior_scale):
         for mean, rho, grad_value, grad_mean, grad_rho in zip(*lists, strict=True):
-            _scale_and_kl_backward_kernel[_count_blocks(rho),](
+            _triton().scale_and_kl_backward[_count_blocks(rho),](
                 mean,
                 rho,
                 prior_scale,
@@ -115,6 +113,49 @@ def scales_and_kl_backward(
                 _BLOCK,
             )
     return grad_means, grad_rhos
+
+
+def mixture_kl(mean: Tensor, rho: Tensor, draw: Tensor, is_weight: bool, prior: Mixture) -> Tensor:
+    """log q(w) − log p(w) summed over all elements, for w = μ + σ·ε under a scale mixture.
+
+    Args:
+        mean: μ.
+        rho: ρ.
+        draw: ε, or w if ``is_weight``.
+        is_weight: whether ``draw`` is w.
+        prior: of all elements.
+
+    Returns:
+        A scalar in nats, whose expectation over ε is the KL.
+    """
+    partial = rho.new_empty(_count_blocks(rho))
+    with _on_device(rho):
+        _triton().mixture_kl[len(partial),](mean, rho, draw, partial, *prior, rho.numel(), is_weight, _BLOCK)
+    return partial.sum()
+
+
+def mixture_kl_backward(
+    mean: Tensor, rho: Tensor, draw: Tensor, is_weight: bool, prior: Mixture, grad: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The derivative of :func:`mixture_kl`, with ε held constant.
+
+    Args:
+        mean: μ.
+        rho: ρ.
+        draw: as in the forward pass.
+        is_weight: as in the forward pass.
+        prior: as in the forward pass.
+        grad: the gradient of the KL, a scalar tensor.
+
+    Returns:
+        The gradients of μ and of ρ.
+    """
+    grad_mean, grad_rho = torch.empty_like(mean), torch.empty_like(rho)
+    with _on_device(rho):
+        _triton().mixture_kl_backward[_count_blocks(rho),](
+            mean, rho, draw, grad, grad_mean, grad_rho, *prior, rho.numel(), is_weight, _BLOCK
+        )
+    return grad_mean, grad_rho
 
 
 class AdamState(NamedTuple):
@@ -149,7 +190,7 @@ def natural_adam(
         ratio: the relative step over the learning rate, see :class:`credo.training.optimizers.NaturalAdam`.
     """
     with _on_device(mean.parameter):
-        _natural_adam_kernel[_count_blocks(mean.parameter),](
+        _triton().natural_adam[_count_blocks(mean.parameter),](
             *mean._replace(grad=mean.grad.contiguous()),
             *rho._replace(grad=rho.grad.contiguous()),
             mean_settings.lr,
@@ -166,6 +207,12 @@ def natural_adam(
         )
 
 
+@functools.cache
+def _triton() -> ModuleType:
+    """The kernels; Triton takes long to import."""
+    return importlib.import_module("credo._triton_kernels")
+
+
 def _count_blocks(tensor: Tensor) -> int:
     return max(1, -(-tensor.numel() // _BLOCK))
 
@@ -177,132 +224,3 @@ def _on_device(tensor: Tensor) -> Any:
 def _is_interpreted() -> bool:
     """Whether Triton runs its kernels in Python, on the CPU, as tests can ask for."""
     return os.environ.get("TRITON_INTERPRET") == "1"
-
-
-if triton is not None:
-
-    @triton.jit
-    def _softplus(x):  # type: ignore[no-untyped-def]
-        """log(1 + eˣ), accurate where eˣ is small: with u the rounded 1 + e, log(1 + e) = e·log(u)/(u − 1)."""
-        e = tl.exp(-tl.abs(x))
-        u = 1.0 + e
-        rounded = u - 1.0
-        tail = tl.where(rounded == 0.0, e, e * (tl.log(u) / tl.where(rounded == 0.0, 1.0, rounded)))
-        return tl.maximum(x, 0.0) + tail
-
-    @triton.jit  # type: ignore[untyped-decorator]
-    def _scale_and_kl_kernel(  # type: ignore[no-untyped-def]
-        mean, rho, prior_scale, value, partial, n, SQUARED: tl.constexpr, BLOCK: tl.constexpr
-    ):
-        i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-        inside = i < n
-        m = tl.load(mean + i, inside, 0.0)
-        s = tl.load(prior_scale)
-        sigma = tl.maximum(_softplus(tl.load(rho + i, inside, 0.0)), 1.1754943508222875e-38)
-        if SQUARED:
-            tl.store(value + i, 0.5 * sigma * sigma, inside)
-        else:
-            tl.store(value + i, sigma, inside)
-        kl = tl.log(s) - tl.log(sigma) + 0.5 * ((sigma * sigma + m * m) / (s * s) - 1.0)
-        tl.store(partial + tl.program_id(0), tl.sum(tl.where(inside, kl, 0.0), 0))
-
-    @triton.jit  # type: ignore[untyped-decorator]
-    def _scale_and_kl_backward_kernel(  # type: ignore[no-untyped-def]
-        mean,
-        rho,
-        prior_scale,
-        grad_value,
-        grad_kl,
-        grad_mean,
-        grad_rho,
-        n,
-        SQUARED: tl.constexpr,
-        BLOCK: tl.constexpr,
-    ):
-        i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-        inside = i < n
-        r = tl.load(rho + i, inside, 0.0)
-        g = tl.load(grad_value + i, inside, 0.0)
-        c = tl.load(grad_kl)
-        s = tl.load(prior_scale)
-        pull = c / (s * s)
-        sigma = tl.maximum(_softplus(r), 1.1754943508222875e-38)
-        e = tl.exp(-tl.abs(r))
-        slope = tl.maximum(tl.where(r >= 0.0, 1.0, e) / (1.0 + e), 1.1754943508222875e-38)
-        grad_sigma = (g + pull) * sigma if SQUARED else g + sigma * pull
-        tl.store(grad_mean + i, tl.load(mean + i, inside, 0.0) * pull, inside)
-        tl.store(grad_rho + i, (grad_sigma - c / sigma) * slope, inside)
-
-    @triton.jit
-    def _adam_change(p, grad, first, second, lr, decay, beta1, beta2, eps, correction1, correction2, i, inside):  # type: ignore[no-untyped-def]
-        """−lr·m̂/(√v̂ + ε), with both moments updated."""
-        g = tl.load(grad + i, inside, 0.0) + decay * p
-        m = beta1 * tl.load(first + i, inside, 0.0) + (1.0 - beta1) * g
-        v = beta2 * tl.load(second + i, inside, 0.0) + (1.0 - beta2) * g * g
-        tl.store(first + i, m, inside)
-        tl.store(second + i, v, inside)
-        return -(lr / correction1) * m / (tl.sqrt(v) / tl.sqrt(correction2) + eps)
-
-    @triton.jit  # type: ignore[untyped-decorator]
-    def _natural_adam_kernel(  # type: ignore[no-untyped-def]
-        mean,
-        grad_mean,
-        first_mean,
-        second_mean,
-        rho,
-        grad_rho,
-        first_rho,
-        second_rho,
-        lr_mean,
-        lr_rho,
-        step,
-        ratio,
-        decay_mean,
-        decay_rho,
-        beta1,
-        beta2,
-        log_beta1,
-        log_beta2,
-        eps,
-        n,
-        BLOCK: tl.constexpr,
-    ):
-        i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-        inside = i < n
-        t = tl.load(step).to(tl.float64)
-        correction1 = (1.0 - tl.exp(t * log_beta1)).to(tl.float32)
-        correction2 = (1.0 - tl.exp(t * log_beta2)).to(tl.float32)
-        r = tl.load(rho + i, inside, 0.0)
-        m = tl.load(mean + i, inside, 0.0)
-        r += _adam_change(
-            r,
-            grad_rho,
-            first_rho,
-            second_rho,
-            tl.load(lr_rho),
-            decay_rho,
-            beta1,
-            beta2,
-            eps,
-            correction1,
-            correction2,
-            i,
-            inside,
-        )
-        tl.store(rho + i, r, inside)
-        change = _adam_change(
-            m,
-            grad_mean,
-            first_mean,
-            second_mean,
-            tl.load(lr_mean),
-            decay_mean,
-            beta1,
-            beta2,
-            eps,
-            correction1,
-            correction2,
-            i,
-            inside,
-        )
-        tl.store(mean + i, m + tl.maximum(ratio * _softplus(r), 1.0) * change, inside)

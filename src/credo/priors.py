@@ -102,6 +102,15 @@ def _kl_normal_laplace(q: _TorchNormal, p: LaplacePrior) -> Tensor:
     return torch.log(2.0 * p.scale) + distance / p.scale - entropy
 
 
+class Mixture(typing.NamedTuple):
+    """The constants of log p(w) = wide + softplus(odds − fall·w²) − precision·w², see :class:`ScaleMixture`."""
+
+    wide: float
+    odds: float
+    fall: float
+    precision: float
+
+
 @_PRIORS.register
 class ScaleMixture(Distribution):
     r"""Two zero-mean Gaussians, π·N(w; 0, σ₁²) + (1 − π)·N(w; 0, σ₂²), with σ₁ > σ₂ (Blundell et al. 2015, eq. 7).
@@ -135,11 +144,18 @@ class ScaleMixture(Distribution):
         Returns:
             A tensor of the shape of ``value``, in nats.
         """
-        square = value.square()
-        wide = math.log(self.pi / self.sigma1) - 0.5 * math.log(2.0 * math.pi)
-        odds = math.log((1.0 - self.pi) * self.sigma1 / (self.pi * self.sigma2))
-        log_odds = odds - square * (0.5 / self.sigma2**2 - 0.5 / self.sigma1**2)
-        return F.softplus(log_odds, threshold=37.0).sub(square, alpha=0.5 / self.sigma1**2).add(wide)
+        square, c = value.square(), self.constants
+        return F.softplus(c.odds - square * c.fall, threshold=37.0).sub(square, alpha=c.precision).add(c.wide)
+
+    @property
+    def constants(self) -> Mixture:
+        """The numbers in the formula of the log density."""
+        return Mixture(
+            wide=math.log(self.pi / self.sigma1) - 0.5 * math.log(2.0 * math.pi),
+            odds=math.log((1.0 - self.pi) * self.sigma1 / (self.pi * self.sigma2)),
+            fall=0.5 / self.sigma2**2 - 0.5 / self.sigma1**2,
+            precision=0.5 / self.sigma1**2,
+        )
 
     def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         """Draw from the prior.

@@ -26,7 +26,7 @@ from torch.distributions import Distribution, Normal, kl_divergence
 from credo import kernels
 from credo._arguments import check_option
 from credo.errors import UnsupportedError
-from credo.priors import AdaptiveNormal, move_prior
+from credo.priors import AdaptiveNormal, Mixture, ScaleMixture, move_prior
 
 _SMALL = 2**15
 """Below this number of elements, the calls of the operations cost more than the numbers."""
@@ -169,6 +169,64 @@ class _FusedScalesAndKL(torch.autograd.Function):
             tensors[:middle], tensors[middle:], prior_scale, ctx.squared, grads[:-1], grads[-1]
         )
         return (None, None, *grad_means, *grad_rhos)
+
+
+def sampled_kl(q: Normal, prior: Distribution, samples: int, weight: Tensor | None) -> Tensor:
+    """log q(w) − log p(w) elementwise, a mean over draws w = μ + σ·ε, with log q = −log σ − ε²/2 − log √2π.
+
+    Args:
+        q: N(μ, σ²).
+        prior: p.
+        samples: number of draws.
+        weight: a draw to use instead; one in fewer bits than μ has lost its noise by rounding and is not used.
+
+    Returns:
+        Of the shape of μ, in nats.
+    """
+    if weight is None or weight.dtype != q.loc.dtype:
+        noise = torch.randn((samples, *q.loc.shape), dtype=q.loc.dtype, device=q.loc.device)
+        weight = torch.addcmul(q.loc, q.scale, noise)
+    else:
+        weight = weight.unsqueeze(0)
+        noise = ((weight - q.loc) / q.scale).detach()
+    log_q = -q.scale.log() - noise.square().mean(0).mul_(0.5).add_(0.5 * math.log(2.0 * math.pi))
+    return log_q - prior.log_prob(weight).mean(0)
+
+
+def fused_mixture_kl(mean: Tensor, rho: Tensor, prior: Distribution, weight: Tensor | None) -> Tensor | None:
+    """log q(w) − log p(w) under a scale mixture, summed over all elements; ``None`` where no kernel can compute it.
+
+    Args:
+        mean: μ, in the precision of ρ.
+        rho: ρ.
+        prior: of all elements.
+        weight: a draw w; ``None``: a fresh one.
+
+    Returns:
+        A scalar in nats, differentiable with respect to μ and ρ.
+    """
+    if not isinstance(prior, ScaleMixture) or torch.compiler.is_compiling():
+        return None
+    draw = None if weight is None or weight.dtype != rho.dtype else weight.detach()
+    if not kernels.accepts([mean, rho, *([] if draw is None else [draw])]):
+        return None
+    given = torch.randn_like(rho) if draw is None else draw
+    return _FusedMixtureKL.apply(mean, rho, given, draw is not None, prior.constants)  # type: ignore[no-any-return, no-untyped-call]
+
+
+class _FusedMixtureKL(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, mean: Tensor, rho: Tensor, draw: Tensor, is_weight: bool, prior: Mixture) -> Tensor:
+        ctx.save_for_backward(mean, rho, draw)
+        ctx.is_weight, ctx.prior = is_weight, prior
+        return kernels.mixture_kl(mean, rho, draw, is_weight, prior)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        mean, rho, draw = ctx.saved_tensors
+        grads = kernels.mixture_kl_backward(mean, rho, draw, ctx.is_weight, ctx.prior, grad)
+        return (*grads, None, None, None)
 
 
 def half_square(scale: Tensor) -> Tensor:

@@ -16,7 +16,17 @@ from credo._arguments import check_integer, check_positive
 from credo._devices import at_least_float32
 from credo.errors import InputError
 from credo.functional import Draw, Sampler
-from credo.posteriors._gaussian_kl import Group, KLPlan, choose_kl, half_square, joined, make_plan, scales_and_kl
+from credo.posteriors._gaussian_kl import (
+    Group,
+    KLPlan,
+    choose_kl,
+    fused_mixture_kl,
+    half_square,
+    joined,
+    make_plan,
+    sampled_kl,
+    scales_and_kl,
+)
 from credo.posteriors._gaussian_sampler import gaussian_sampler
 from credo.posteriors.base import Posterior
 from credo.priors import AdaptiveNormal, Prior, move_priors, resolve
@@ -207,7 +217,11 @@ class MeanField(Posterior):
                 )
             divergence = kl_divergence(q, prior)
         else:
-            divergence = self._sampled_kl(name, prior, samples, weight)
+            single = samples == 1 and kept is None
+            fused = fused_mixture_kl(self._wide_mean(name), self._rho(name), prior, weight) if single else None
+            if fused is not None:
+                return fused
+            divergence = sampled_kl(self._distribution(name), prior, samples, weight)
         return divergence.sum() if kept is None else (divergence * kept).sum()
 
     def plan(
@@ -365,18 +379,6 @@ class MeanField(Posterior):
         assert isinstance(group.prior, Normal)
         center = None if getattr(group.prior, "is_centered", False) else group.prior.loc
         return scales_and_kl(means, rhos, center, group.prior.scale, group.squared)
-
-    def _sampled_kl(self, name: str, prior: Distribution, samples: int, weight: Tensor | None) -> Tensor:
-        """log q(w) − log p(w) elementwise, a mean over draws w = μ + σ·ε, with log q = −log σ − ε²/2 − log √2π."""
-        q = self._distribution(name)
-        if weight is None or weight.dtype != q.loc.dtype:  # a draw in 16 bits has lost its noise by rounding
-            noise = torch.randn((samples, *q.loc.shape), dtype=q.loc.dtype, device=q.loc.device)
-            weight = torch.addcmul(q.loc, q.scale, noise)
-        else:
-            weight = weight.unsqueeze(0)
-            noise = ((weight - q.loc) / q.scale).detach()
-        log_q = -q.scale.log() - noise.square().mean(0).mul_(0.5).add_(0.5 * math.log(2.0 * math.pi))
-        return log_q - prior.log_prob(weight).mean(0)
 
     def _distribution(self, name: str) -> Normal:
         """q of one tensor, with σ kept off zero, so that log σ and its gradient stay finite far down the tail."""

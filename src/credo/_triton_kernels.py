@@ -1,0 +1,201 @@
+# mypy: ignore-errors
+"""The Triton code of :mod:`credo.kernels`; imported only where Triton is there."""
+
+import triton
+import triton.language as tl
+
+TINY = tl.constexpr(1.1754943508222875e-38)
+"""The smallest normal number of float32, off which σ and its derivative are kept."""
+HALF_LOG_TWO_PI = tl.constexpr(0.9189385332046727)
+
+
+@triton.jit
+def softplus(x):
+    """log(1 + eˣ), accurate where eˣ is small: with u the rounded 1 + e, log(1 + e) = e·log(u)/(u − 1)."""
+    e = tl.exp(-tl.abs(x))
+    u = 1.0 + e
+    rounded = u - 1.0
+    tail = tl.where(rounded == 0.0, e, e * (tl.log(u) / tl.where(rounded == 0.0, 1.0, rounded)))
+    return tl.maximum(x, 0.0) + tail
+
+
+@triton.jit
+def scale_and_kl(mean, rho, prior_scale, value, partial, n, SQUARED: tl.constexpr, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    inside = i < n
+    m = tl.load(mean + i, inside, 0.0)
+    s = tl.load(prior_scale)
+    sigma = tl.maximum(softplus(tl.load(rho + i, inside, 0.0)), TINY)
+    if SQUARED:
+        tl.store(value + i, 0.5 * sigma * sigma, inside)
+    else:
+        tl.store(value + i, sigma, inside)
+    kl = tl.log(s) - tl.log(sigma) + 0.5 * ((sigma * sigma + m * m) / (s * s) - 1.0)
+    tl.store(partial + tl.program_id(0), tl.sum(tl.where(inside, kl, 0.0), 0))
+
+
+@triton.jit
+def scale_and_kl_backward(
+    mean,
+    rho,
+    prior_scale,
+    grad_value,
+    grad_kl,
+    grad_mean,
+    grad_rho,
+    n,
+    SQUARED: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    inside = i < n
+    r = tl.load(rho + i, inside, 0.0)
+    g = tl.load(grad_value + i, inside, 0.0)
+    c = tl.load(grad_kl)
+    s = tl.load(prior_scale)
+    pull = c / (s * s)
+    sigma = tl.maximum(softplus(r), TINY)
+    derivative = tl.maximum(slope(r), TINY)
+    grad_sigma = (g + pull) * sigma if SQUARED else g + sigma * pull
+    tl.store(grad_mean + i, tl.load(mean + i, inside, 0.0) * pull, inside)
+    tl.store(grad_rho + i, (grad_sigma - c / sigma) * derivative, inside)
+
+
+@triton.jit
+def slope(x):
+    """The derivative of softplus."""
+    e = tl.exp(-tl.abs(x))
+    return tl.where(x >= 0.0, 1.0, e) / (1.0 + e)
+
+
+@triton.jit
+def mixture_kl(
+    mean,
+    rho,
+    draw,
+    partial,
+    wide,
+    odds,
+    fall,
+    precision,
+    n,
+    IS_WEIGHT: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    inside = i < n
+    m = tl.load(mean + i, inside, 0.0)
+    sigma = tl.maximum(softplus(tl.load(rho + i, inside, 0.0)), TINY)
+    d = tl.load(draw + i, inside, 0.0)
+    w = d if IS_WEIGHT else m + sigma * d
+    epsilon = (d - m) / sigma if IS_WEIGHT else d
+    log_q = -tl.log(sigma) - 0.5 * epsilon * epsilon - HALF_LOG_TWO_PI
+    log_p = wide + softplus(odds - fall * w * w) - precision * w * w
+    tl.store(partial + tl.program_id(0), tl.sum(tl.where(inside, log_q - log_p, 0.0), 0))
+
+
+@triton.jit
+def mixture_kl_backward(
+    mean,
+    rho,
+    draw,
+    grad,
+    grad_mean,
+    grad_rho,
+    wide,
+    odds,
+    fall,
+    precision,
+    n,
+    IS_WEIGHT: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    inside = i < n
+    m = tl.load(mean + i, inside, 0.0)
+    r = tl.load(rho + i, inside, 0.0)
+    d = tl.load(draw + i, inside, 0.0)
+    c = tl.load(grad)
+    sigma = tl.maximum(softplus(r), TINY)
+    w = d if IS_WEIGHT else m + sigma * d
+    epsilon = (d - m) / sigma if IS_WEIGHT else d
+    grad_w = 2.0 * c * w * (precision + fall * slope(odds - fall * w * w))
+    tl.store(grad_mean + i, grad_w, inside)
+    derivative = tl.maximum(slope(r), TINY)
+    tl.store(grad_rho + i, (grad_w * epsilon - c / sigma) * derivative, inside)
+
+
+@triton.jit
+def adam_change(p, grad, first, second, lr, decay, beta1, beta2, eps, correction1, correction2, i, inside):
+    """−lr·m̂/(√v̂ + ε), with both moments updated."""
+    g = tl.load(grad + i, inside, 0.0) + decay * p
+    m = beta1 * tl.load(first + i, inside, 0.0) + (1.0 - beta1) * g
+    v = beta2 * tl.load(second + i, inside, 0.0) + (1.0 - beta2) * g * g
+    tl.store(first + i, m, inside)
+    tl.store(second + i, v, inside)
+    return -(lr / correction1) * m / (tl.sqrt(v) / tl.sqrt(correction2) + eps)
+
+
+@triton.jit
+def natural_adam(
+    mean,
+    grad_mean,
+    first_mean,
+    second_mean,
+    rho,
+    grad_rho,
+    first_rho,
+    second_rho,
+    lr_mean,
+    lr_rho,
+    step,
+    ratio,
+    decay_mean,
+    decay_rho,
+    beta1,
+    beta2,
+    log_beta1,
+    log_beta2,
+    eps,
+    n,
+    BLOCK: tl.constexpr,
+):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    inside = i < n
+    t = tl.load(step).to(tl.float64)
+    correction1 = (1.0 - tl.exp(t * log_beta1)).to(tl.float32)
+    correction2 = (1.0 - tl.exp(t * log_beta2)).to(tl.float32)
+    r = tl.load(rho + i, inside, 0.0)
+    m = tl.load(mean + i, inside, 0.0)
+    r += adam_change(
+        r,
+        grad_rho,
+        first_rho,
+        second_rho,
+        tl.load(lr_rho),
+        decay_rho,
+        beta1,
+        beta2,
+        eps,
+        correction1,
+        correction2,
+        i,
+        inside,
+    )
+    tl.store(rho + i, r, inside)
+    change = adam_change(
+        m,
+        grad_mean,
+        first_mean,
+        second_mean,
+        tl.load(lr_mean),
+        decay_mean,
+        beta1,
+        beta2,
+        eps,
+        correction1,
+        correction2,
+        i,
+        inside,
+    )
+    tl.store(mean + i, m + tl.maximum(ratio * softplus(r), 1.0) * change, inside)
