@@ -44,9 +44,9 @@ class FitOptions:
         monitor: the validation metric that early stopping watches, such as ``"elbo"`` or ``"log_likelihood"``;
             ``None``: the model's first.
         patience: stop after this many epochs without a better metric, and restore the best weights; ``None``: never.
-        on_epoch_end: ``callable(model, entry)``, called after every epoch, in every process, with the model in evaluation
-            mode and the epoch's entry of ``history``, to which it may add numbers. The random numbers that it draws do
-            not change the training.
+        on_epoch_end: ``callable(model, entry)``, called after every epoch, in every process, with the model in
+            evaluation mode and the epoch's entry of ``history``, to which it may add numbers. The random numbers that
+            it draws do not change the training.
         precision: Fabric's name of a precision: ``"32-true"``, ``"bf16-mixed"`` or ``"16-mixed"``.
         compile: whether to compile the loss with ``torch.compile``.
         capture: whether to capture the training step as a CUDA graph and replay it, for minibatches of one shape.
