@@ -1,13 +1,14 @@
-"""The tables of ``credo reproduce bbb-mnist`` in parts, for a GPU that is available for minutes at a time.
+"""The tables of ``credo reproduce bbb-mnist`` and ``bayesian-cnn`` in parts, for a GPU that is lent for minutes.
 
     python benchmarks/mnist.py run bbb-mnist --rows mixture-1200-T1 sgd-400 --seeds 0 1 --minutes 7.5
     python benchmarks/mnist.py run bbb-mnist --rows mixture-1200-T1 --hold-out --options '{"sigma1": 0.37}'
     python benchmarks/mnist.py table bbb-mnist
+    python benchmarks/mnist.py run bayesian-cnn --rows lenet-flipout lenet-ensemble --seeds 0 1 --minutes 7.5
 
-The same code as the experiment of that name. Every row and seed is one run, written to its own file in
-``benchmarks/results/bbb_mnist`` when it is done; runs that are there already are skipped, so that a list of rows may be
-given again until all are done. ``table`` puts together what there is: ``benchmarks/results/bbb_mnist.json`` and the
-figures.
+The same code as the experiments of those names. Every row and seed is one run, written to its own file in
+``benchmarks/results/bbb_mnist`` or ``bayesian_cnn`` when it is done; runs that are there already are skipped, so that a
+list of rows may be given again until all are done. ``table`` puts together what there is:
+``benchmarks/results/bbb_mnist.json`` and the figures.
 
 Settings are chosen with ``--hold-out``, which trains on the first 50,000 training images, counts errors on the last
 10,000 of them and never reads the test images; ``table --hold-out`` lists these runs. Needs CREDO_DATA.
@@ -32,12 +33,12 @@ from typing import Any
 import torch
 
 from credo import experiments, plots
-from credo.datasets import Images
-from credo.experiments.networks import bbb_mnist
+from credo.experiments.networks import bayesian_cnn, bbb_mnist
 
 RESULTS = Path(__file__).parent / "results"
 HELD_OUT = 10_000
-TABLES = {"bbb-mnist": bbb_mnist}
+TABLES: dict[str, Any] = {"bbb-mnist": bbb_mnist, "bayesian-cnn": bayesian_cnn}
+"""Each has ``PLANS``, ``Variant``, ``load``, ``measure`` and ``assemble``."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,7 @@ def compute(run: Run) -> tuple[Run, float]:
 
 
 @cache
-def load(table: str, hold_out: bool) -> Images:
+def load(table: str, hold_out: bool) -> Any:
     return TABLES[table].load(hold_out=HELD_OUT if hold_out else 0)
 
 
@@ -108,7 +109,9 @@ def summary(record: dict[str, Any]) -> str:
     images = record["test_images"]
     errors = {"error": record["wrong"], "mean weights": record["wrong_mean_weights"]}
     errors |= {f"{float(f):.0%} pruned": found["wrong"] for f, found in record.get("pruned", {}).items()}
-    return ", ".join(f"{name} {100 * wrong / images:.2f} %" for name, wrong in errors.items())
+    separated = {name: found["auroc_entropy"] for name, found in record.get("others", {}).items()}
+    measured = [f"NLL {record['nll']:.4f}", *(f"AUROC {name} {auroc:.4f}" for name, auroc in separated.items())]
+    return ", ".join([*(f"{name} {100 * wrong / images:.2f} %" for name, wrong in errors.items()), *measured])
 
 
 def run_all(runs: Sequence[Run], workers: int, minutes: float) -> None:

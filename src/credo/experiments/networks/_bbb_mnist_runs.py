@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +18,7 @@ from credo.architectures import MLP
 from credo.datasets import Images, load_digits
 from credo.datasets.files import images
 from credo.errors import InputError
+from credo.experiments.networks._records import Record, density, hold_out_last, rounded
 from credo.seeding import seeded
 from credo.training.optimizers import adam
 
@@ -25,9 +26,6 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
 
     from credo.methods import NetworkMethod
-
-Record = dict[str, Any]
-"""The measurements of one run, as JSON values."""
 
 PIXEL_SCALE = 255 / 126
 """The paper divides pixels from 0 to 255 by 126; ours are in [0, 1]."""
@@ -125,9 +123,7 @@ def load(smoke: bool = False, seed: int = 0, hold_out: int = 0) -> Images:
         hold_out: number of training images at the end that take the place of the test images, to choose settings.
     """
     data = load_digits(seed=seed) if smoke else images("mnist")
-    if hold_out:
-        kept = len(data.y_train) - hold_out
-        data = Images(data.x_train[:kept], data.y_train[:kept], data.x_train[kept:], data.y_train[kept:], data.classes)
+    data = hold_out_last(data, hold_out)
     x_train, x_test = (x.flatten(1) * PIXEL_SCALE for x in (data.x_train, data.x_test))
     return Images(x_train, data.y_train, x_test, data.y_test, data.classes)
 
@@ -175,7 +171,7 @@ def measure(variant: Variant, data: Images, settings: Settings, seed: int, devic
         "test_images": len(y),
         "wrong_by_epoch": [int(entry["wrong"]) for entry in model.history],
         **_errors(model, x, y, settings.draws, seed),
-        "nll": _rounded(-model.predict(x, samples=settings.draws, seed=seed).log_prob(y).double().mean().item()),
+        "nll": rounded(-model.predict(x, samples=settings.draws, seed=seed).log_prob(y).double().mean().item()),
         "weights": _weight_density(model, seed),
         "train_seconds": round(seconds, 1),
         "trained_by": model._training_path,
@@ -240,7 +236,7 @@ def _weight_density(model: NetworkMethod, seed: int) -> list[float]:
     tensors = model.posterior.sample(1, seed).values() if is_bayesian else model.net.parameters()
     weights = torch.cat([w.detach().flatten() for w in tensors])
     counts = torch.histc(weights, WEIGHT_BINS, -WEIGHT_RANGE, WEIGHT_RANGE)
-    return _density(counts, len(weights), 2 * WEIGHT_RANGE / WEIGHT_BINS)
+    return density(counts, len(weights), 2 * WEIGHT_RANGE / WEIGHT_BINS)
 
 
 def _snr_density(model: credo.BayesByBackprop) -> list[float]:
@@ -248,13 +244,4 @@ def _snr_density(model: credo.BayesByBackprop) -> list[float]:
     low, high = SNR_RANGE
     ratios = torch.cat([ratio.flatten() for ratio in model.posterior.snr().values()])
     counts = torch.histc((10.0 * ratios.log10()).clamp(low, high), SNR_BINS, low, high)
-    return _density(counts, len(ratios), (high - low) / SNR_BINS)
-
-
-def _density(counts: Tensor, total: int, width: float) -> list[float]:
-    return [_rounded(value) for value in (counts.double() / (total * width)).tolist()]
-
-
-def _rounded(value: float) -> float:
-    """Four significant digits, which keep the files small."""
-    return float(f"{value:.4g}")
+    return density(counts, len(ratios), (high - low) / SNR_BINS)
