@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from torch import Tensor
@@ -18,6 +19,14 @@ def hold_out_last(data: Images, count: int) -> Images:
         return data
     kept = len(data.y_train) - count
     return Images(data.x_train[:kept], data.y_train[:kept], data.x_train[kept:], data.y_train[kept:], data.classes)
+
+
+def group_seeds(records: Sequence[Record], order: Callable[[str], Any]) -> dict[str, list[Record]]:
+    """The records of each variant by seed, the variants in the ``order`` of their names."""
+    groups: dict[str, list[Record]] = {}
+    for record in sorted(records, key=lambda record: (order(record["variant"]), int(record["seed"]))):
+        groups.setdefault(record["variant"], []).append(record)
+    return groups
 
 
 def density(counts: Tensor, total: int, width: float) -> list[float]:

@@ -27,7 +27,7 @@ from credo.experiments.networks._bayesian_cnn_runs import (
     load,
     measure,
 )
-from credo.experiments.networks._records import Record
+from credo.experiments.networks._records import Record, group_seeds
 from credo.experiments.registry import Budget, Result, Row, RunConfig, experiment
 from credo.plots.style import ALEATORIC, CYCLE, DASHES, EPISTEMIC, TRUTH
 
@@ -119,7 +119,8 @@ def assemble(records: Sequence[Record]) -> Result:
     Args:
         records: as :func:`measure` returns them; those of one variant with different seeds are pooled.
     """
-    runs = _by_variant(records)
+    order = [Variant(network, method).name for network in NETWORKS for method in METHODS]
+    runs = {Variant.parse(name): found for name, found in group_seeds(records, order.index).items()}
     rows = [row for variant, found in runs.items() for row in _rows(variant, found)]
     first = next(iter(runs))
     rows += _class_rows(first, runs[first])
@@ -130,15 +131,6 @@ def assemble(records: Sequence[Record]) -> Result:
         "classes": _class_figure(shown),
     }
     return Result(tuple(rows), figures)
-
-
-def _by_variant(records: Sequence[Record]) -> dict[Variant, list[Record]]:
-    """The records of each variant by seed, in the order of the table."""
-    runs: dict[Variant, list[Record]] = {}
-    for record in sorted(records, key=lambda record: int(record["seed"])):
-        runs.setdefault(Variant.parse(record["variant"]), []).append(record)
-    order = [Variant(network, method) for network in NETWORKS for method in METHODS]
-    return {variant: runs[variant] for variant in order if variant in runs}
 
 
 def _name(variant: Variant) -> str:

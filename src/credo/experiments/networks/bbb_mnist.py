@@ -22,7 +22,7 @@ from credo.experiments.networks._bbb_mnist_runs import (
     load,
     measure,
 )
-from credo.experiments.networks._records import Record
+from credo.experiments.networks._records import Record, group_seeds
 from credo.experiments.registry import Budget, Result, Row, RunConfig, experiment
 from credo.plots.style import CYCLE, DASHES, MUTED
 
@@ -128,34 +128,30 @@ def assemble(records: Sequence[Record]) -> Result:
     Args:
         records: as :func:`measure` returns them; those of one variant with different seeds are pooled.
     """
-    runs = _by_variant(records)
+    runs = {Variant.parse(name): found for name, found in group_seeds(records, _position).items()}
     rows = [row for variant, found in runs.items() for row in _rows(variant, found)]
-    widest = max((variant for variant in runs if variant.family == "mixture"), key=_width, default=None)
-    if widest is not None:
-        widest_runs = [(v, found) for v, found in runs.items() if v.family == "mixture" and v.units == widest.units]
-        rows += [row for variant, found in widest_runs for row in _pruned_rows(variant, found)]
-    largest = {variant: found for variant, found in runs.items() if variant.units == max(v.units for v in runs)}
+    mixtures = {variant: found for variant, found in runs.items() if variant.family == "mixture"}
+    rows += [row for variant, found in _widest(mixtures).items() for row in _pruned_rows(variant, found)]
+    largest = _widest(runs)
     figures = {"error": _error_figure(largest), "weights": _weight_figure(largest), "snr": _snr_figure(largest)}
     return Result(tuple(rows), figures)
 
 
-def _by_variant(records: Sequence[Record]) -> dict[Variant, list[Record]]:
-    """The records of each variant by seed, in the order of the table."""
-    runs: dict[Variant, list[Record]] = {}
-    for record in sorted(records, key=lambda record: int(record["seed"])):
-        runs.setdefault(Variant.parse(record["variant"]), []).append(record)
-    order = list(LABELS)
-    return {v: runs[v] for v in sorted(runs, key=lambda v: (order.index(v.family), -v.temperature, v.units))}
+def _position(name: str) -> tuple[int, float, int]:
+    """The place of a variant in the table."""
+    variant = Variant.parse(name)
+    return list(LABELS).index(variant.family), -variant.temperature, variant.units
 
 
-def _width(variant: Variant) -> int:
-    return variant.units
+def _widest(runs: dict[Variant, list[Record]]) -> dict[Variant, list[Record]]:
+    widest = max((variant.units for variant in runs), default=0)
+    return {variant: found for variant, found in runs.items() if variant.units == widest}
 
 
 def _rows(variant: Variant, records: list[Record]) -> Iterator[Row]:
     """Test error by draws and by mean weights, and NLL."""
     name = _name(variant)
-    # The paper predicts with the mean weights of dropout.
+    # Dropout is compared by its mean weights, as was usual before MC dropout.
     compared = "wrong_mean_weights" if variant.family == "dropout" else "wrong"
     published = PUBLISHED[variant.family].get(variant.units)
     yield Row(
