@@ -6,9 +6,11 @@ import pytest
 import torch
 from torch import nn
 
+import credo
 from credo import architectures
 from credo.architectures import MLP, AllConvNet, LeNet, ResNet
 from credo.errors import InputError
+from credo.seeding import seeded
 
 NETWORKS = [
     (MLP(3, (8, 5), 2, "tanh"), (4, 3), (4, 2)),
@@ -61,6 +63,16 @@ def test_all_conv_net_has_the_weights_of_all_cnn_c():
     weights = 9 * 96 * 195 + 9 * 192 * 672 + 192 * 202
     biases = 3 * 96 + 5 * 192 + 10
     assert sum(p.numel() for p in AllConvNet(in_channels=3).parameters()) == weights + biases
+
+
+def test_members_of_an_ensemble_start_as_an_all_conv_net_does():
+    """He's standard deviation √(2/fan-in) of 9,216 weights, within 4 standard errors of 1/√(2·9216) each."""
+    with seeded(0, torch.device("cpu")):
+        ensemble = credo.DeepEnsemble(AllConvNet(widths=(32,)), members=2, likelihood=credo.Categorical())
+    first, second = (member.net.features[2].weight for member in ensemble.members)
+    assert not torch.equal(first, second)
+    for weight in (first, second):
+        assert weight.std().item() == pytest.approx((2 / (9 * 32)) ** 0.5, rel=4 / (2 * 9216) ** 0.5)
 
 
 def test_all_conv_net_drops_after_each_stage():

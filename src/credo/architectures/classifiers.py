@@ -101,6 +101,7 @@ class AllConvNet(Architecture):
     References:
         Springenberg, Dosovitskiy, Brox, Riedmiller. Striving for simplicity: the all convolutional net. ICLR workshop,
         2015. arXiv:1412.6806.
+        He, Zhang, Ren, Sun. Delving deep into rectifiers. ICCV, 2015. arXiv:1502.01852 (the initial weights).
 
     Example:
         >>> import torch
@@ -129,6 +130,15 @@ class AllConvNet(Architecture):
         layers += [nn.Conv2d(channels, channels, 3, padding=1), nn.ReLU(), nn.Conv2d(channels, channels, 1), nn.ReLU()]
         self.features = nn.Sequential(*layers, nn.Conv2d(channels, classes, 1))
         self.pool = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten())
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the weights as He et al. (2015): with torch's default the signal would fade over so many layers."""
+        for layer in self.features:
+            if isinstance(layer, nn.Conv2d):
+                nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
+                if layer.bias is not None:
+                    nn.init.zeros_(layer.bias)
 
     def forward(self, x: Tensor) -> Tensor:
         """Classify images.
