@@ -41,6 +41,12 @@ def test_a_record_survives_json_and_holds_every_measurement(record, digits):
     assert all(len(record["rotated"][key]) == len(runs.ANGLES) for key in ("entropy", "class", "misread"))
 
 
+def test_settings_are_chosen_without_the_other_images():
+    held_out = runs.load(smoke=True, hold_out=100)
+    assert len(held_out.digits.y_test) == 100
+    assert held_out.others == {}
+
+
 def test_the_image_of_a_record_is_the_first_one_of_the_test_set(record, digits):
     """Stored with 8 bits per pixel; rotated by 0° it is the image itself."""
     one = digits.digits.x_test[digits.digits.y_test == 1][0]

@@ -106,12 +106,15 @@ def load(smoke: bool = False, seed: int = 0, hold_out: int = 0) -> Data:
     Args:
         smoke: whether to load the images that need no files.
         seed: of the split of the 8×8 digits, and of the letters.
-        hold_out: number of training images at the end that take the place of the test images, to choose settings.
+        hold_out: number of training images at the end that take the place of the test images, to choose settings;
+            there are no other images then, as settings must not be chosen by them.
     """
     if smoke:
-        return Data(hold_out_last(load_digits(seed=seed), hold_out), {"letters": letters(450, seed=seed)})
-    others = {"Fashion-MNIST": images("fashion-mnist").x_test, "notMNIST": images("notmnist").x_test}
-    return Data(hold_out_last(images("mnist"), hold_out), others)
+        digits, others = load_digits(seed=seed), {"letters": letters(450, seed=seed)}
+    else:
+        others = {"Fashion-MNIST": images("fashion-mnist").x_test, "notMNIST": images("notmnist").x_test}
+        digits = images("mnist")
+    return Data(hold_out_last(digits, hold_out), {} if hold_out else others)
 
 
 def measure(variant: Variant, data: Data, settings: Settings, seed: int, device: str | None = None) -> Record:
@@ -162,7 +165,7 @@ def measure(variant: Variant, data: Data, settings: Settings, seed: int, device:
         "others": {name: _compare(tested, predict(x)) for name, x in data.others.items()},
         "rotated": _measure_rotated(digits, settings.ones, predict),
         "train_seconds": round(seconds, 1),
-        "trained_by": model._training_path,
+        "trained_by": _first_member(model)._training_path,
     }
 
 
@@ -188,6 +191,11 @@ def _build(variant: Variant, digits: Images, settings: Settings) -> Method:
         kl_warmup=settings.kl_warmup,
         temperature=settings.temperature,
     )
+
+
+def _first_member(model: Method) -> Method:
+    """The model itself, or the first network of an ensemble."""
+    return model.members[0] if isinstance(model, credo.DeepEnsemble) else model  # type: ignore[return-value]
 
 
 def _by_class(uncertainty: Tensor, digits: Images) -> list[float]:
