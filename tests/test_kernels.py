@@ -80,6 +80,19 @@ def test_kl_under_a_scale_mixture(is_weight: bool) -> None:
         torch.testing.assert_close(ours.double(), theirs, rtol=1e-3, atol=1e-3)
 
 
+def test_noise_of_an_output() -> None:
+    """One element has no variance: it stays as it is. Tolerance: float32 rounding."""
+    output, noise, half = tensors(0)[0], tensors(1)[0], tensors(2)[0].square()
+    half[7] = 0.0
+    ratio = noise.clone()
+    result = kernels.add_noise(output, half, ratio)
+    deviation = (2.0 * half).sqrt()
+    torch.testing.assert_close(result, output + deviation * noise, rtol=1e-6, atol=1e-6)
+    seen = half > 0
+    torch.testing.assert_close(ratio[seen], (noise / deviation)[seen], rtol=1e-6, atol=1e-6)
+    assert bool(ratio.isfinite().all())
+
+
 def test_a_fused_step_is_that_of_the_operations(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three steps, with a parameter that has no scale.
 

@@ -199,3 +199,13 @@ def natural_adam(
         inside,
     )
     tl.store(mean + i, m + tl.maximum(ratio * softplus(r), 1.0) * change, inside)
+
+
+@triton.jit
+def add_noise(output, half_variance, noise, result, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    inside = i < n
+    deviation = tl.sqrt(2.0 * tl.maximum(tl.load(half_variance + i, inside, 0.0), TINY))
+    epsilon = tl.load(noise + i, inside, 0.0)
+    tl.store(result + i, tl.load(output + i, inside, 0.0) + deviation * epsilon, inside)
+    tl.store(noise + i, epsilon / deviation, inside)

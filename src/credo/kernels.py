@@ -158,6 +158,23 @@ def mixture_kl_backward(
     return grad_mean, grad_rho
 
 
+def add_noise(output: Tensor, half_variance: Tensor, noise: Tensor) -> Tensor:
+    """y + √(2h)·ε, in one pass; ``noise`` becomes ε/√(2h), which the derivative needs.
+
+    Args:
+        output: y.
+        half_variance: h.
+        noise: ε; overwritten.
+
+    Returns:
+        Of the shape of y.
+    """
+    result = torch.empty_like(output)
+    with _on_device(output):
+        _triton().add_noise[_count_blocks(output),](output, half_variance, noise, result, output.numel(), _BLOCK)
+    return result
+
+
 class AdamState(NamedTuple):
     """A parameter, its gradient, and what Adam keeps of it."""
 

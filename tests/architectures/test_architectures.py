@@ -6,9 +6,11 @@ import pytest
 import torch
 from torch import nn
 
+import credo
 from credo import architectures
-from credo.architectures import MLP, LeNet, ResNet
+from credo.architectures import MLP, AllConvNet, LeNet, ResNet
 from credo.errors import InputError
+from credo.seeding import seeded
 
 NETWORKS = [
     (MLP(3, (8, 5), 2, "tanh"), (4, 3), (4, 2)),
@@ -20,6 +22,8 @@ NETWORKS = [
     (LeNet(in_channels=3, size=32), (2, 3, 32, 32), (2, 10)),
     (LeNet(size=15), (2, 1, 15, 15), (2, 10)),
     (LeNet(size=16), (2, 1, 16, 16), (2, 10)),
+    (AllConvNet(widths=(4, 8)), (2, 1, 28, 28), (2, 10)),
+    (AllConvNet(classes=3, in_channels=3, widths=(4,), dropout=0.1), (2, 3, 9, 11), (2, 3)),
     (ResNet(widths=(4, 8)), (2, 1, 28, 28), (2, 10)),
     (ResNet(classes=3, in_channels=3, widths=(4, 4, 8), blocks=2, dropout=0.1), (2, 3, 9, 11), (2, 3)),
 ]
@@ -54,6 +58,29 @@ def test_lenet_has_the_parameters_of_the_caffe_model():
     assert sum(p.numel() for p in LeNet().parameters()) == 431_080
 
 
+def test_all_conv_net_has_the_weights_of_all_cnn_c():
+    """9·96·(3 + 96 + 96) + 9·192·(96 + 192 + 192 + 192) + 192·(192 + 10), and a bias per output channel."""
+    weights = 9 * 96 * 195 + 9 * 192 * 672 + 192 * 202
+    biases = 3 * 96 + 5 * 192 + 10
+    assert sum(p.numel() for p in AllConvNet(in_channels=3).parameters()) == weights + biases
+
+
+def test_members_of_an_ensemble_start_as_an_all_conv_net_does():
+    """He's standard deviation √(2/fan-in) of 9,216 weights, within 4 standard errors of 1/√(2·9216) each."""
+    with seeded(0, torch.device("cpu")):
+        ensemble = credo.DeepEnsemble(AllConvNet(widths=(32,)), members=2, likelihood=credo.Categorical())
+    first, second = (member.net.features[2].weight for member in ensemble.members)
+    assert not torch.equal(first, second)
+    for weight in (first, second):
+        assert weight.std().item() == pytest.approx((2 / (9 * 32)) ** 0.5, rel=4 / (2 * 9216) ** 0.5)
+
+
+def test_all_conv_net_drops_after_each_stage():
+    assert sum(isinstance(m, nn.Dropout) for m in AllConvNet(widths=(4, 8), dropout=0.5).modules()) == 2
+    with pytest.raises(InputError, match="widths must hold at least one stage"):
+        AllConvNet(widths=())
+
+
 @pytest.mark.parametrize(
     ("net", "count"),
     [(MLP(1, (50, 50), 1, dropout=0.1), 2), (LeNet(dropout=0.5), 3), (ResNet(blocks=1, dropout=0.1), 7)],
@@ -74,7 +101,7 @@ def test_skip_adds_a_linear_map_and_constants_are_appended():
 
 
 def test_no_dropout_layer_without_dropout():
-    for net in (MLP(1), LeNet(), ResNet()):
+    for net in (MLP(1), LeNet(), AllConvNet(), ResNet()):
         assert not any(isinstance(m, nn.Dropout) for m in net.modules())
 
 

@@ -58,3 +58,25 @@ def test_uncertain_pixels_are_the_wrong_ones_and_draws_have_the_higher_likelihoo
     for name in ("entropy", "mutual information", "aleatoric"):
         assert value[f"accuracy of the 90 % most certain pixels by {name}, %"] > all_pixels
     assert value["MC dropout: NLL per pixel, nats"] < value["single pass: NLL per pixel, nats"]
+
+
+@pytest.mark.slow
+def test_most_weights_can_be_pruned(run_values):
+    if not datasets.available()["mnist"]:
+        pytest.skip("MNIST is not in the data folder")
+    value = run_values("bbb-mnist", "quick")
+    for temperature in ("1", "0.3"):
+        name = f"Bayes by Backprop, scale mixture, T = {temperature}, 2 × 100"
+        error = {share: value[f"{name}, {share} % of the weights pruned: test error, %"] for share in (0, 75, 98)}
+        assert error[0] == value[f"{name}: test error, %"] < 8.0
+        assert error[75] == pytest.approx(error[0], abs=0.5)
+        assert error[98] > 2.0 * error[0]
+
+
+@pytest.mark.slow
+def test_convolutional_networks_are_less_certain_of_letters_than_of_digits(run_values):
+    value = run_values("bayesian-cnn", "quick")
+    for network in ("LeNet", "all-convolutional"):
+        for method in ("Bayes by Backprop", "MC dropout", "ensemble"):
+            assert value[f"{network}, {method}: test error, %"] < 5.0
+            assert value[f"{network}, {method}: AUROC of entropy, letters"] > 0.8

@@ -122,6 +122,26 @@ def test_history_has_an_entry_an_epoch(make):
         assert entry["elbo"] == pytest.approx(-N * entry["nll"] - entry["kl"], rel=1e-12)
 
 
+@every_method
+def test_a_callback_sees_every_epoch_and_does_not_change_the_training(make):
+    seen = []
+
+    def note(model: NetworkMethod, entry: dict[str, float]) -> None:
+        seen.append((model.training, entry["epoch"]))
+        entry["drawn"] = float(torch.rand(()))
+        model.predict(table()[0], samples=2)
+
+    model, without = fit(make(), on_epoch_end=note), fit(make())
+    assert seen == [(False, epoch) for epoch in range(1, EPOCHS + 1)]
+    assert all("drawn" in entry for entry in model.history)
+    assert equal(weights(model), weights(without))
+
+
+def test_a_callback_must_be_callable():
+    with pytest.raises(InputError, match="on_epoch_end must be a callable"):
+        fit(METHODS["map"](), on_epoch_end="print")
+
+
 def test_history_is_of_the_last_fit():
     model = fit(METHODS["map"]())
     assert [entry["epoch"] for entry in fit(model, epochs=2).history] == [1, 2]

@@ -18,7 +18,7 @@ from credo.architectures.adversarial import (
     InfoGANDiscriminator,
     InfoGANGenerator,
 )
-from credo.architectures.classifiers import LeNet, ResNet
+from credo.architectures.classifiers import AllConvNet, LeNet, ResNet
 from credo.architectures.convolutional import ConvDecoder, ConvEncoder, ResidualDecoder, ResidualEncoder
 from credo.architectures.dense import MLP, DenseDecoder, DenseEncoder, DenseGenerator
 from credo.architectures.recurrent import LanguageModel
@@ -28,6 +28,7 @@ from credo.errors import InputError, unknown_name
 __all__ = [
     "ACTIVATIONS",
     "REGISTRY",
+    "AllConvNet",
     "Architecture",
     "ConvDecoder",
     "ConvEncoder",
@@ -50,6 +51,7 @@ __all__ = [
 ]
 
 REGISTRY: dict[str, type[Architecture]] = {
+    "all_conv_net": AllConvNet,
     "conv_decoder": ConvDecoder,
     "conv_encoder": ConvEncoder,
     "dcgan_discriminator": DCGANDiscriminator,

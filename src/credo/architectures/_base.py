@@ -25,8 +25,8 @@ ACTIVATIONS: dict[str, type[nn.Module]] = {
 class Architecture(nn.Module):
     """A network that stores its constructor arguments, so that it can be rebuilt from a file.
 
-    Subclasses leave the initialization to their layers, so that ``reset_parameters`` of each layer draws fresh weights.
-    An ensemble initializes its members this way.
+    Subclasses leave the initialization to their layers, so that ``reset_parameters`` of each layer draws fresh weights,
+    or have a ``reset_parameters`` of their own. An ensemble initializes its members this way.
 
     Args:
         **config: the constructor arguments of the subclass.

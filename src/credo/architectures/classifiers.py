@@ -1,4 +1,4 @@
-"""Convolutional classifiers of images: LeNet and a small ResNet."""
+"""Convolutional classifiers of images: LeNet, an all-convolutional network and a small ResNet."""
 
 from __future__ import annotations
 
@@ -81,6 +81,78 @@ class LeNet(Architecture):
         return logits
 
 
+class AllConvNet(Architecture):
+    """The all-convolutional network of Springenberg et al. (2015), for images of any size.
+
+    Maps ``[B, in_channels, H, W]`` to logits ``[B, classes]``. Convolutions with stride 2 take the place of pooling,
+    1×1 convolutions that of fully connected layers, and the logits are averages over positions. For each width there
+    are two 3×3 convolutions and one with stride 2; then follow one 3×3 and two 1×1 convolutions. The default is
+    All-CNN-C.
+
+    Args:
+        classes: number of classes.
+        in_channels: channels of the image.
+        widths: channels of each stage.
+        dropout: drop rate of an ``nn.Dropout`` after each convolution with stride 2; ``None`` for no dropout.
+
+    Raises:
+        InputError: if a size is not an integer of at least 1, or there are no widths.
+
+    References:
+        Springenberg, Dosovitskiy, Brox, Riedmiller. Striving for simplicity: the all convolutional net. ICLR workshop,
+        2015. arXiv:1412.6806.
+        He, Zhang, Ren, Sun. Delving deep into rectifiers. ICCV, 2015. arXiv:1502.01852 (the initial weights).
+
+    Example:
+        >>> import torch
+        >>> AllConvNet(widths=(16, 32))(torch.zeros(5, 1, 28, 28)).shape
+        torch.Size([5, 10])
+    """
+
+    def __init__(
+        self,
+        classes: int = 10,
+        in_channels: int = 1,
+        widths: Sequence[int] = (96, 192),
+        *,
+        dropout: float | None = None,
+    ) -> None:
+        classes, in_channels = check_integer(classes, "classes", 1), check_integer(in_channels, "in_channels", 1)
+        widths = _check_widths(widths)
+        super().__init__(classes=classes, in_channels=in_channels, widths=widths, dropout=dropout)
+        layers: list[nn.Module] = []
+        channels = in_channels
+        for width in widths:
+            for stride in (1, 1, 2):
+                layers += [nn.Conv2d(channels, width, 3, stride=stride, padding=1), nn.ReLU()]
+                channels = width
+            layers += dropout_layers(dropout)
+        layers += [nn.Conv2d(channels, channels, 3, padding=1), nn.ReLU(), nn.Conv2d(channels, channels, 1), nn.ReLU()]
+        self.features = nn.Sequential(*layers, nn.Conv2d(channels, classes, 1))
+        self.pool = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten())
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the weights as He et al. (2015): with torch's default the signal would fade over so many layers."""
+        for layer in self.features:
+            if isinstance(layer, nn.Conv2d):
+                nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
+                if layer.bias is not None:
+                    nn.init.zeros_(layer.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Classify images.
+
+        Args:
+            x: images ``[B, in_channels, H, W]``.
+
+        Returns:
+            Logits ``[B, classes]``.
+        """
+        logits: Tensor = self.pool(self.features(x))
+        return logits
+
+
 class PreActivationBlock(nn.Module):
     """x ↦ shortcut + conv(relu(bn(conv(relu(bn(x)))))), both convolutions 3×3.
 
@@ -144,9 +216,7 @@ class ResNet(Architecture):
         dropout: float | None = None,
     ) -> None:
         classes, in_channels = check_integer(classes, "classes", 1), check_integer(in_channels, "in_channels", 1)
-        widths, blocks = check_sizes(widths, "widths"), check_integer(blocks, "blocks", 1)
-        if not widths:
-            raise InputError("widths must hold at least one stage, got none")
+        widths, blocks = _check_widths(widths), check_integer(blocks, "blocks", 1)
         super().__init__(classes=classes, in_channels=in_channels, widths=widths, blocks=blocks, dropout=dropout)
         self.stem = nn.Conv2d(in_channels, widths[0], 3, padding=1, bias=False)
         channels = widths[0]
@@ -177,3 +247,10 @@ class ResNet(Architecture):
         """
         logits: Tensor = self.head(self.stages(self.stem(x)))
         return logits
+
+
+def _check_widths(widths: Sequence[int]) -> tuple[int, ...]:
+    """Return the widths of the stages as a tuple, if there is at least one."""
+    if not widths:
+        raise InputError("widths must hold at least one stage, got none")
+    return check_sizes(widths, "widths")

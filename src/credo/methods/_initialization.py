@@ -24,9 +24,9 @@ def reinitialize(net: nn.Module) -> None:
     """
     frozen = {name: p.detach().clone() for name, p in net.named_parameters() if not p.requires_grad}
     for path, module in reversed(list(net.named_modules())):  # a module's own reset has the last word over its parts
-        if not any(p.requires_grad for p in module.parameters(recurse=False)):
-            continue
         reset = _reset_of(module)
+        if not any(p.requires_grad for p in module.parameters(recurse=reset is not None)):
+            continue
         if reset is None:
             raise UnsupportedError(
                 f"{path or type(net).__name__} holds parameters but has no reset_parameters, so copies of it "

@@ -23,6 +23,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from credo import kernels
 from credo.errors import UnsupportedError
 from credo.functional import Replica
 from credo.posteriors._gaussian_kl import half_square
@@ -257,10 +258,14 @@ class _LocalNoise(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, output: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         half_variance = F.linear(x.square(), weight, bias)
-        deviation = half_variance.clamp_min_(torch.finfo(half_variance.dtype).tiny).mul_(2.0).sqrt_()
-        noise = torch.randn_like(deviation)
-        result = torch.addcmul(output, deviation, noise)
-        ctx.save_for_backward(x, weight, noise.div_(deviation))
+        noise = torch.randn_like(half_variance)
+        if kernels.accepts([output, half_variance]):
+            result = kernels.add_noise(output, half_variance, noise)
+        else:
+            deviation = half_variance.clamp_min_(torch.finfo(half_variance.dtype).tiny).mul_(2.0).sqrt_()
+            result = torch.addcmul(output, deviation, noise)
+            noise.div_(deviation)
+        ctx.save_for_backward(x, weight, noise)
         return result
 
     @staticmethod

@@ -185,6 +185,7 @@ class _Run:
             self._keep_best(metrics)
         metrics["seconds"] = time.perf_counter() - begin
         self.model.history.append(metrics)
+        self._call_back(metrics)
         progress.epoch(epoch + 1, task.progress_text(metrics))
         task.on_epoch_end(metrics)
 
@@ -205,6 +206,12 @@ class _Run:
         scores = self.task.validation_step(self.validation, derive(self.seed, _VALIDATION))
         _train_mode(self.module)
         return self.fabric.broadcast(scores)
+
+    def _call_back(self, metrics: dict[str, float]) -> None:
+        if self.options.on_epoch_end is not None:
+            self.module.eval()
+            self.options.on_epoch_end(self.model, metrics)
+            _train_mode(self.module)
 
     def _keep_best(self, metrics: dict[str, float]) -> None:
         score = self.task.monitors[self.monitor] * metrics[f"validation_{self.monitor}"]

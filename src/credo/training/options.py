@@ -21,6 +21,7 @@ _CONVERTING = ("16-true", "bf16-true", "64-true", "64")
 
 Schedule: TypeAlias = str | Callable[[float], float]
 Builder: TypeAlias = Callable[..., Optimizer]
+EpochCallback: TypeAlias = Callable[[Any, dict[str, float]], None]
 Fit = TypeVar("Fit", bound=Callable[..., Any])
 
 
@@ -43,6 +44,9 @@ class FitOptions:
         monitor: the validation metric that early stopping watches, such as ``"elbo"`` or ``"log_likelihood"``;
             ``None``: the model's first.
         patience: stop after this many epochs without a better metric, and restore the best weights; ``None``: never.
+        on_epoch_end: ``callable(model, entry)``, called after every epoch, in every process, with the model in
+            evaluation mode and the epoch's entry of ``history``, to which it may add numbers. The random numbers that
+            it draws do not change the training.
         precision: Fabric's name of a precision: ``"32-true"``, ``"bf16-mixed"`` or ``"16-mixed"``.
         compile: whether to compile the loss with ``torch.compile``.
         capture: whether to capture the training step on a GPU as a CUDA graph and replay it, for minibatches of one
@@ -70,6 +74,7 @@ class FitOptions:
     validation: Any = None
     monitor: str | None = None
     patience: int | None = None
+    on_epoch_end: EpochCallback | None = None
     precision: Any = "32-true"
     compile: bool = False
     capture: bool | str = "auto"
@@ -100,6 +105,8 @@ class FitOptions:
         for schedule in _each(self.schedule):
             if not callable(schedule):
                 check_option(schedule, "schedule", _SCHEDULES)
+        if self.on_epoch_end is not None and not callable(self.on_epoch_end):
+            raise InputError(f"on_epoch_end must be a callable(model, entry), got {self.on_epoch_end!r}")
         if not isinstance(self.capture, bool) and self.capture != "auto":
             raise InputError(f"capture must be True, False or 'auto', got {self.capture!r}")
         if self.patience is not None and self.validation is None:
@@ -146,6 +153,7 @@ class FitKeywords(TypedDict, total=False):
     validation: Any
     monitor: str | None
     patience: int | None
+    on_epoch_end: EpochCallback | None
     precision: Any
     compile: bool
     capture: bool | str

@@ -1,0 +1,198 @@
+"""The tables of ``credo reproduce bbb-mnist`` and ``bayesian-cnn`` in parts, for a GPU that is lent for minutes.
+
+    python benchmarks/mnist.py run bbb-mnist --rows mixture-1200-T1 sgd-400 --seeds 0 1 --minutes 7.5
+    python benchmarks/mnist.py run bbb-mnist --rows mixture-1200-T1 --hold-out --options '{"sigma1": 0.37}'
+    python benchmarks/mnist.py table bbb-mnist
+    python benchmarks/mnist.py run bayesian-cnn --rows lenet-flipout lenet-ensemble --seeds 0 1 --minutes 7.5
+
+The same code as the experiments of those names. Every row and seed is one run, written to its own file in
+``benchmarks/results/bbb_mnist`` or ``bayesian_cnn`` when it is done; runs that are there already are skipped, so that a
+list of rows may be given again until all are done. ``table`` puts together what there is:
+``benchmarks/results/bbb_mnist.json`` and the figures.
+
+Settings are chosen with ``--hold-out``, which trains on the first 50,000 training images, counts errors on the last
+10,000 of them and never reads the test images; ``table --hold-out`` lists these runs. Needs CREDO_DATA.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import multiprocessing
+import platform
+import sys
+import time
+from collections.abc import Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from credo import experiments, plots
+from credo.experiments.networks import bayesian_cnn, bbb_mnist
+
+RESULTS = Path(__file__).parent / "results"
+HELD_OUT = 10_000
+TABLES: dict[str, Any] = {"bbb-mnist": bbb_mnist, "bayesian-cnn": bayesian_cnn}
+"""Each has ``PLANS``, ``Variant``, ``load``, ``measure`` and ``assemble``."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One row of a table with one seed.
+
+    Attributes:
+        table: the name of the experiment.
+        row: the name of the row.
+        seed: seed of everything.
+        options: settings that differ from those of the experiment.
+        hold_out: whether the last training images take the place of the test images.
+        device: device to train on.
+        folder: the folder of the records.
+    """
+
+    table: str
+    row: str
+    seed: int
+    options: tuple[tuple[str, Any], ...]
+    hold_out: bool
+    device: str
+    folder: Path
+
+    @property
+    def path(self) -> Path:
+        """The file of the record."""
+        changed = "".join(f"_{key}={value}" for key, value in self.options)
+        return self.folder / f"{self.row}_seed{self.seed}{changed}.json"
+
+
+def compute(run: Run) -> tuple[Run, float]:
+    """Train and measure one row, write its record, and return the seconds it took."""
+    start = time.perf_counter()
+    module = TABLES[run.table]
+    settings = replace(module.PLANS["full"].settings, **dict(run.options))
+    record = module.measure(
+        module.Variant.parse(run.row), load(run.table, run.hold_out), settings, run.seed, run.device
+    )
+    seconds = time.perf_counter() - start
+    content = {
+        **record,
+        "options": dict(run.options),
+        "evaluated_on": "validation" if run.hold_out else "test",
+        "seconds": round(seconds, 1),
+        "date": datetime.date.today().isoformat(),
+        "hardware": hardware(run.device),
+    }
+    run.folder.mkdir(parents=True, exist_ok=True)
+    lines = ",\n".join(f" {json.dumps(key)}: {json.dumps(value)}" for key, value in content.items())
+    run.path.write_text(f"{{\n{lines}\n}}\n", encoding="utf-8")
+    print(f"{run.path.stem}: {summary(content)}, {seconds:.0f} s, {record['trained_by']}", flush=True)
+    return run, seconds
+
+
+@cache
+def load(table: str, hold_out: bool) -> Any:
+    return TABLES[table].load(hold_out=HELD_OUT if hold_out else 0)
+
+
+def hardware(device: str) -> str:
+    name = torch.cuda.get_device_name(device) if device.startswith("cuda") else platform.machine()
+    return f"{name}, torch {torch.__version__}"
+
+
+def summary(record: dict[str, Any]) -> str:
+    """The errors of a record, for the log."""
+    images = record["test_images"]
+    errors = {"error": record["wrong"], "mean weights": record["wrong_mean_weights"]}
+    errors |= {f"{float(f):.0%} pruned": found["wrong"] for f, found in record.get("pruned", {}).items()}
+    separated = {name: found["auroc_entropy"] for name, found in record.get("others", {}).items()}
+    measured = [f"NLL {record['nll']:.4f}", *(f"AUROC {name} {auroc:.4f}" for name, auroc in separated.items())]
+    return ", ".join([*(f"{name} {100 * wrong / images:.2f} %" for name, wrong in errors.items()), *measured])
+
+
+def run_all(runs: Sequence[Run], workers: int, minutes: float) -> None:
+    """Compute the runs, ``workers`` at a time; none is started that would not end before ``minutes`` are over."""
+    begin, longest = time.perf_counter(), 0.0
+    waiting = [run for run in runs if not run.path.exists()]
+    running: set[Future[tuple[Run, float]]] = set()
+    print(f"{len(waiting)} of {len(runs)} runs to do", flush=True)
+    with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
+        while waiting or running:
+            in_time = time.perf_counter() - begin + longest < 60.0 * minutes
+            while waiting and len(running) < workers and in_time:
+                running.add(pool.submit(compute, waiting.pop(0)))
+            if not running:
+                print(f"out of time, {len(waiting)} runs are left", flush=True)
+                return
+            done, running = wait(running, return_when=FIRST_COMPLETED)
+            longest = max(longest, *(future.result()[1] for future in done))
+
+
+def read(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))]
+
+
+def write_table(table: str, folder: Path, out: Path, figures: Path) -> None:
+    """Put the stored runs together: the rows as JSON, the table on the screen and the figures as PNG."""
+    records = [record for record in read(folder) if not record["options"]]
+    if not records:
+        raise SystemExit(f"{folder} holds no runs with the settings of the experiment")
+    with plots.paper():
+        result = TABLES[table].assemble(records)
+        figures.mkdir(parents=True, exist_ok=True)
+        for name, figure in result.figures.items():
+            figure.savefig(figures / f"{name}.png")
+    content = {
+        "name": table.replace("-", "_"),
+        "title": experiments.get(table).title,
+        "command": f"python benchmarks/mnist.py run {table}",
+        "date": max(record["date"] for record in records),
+        "hardware": "; ".join(dict.fromkeys(record["hardware"] for record in records)),
+        "rows": [{**vars(row), "mean": row.mean, "standard_error": row.standard_error} for row in result.rows],
+    }
+    out.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    for row in result.rows:
+        published = "" if row.published is None else f"  (published {row.published:g}, {row.source})"
+        print(f"{row.quantity}: {row.ours}, {len(row.values)} seeds{published}")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("action", choices=["run", "table"])
+    parser.add_argument("table", choices=list(TABLES))
+    parser.add_argument("--rows", nargs="+", help="by default all of the full run")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--options", type=json.loads, default={}, help="settings to change, as JSON")
+    parser.add_argument("--hold-out", action="store_true", help="train on 50,000 images, evaluate on the other 10,000")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="start no run that would end later")
+    parser.add_argument("--workers", type=int, default=1, help="runs at a time, each in its own process")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--out", type=Path, help="folder of the records; by default in benchmarks/results")
+    parser.add_argument("--figures", type=Path, default=Path("reproductions"), help="folder of the figures")
+    arguments = parser.parse_args()
+    name = arguments.table.replace("-", "_")
+    folder = arguments.out or RESULTS / (f"{name}_validation" if arguments.hold_out else name)
+    if arguments.action == "table" and arguments.hold_out:
+        for record in read(folder):
+            print(f"{record['variant']} seed {record['seed']} {record['options']}: {summary(record)}")
+        return 0
+    if arguments.action == "table":
+        write_table(arguments.table, folder, RESULTS / f"{name}.json", arguments.figures / arguments.table)
+        return 0
+    rows = arguments.rows or [variant.name for variant in TABLES[arguments.table].PLANS["full"].variants]
+    options = tuple(arguments.options.items())
+    runs = [
+        Run(arguments.table, row, seed, options, arguments.hold_out, arguments.device, folder)
+        for seed in arguments.seeds
+        for row in rows
+    ]
+    run_all(runs, arguments.workers, arguments.minutes)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

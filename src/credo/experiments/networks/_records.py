@@ -1,0 +1,39 @@
+"""Records of training runs: one per row of a table and seed, as JSON values that can be stored and pooled later."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from torch import Tensor
+
+from credo.datasets import Images
+
+Record = dict[str, Any]
+"""The measurements of one run, as JSON values."""
+
+
+def hold_out_last(data: Images, count: int) -> Images:
+    """The data with the last ``count`` training images in place of the test images; all of the data for 0."""
+    if not count:
+        return data
+    kept = len(data.y_train) - count
+    return Images(data.x_train[:kept], data.y_train[:kept], data.x_train[kept:], data.y_train[kept:], data.classes)
+
+
+def group_seeds(records: Sequence[Record], order: Callable[[str], Any]) -> dict[str, list[Record]]:
+    """The records of each variant by seed, the variants in the ``order`` of their names."""
+    groups: dict[str, list[Record]] = {}
+    for record in sorted(records, key=lambda record: (order(record["variant"]), int(record["seed"]))):
+        groups.setdefault(record["variant"], []).append(record)
+    return groups
+
+
+def density(counts: Tensor, total: int, width: float) -> list[float]:
+    """The density in bins of a ``width``, from their counts out of a ``total``."""
+    return [rounded(value) for value in (counts.double() / (total * width)).tolist()]
+
+
+def rounded(value: float) -> float:
+    """Four significant digits, which keep the files small."""
+    return float(f"{value:.4g}")
