@@ -96,11 +96,11 @@ def fit(name: str, dtype: torch.dtype = torch.float64, **options: Any) -> Any:
     return build().to(dtype).fit(given, **{**defaults, **options})
 
 
-def assert_close(a: Any, b: Any, tolerance: float = 1e-5) -> None:
+def assert_close(a: Any, b: Any, tolerance: float = 1e-4) -> None:
     """The same weights, buffers and histories, but for the order in which a GPU adds numbers.
 
-    In float64, so that twenty steps cannot make a difference of a rounding error; the tolerance is that of the learning
-    rates and bias corrections, which a captured Adam keeps in float32.
+    In float64, so that twenty steps cannot make a difference of a rounding error. A captured Adam keeps learning rates and
+    bias corrections in float32, and divides gradients near zero by their own size; the tolerance is 1 % of a step of 0.01.
     """
     for (name, left), right in zip(a.state_dict().items(), b.state_dict().values(), strict=True):
         torch.testing.assert_close(
@@ -206,4 +206,4 @@ def test_a_diverging_replay_returns_to_the_last_good_epoch() -> None:
         return 1e30 if progress * EPOCHS >= 2 else 1.0
 
     with pytest.raises(DivergenceError, match="epoch 3"):
-        fit("map", schedule=explode, capture=True)
+        fit("map", dtype=torch.float32, schedule=explode, capture=True)
