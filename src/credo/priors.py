@@ -358,7 +358,8 @@ def _checked(prior: object, name: str, shape: torch.Size) -> Distribution:
             "use Normal, LaplacePrior, ScaleMixture or another distribution over all real numbers"
         )
     try:
-        fits = torch.broadcast_shapes(prior.batch_shape, shape) == shape
+        # torch.broadcast_shapes imports sympy, which takes longer than all that follows
+        fits = not prior.batch_shape or torch.broadcast_shapes(prior.batch_shape, shape) == shape
     except RuntimeError:
         fits = False
     if not fits:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from functools import cache
+from typing import Any, Self, TypeVar
 
 import numpy as np
 import torch
@@ -208,7 +210,7 @@ def reproducible(function: Callable[[], Result], device: torch.device, seed: int
     If it draws random numbers, it is called again inside :func:`seeded`, which may have to wait.
     """
     try:
-        with NoRandomness():  # type: ignore[no-untyped-call]
+        with NoRandomness():
             return function()
     except RandomnessError:
         with seeded(seed, device):
@@ -219,7 +221,33 @@ class RandomnessError(Exception):
     """Raised inside :class:`NoRandomness` by an operation that would draw random numbers."""
 
 
-class NoRandomness(TorchDispatchMode):
+class WatchMode(TorchDispatchMode):
+    """A mode that sees every operation.
+
+    Torch keeps its compiler out of modes, and imports it for that at the first operation, which takes a second and
+    40 MB. Where it has not been imported, there is nothing to keep out.
+    """
+
+    def __new__(cls, *_: Any) -> Self:
+        """Make a mode that the compiler does not look into, if there is one."""
+        kind: Any = cls
+        return object.__new__(_without_compiler(kind) if "torch._dynamo" in sys.modules else kind)  # type: ignore[no-any-return]
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False
+
+
+@cache
+def _without_compiler(mode: type[WatchMode]) -> Any:
+    skipped: Any = torch._disable_dynamo(mode.__torch_dispatch__)  # type: ignore[attr-defined]
+    return type(mode.__name__, (mode,), {"__torch_dispatch__": skipped})
+
+
+class NoRandomness(WatchMode):
     """Raises :class:`RandomnessError` before any operation that draws from torch's default generators."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -241,7 +241,7 @@ class Stack:
         results = []
         forbid_randomness = not self._is_checked and self._randomness == "error"
         try:
-            with NoRandomness() if forbid_randomness else nullcontext():  # type: ignore[no-untyped-call]
+            with NoRandomness() if forbid_randomness else nullcontext():
                 for k in range(self.copies):
                     own = map_tensors(lambda t, k=k: t[k], data) if per_copy else data  # type: ignore[misc]
                     results.append(function({name: value[k] for name, value in weights.items()}, *own))

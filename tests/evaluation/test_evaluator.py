@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import copy
 import pickle
+import subprocess
+import sys
+import textwrap
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 import credo
+from credo.evaluation import evaluator
 from credo.evaluation.choice import Workload, describe, draws_at_once
 
 SAMPLES = 40
@@ -112,3 +116,24 @@ def test_memory_of_draws_at_once_is_bounded() -> None:
         count = draws_at_once(x, bytes_per_draw, row_bytes)
         activations = 400 if row_bytes is None else row_bytes
         assert count == 1 or (count * 1000 * activations <= 2**26 and count * bytes_per_draw <= 2**27)
+
+
+def test_prediction_does_not_import_the_compiler() -> None:
+    """Torch imports its compiler for modes that watch operations, which would take longer than a prediction."""
+    code = """
+        import sys, torch, credo
+        model = credo.BayesByBackprop(torch.nn.Linear(2, 1), credo.Gaussian(1.0))
+        model.predict(torch.zeros(3, 2), samples=20)
+        assert not {"torch._dynamo", "sympy"} & set(sys.modules)
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True)
+
+
+def test_draws_are_kept_from_the_second_batch_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A large network is drawn anew for every group of a first batch; kept draws give the same outputs."""
+    monkeypatch.setattr(evaluator, "_LOOP_BYTES", 1)
+    model, x = credo.BayesByBackprop(mlp(), credo.Gaussian(1.0)), torch.randn(4, 3)
+    predictor = model._predictor(5, 0)
+    first, second = (predictor.outputs(x, vectorize="loop") for _ in range(2))
+    torch.testing.assert_close(first, second, rtol=0, atol=0)
+    torch.testing.assert_close(first, predictor.outputs(x, vectorize="vmap"))

@@ -177,6 +177,16 @@ def test_wide_networks_know_the_covariances_of_their_last_layer_alone() -> None:
     torch.testing.assert_close(covariance, followed)
 
 
+def test_covariances_are_followed_from_the_input_of_a_layer_on() -> None:
+    """Not through the activation and the pooling before it, whose 72 units are independent as its 18 inputs are."""
+    net = nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), *dense(18, 5, 3)).double()
+    model = credo.BayesByBackprop(net, credo.Categorical(), initial_scale=0.2)
+    evaluator = model._predictor("moments", None)._evaluate
+    assert isinstance(evaluator, MomentEvaluator)
+    _, here = evaluator._run(rows(2, 1, 8, 8), start=1)
+    assert [tuple(noise.node.shape) for noise in here.noises] == [(2, 18), (2, 5), (2, 5), (2, 3)]
+
+
 def test_a_map_estimate_predicts_its_point() -> None:
     net, x = dense(3, 5, 1), rows(4, 3)
     p = credo.MAP(net, credo.Gaussian(0.1)).predict(x, samples="moments")

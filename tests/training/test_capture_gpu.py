@@ -99,8 +99,9 @@ def fit(name: str, dtype: torch.dtype = torch.float64, **options: Any) -> Any:
 def assert_close(a: Any, b: Any, tolerance: float = 1e-4) -> None:
     """The same weights, buffers and histories, but for the order in which a GPU adds numbers.
 
-    In float64, so that twenty steps cannot make a difference of a rounding error. A captured Adam keeps learning rates and
-    bias corrections in float32, and divides gradients near zero by their own size; the tolerance is 1 % of a step of 0.01.
+    In float64, so that twenty steps cannot make a difference of a rounding error. A captured Adam keeps learning rates
+    and bias corrections in float32, and divides gradients near zero by their own size; the tolerance is 1 % of a step
+    of 0.01.
     """
     for (name, left), right in zip(a.state_dict().items(), b.state_dict().values(), strict=True):
         torch.testing.assert_close(

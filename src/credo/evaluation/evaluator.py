@@ -34,11 +34,11 @@ from credo.seeding import NoRandomness, RandomnessError, derive, reproducible, s
 
 WAYS = ("auto", "vmap", "fold", "loop")
 _KEPT_BYTES = {"cpu": 128 * 2**20, "cuda": 512 * 2**20}
-"""Draws held at once. On an H200 784-1200-1200-10 took 0.98 forwards per draw with 128 MiB, 0.88 with 256, 0.85
-with 512 and 0.84 with 1,100."""
-_LOOP_BYTES = 64 * 2**20
-"""Draws that a loop generates together, on several threads: 784-1200-1200-10 took 1.45 forwards per draw with one at a
-time on two threads, 1.27 with 4 and 1.21 with 13."""
+"""Draws held at once; all are kept from the second batch on, if they fit. 784-1200-1200-10 took 0.98 forwards per draw
+on an H200 with 128 MiB, 0.88 with 256, 0.85 with 512 and 0.84 with 1,100."""
+_LOOP_BYTES = 24 * 2**20
+"""Draws that a loop generates together, on several threads. More would hardly save time, but take memory: with
+784-1200-1200-10, one draw at a time took 1.25 forwards per draw on one thread, and seven 1.24."""
 _FEWEST_DRAWS_TO_SHARE = 4
 _LIVE_ACTIVATIONS = 4
 """Activations of the largest size that a forward pass holds at once: input and output of a layer, and a temporary."""
@@ -76,6 +76,7 @@ class Evaluator:
         kinds = {t.device.type for t in first.values()}
         self._kept_bytes = _KEPT_BYTES["cuda" if "cuda" in kinds else "cpu"]
         self._kept: list[Draw] = []
+        self._is_repeated = False
         self._shared: SharedWork | None = None
         self._row_bytes: float | None = None
         self._is_prepared = self._is_stateful = False
@@ -92,7 +93,11 @@ class Evaluator:
             parts = [x]
         self._prepare(parts[0])
         blocks = [parts] if self._shared is None else [[part] for part in parts]
-        return _concatenate([self._evaluate(block, vectorize) for block in blocks], dim=1)
+        outputs = []
+        for block in blocks:
+            outputs.append(self._evaluate(block, vectorize))
+            self._is_repeated = True
+        return _concatenate(outputs, dim=1)
 
     def _has_independent_rows(self, x: Any) -> bool:
         """Whether rows along dim 0 are predicted independently, so that a batch may be split."""
@@ -128,7 +133,7 @@ class Evaluator:
         work = SharedWork(self._replica)
         agree, row_bytes = False, None
         try:
-            with NoRandomness():  # type: ignore[no-untyped-call]
+            with NoRandomness():
                 work.record(lambda: self._call(draws[0], few), draws[0])
                 if work.is_worthwhile():
                     shared, plain = work.reuse(lambda: self._call(draws[1], few)), self._call(draws[1], few)
@@ -254,7 +259,7 @@ class Evaluator:
         def evaluate(draws: list[Draw], x: Any) -> Tensor:
             def run() -> Tensor:
                 if way == "fold":
-                    with NoRandomness():  # type: ignore[no-untyped-call]
+                    with NoRandomness():
                         return posterior.call_folded(self._replica, draws, x)
                 return mapped(stack_draws(draws), x)
 
@@ -274,9 +279,9 @@ class Evaluator:
                 size = -(-size // 2)
 
     def _groups(self, start: int, stop: int, size: int) -> Iterator[tuple[int, list[Draw]]]:
-        """Draws in groups of at most ``size``, each with the number of its first; all are kept if they fit."""
+        """Draws in groups of at most ``size``, each with the number of its first; all are kept if they are repeated."""
         at_once = max(1, self._kept_bytes // max(self._bytes_per_draw, 1))
-        if self.samples <= at_once and not self._kept:
+        if self._is_repeated and self.samples <= at_once and not self._kept:
             self._kept = self._sampler(range(self.samples))
         size = min(size, at_once)
         for first in range(start, stop, size):
@@ -284,11 +289,15 @@ class Evaluator:
             yield first, self._kept[first:last] or self._sampler(range(first, last))
 
     def _looped(self, start: int, stop: int, parts: Sequence[Any]) -> Tensor:
-        outputs = []
+        outputs: Tensor | None = None
         for first, draws in self._groups(start, stop, max(1, _LOOP_BYTES // max(self._bytes_per_draw, 1))):
             for s, draw in enumerate(draws, first):
-                outputs.append(_concatenate([self._evaluate_one(s, draw, part) for part in parts]))
-        return torch.stack(outputs)
+                output = _concatenate([self._evaluate_one(s, draw, part) for part in parts])
+                if outputs is None:  # small tensors kept between large ones would break up the memory
+                    outputs = output.new_empty(stop - start, *output.shape)
+                outputs[s - start] = output
+        assert outputs is not None
+        return outputs
 
     def _evaluate_one(self, s: int, draw: Draw, x: Any) -> Tensor:
         """One draw on one part; a stateful network is replaced by a fresh copy after each call."""
@@ -306,7 +315,7 @@ class Evaluator:
             return self._shared.reuse(lambda: self._call(draw, x))
         if not self._draws_itself:
             try:
-                with nullcontext() if self._draws_itself is False else NoRandomness():  # type: ignore[no-untyped-call]
+                with nullcontext() if self._draws_itself is False else NoRandomness():
                     output = self._call(draw, x)
             except RandomnessError:
                 self._draws_itself = True

@@ -16,10 +16,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from credo.functional import Caller, Replica
 from credo.nests import tensors
+from credo.seeding import WatchMode
 
 _SHAREABLE = (Tensor, bool, int, float, complex, str, type(None))
 
@@ -158,11 +158,11 @@ class _ModuleCall:
             self.versions = [(tensor, tensor._version) for tensor in found]
 
 
-class _DrawWatch(TorchDispatchMode):
+class _DrawWatch(WatchMode):
     """Sees the first operation that computes with a drawn tensor, whoever calls it, or that draws random numbers."""
 
     def __init__(self, replica: Replica, draw: Mapping[str, Tensor]) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self._replica = replica
         self._storages = {tensor.untyped_storage().data_ptr() for tensor in draw.values() if tensor.numel()}
         self.largest = 0

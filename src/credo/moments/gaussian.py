@@ -22,8 +22,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from credo._special import ndtr
-
 _FEW_NODES, _MANY_NODES = 12, 32
 _SMALL_SCALE = 0.3
 """A standard deviation up to which 12 nodes integrate tanh, its square and smoother functions to 1e-8."""
@@ -45,14 +43,14 @@ class FunctionMoments(NamedTuple):
 
 def rectifier(mean: Tensor, variance: Tensor, negative_slope: float | Tensor = 0.0) -> FunctionMoments:
     """f(x) = max(x, 0) + a·min(x, 0) for a slope a of the negative half."""
-    scale = variance.clamp_min(torch.finfo(variance.dtype).tiny).sqrt()
+    scale = variance.clamp_min(torch.finfo(variance.dtype).tiny).sqrt_()
     limit = 37.0 if scale.dtype == torch.float64 else 12.0  # φ(α) beyond is denormal, slow and without effect
     ratio = (mean / scale).clamp_(-limit, limit)
-    above = ndtr(ratio)
-    density = (ratio.square() * -0.5).exp_().mul_(1.0 / math.sqrt(2.0 * math.pi))
+    above = (ratio * -math.sqrt(0.5)).erfc_().mul_(0.5)
+    density = torch.addcmul(ratio.new_tensor(-0.5 * math.log(2.0 * math.pi)), ratio, ratio, value=-0.5).exp_()
     part = torch.addcmul(density, ratio, above)  # g(α)
-    spread = torch.addcmul(above, part, part - ratio, value=-1.0)
-    first = torch.addcmul(scale * density, mean, above)
+    spread = torch.addcmul(above, part, torch.sub(part, ratio, out=ratio), value=-1.0, out=part)
+    first = torch.addcmul(density.mul_(scale), mean, above, out=density)
     if isinstance(negative_slope, float) and negative_slope == 0.0:
         return FunctionMoments(first, spread.mul_(variance).clamp_min_(0.0), above)
     a, b = negative_slope, 1.0 - negative_slope

@@ -38,7 +38,7 @@ def _affine(x: Any, weight: Any, bias: Any, apply: Map, function: str, channel: 
         channel: the dimension of ``x`` that counts input units.
     """
     here = current_pass()
-    follow = here.follow
+    here.enter_weight_layer()
     for parameter in (weight, bias):
         if isinstance(parameter, Moments):
             _use(parameter, function)
@@ -63,13 +63,13 @@ def _affine(x: Any, weight: Any, bias: Any, apply: Map, function: str, channel: 
         if b_variance is not None:
             shift = b_variance.view(-1, *after)
             noise = shift.expand(mean.shape) if noise is None else noise + shift
-    if follow and noise is not None and positions == 1:
+    if here.follow and noise is not None and positions == 1:
         here.add_independent_noise(mean, noise)
-    elif follow and noise is not None:
+    elif here.follow and noise is not None:
         _add_shared_noise(mean, before, w, w_variance, b_variance, apply, channel)
     spreads = [part for part in (variance, noise) if part is not None]
     result = Moments(mean, sum(spreads[1:], spreads[0]) if spreads else torch.zeros_like(mean))
-    if variance is not None and not follow and mean.dim() == w.dim() == 2 and len(w) <= SMALL_LAYER:
+    if variance is not None and not here.follow and mean.dim() == w.dim() == 2 and len(w) <= SMALL_LAYER:
         result.covariance = lambda: _covariance(w, h.spread, noise)
     return result
 

@@ -46,21 +46,24 @@ class Pass:
 
     Args:
         rows: number of rows B.
-        start: the number of the weight layer from which on covariances between units are followed; -1: never.
+        start: the number of the weight layer from which on covariances between units are followed; -1: never. Between
+            the units that enter it there are none to follow, so that it begins with its input, not with the output of
+            the layer before.
     """
 
     def __init__(self, rows: int, start: int) -> None:
         self.rows, self.start = rows, start
+        self.follow = start == 0
+        """Whether covariances are followed here."""
         self.costs: list[int] = []  # multiplications per row of the weight layers so far
         self.noises: list[Noise] = []
         self.layers: list[tuple[str, nn.Module]] = []
         self.called: set[str] = set()
         self.used: set[str] = set()
 
-    @property
-    def follow(self) -> bool:
-        """Whether covariances are followed here."""
-        return 0 <= self.start <= len(self.costs)
+    def enter_weight_layer(self) -> None:
+        """Follow covariances from the input of this layer on, if it is the one to start with."""
+        self.follow |= len(self.costs) == self.start
 
     def add_noise(self, node: Tensor, whiten: Callable[[Tensor], Tensor]) -> None:
         """Take note of noise that enters at ``node``, if covariances are followed."""

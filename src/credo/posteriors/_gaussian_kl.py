@@ -28,7 +28,7 @@ from credo._arguments import check_option
 from credo.errors import UnsupportedError
 from credo.priors import AdaptiveNormal, Mixture, ScaleMixture, move_prior
 
-_SMALL = 2**15
+SMALL = 2**15
 """Below this number of elements, the calls of the operations cost more than the numbers."""
 _KL_CHOICES = ("auto", "analytic", "sampled")
 
@@ -73,7 +73,7 @@ def make_plan(
         if kind != "analytic" or not isinstance(prior, Normal | AdaptiveNormal) or name not in sizes:
             plan.others.append((name, prior, kind))
             continue
-        is_small = prior.batch_shape == () and sizes[name] < _SMALL
+        is_small = prior.batch_shape == () and sizes[name] < SMALL
         if is_small and (id(prior), square) in small:
             small[id(prior), square].names.append(name)
             continue
@@ -250,8 +250,8 @@ def gaussian_penalty(weights: Sequence[Tensor], scale: float) -> Tensor:
 
 
 def _penalty(weights: Sequence[Tensor], scale: float) -> Tensor:
-    small = [weight for weight in weights if weight.numel() < _SMALL]
-    squares = [_sum_of_squares(weight) for weight in weights if weight.numel() >= _SMALL]
+    small = [weight for weight in weights if weight.numel() < SMALL]
+    squares = [_sum_of_squares(weight) for weight in weights if weight.numel() >= SMALL]
     squares += [_sum_of_squares(joined(small))] if small else []
     count = sum(weight.numel() for weight in weights)
     total = squares[0] if len(squares) == 1 else torch.stack(squares).sum()

@@ -199,7 +199,7 @@ def _find_fold(network: Replica, x: Any) -> str:
     few = map_tensors(few_rows, x) if plan.input_dim == 0 else x
     draws = [{"masks": torch.tensor(seed)} for seed in (1, 2)]
     try:
-        with NoRandomness():  # type: ignore[no-untyped-call]
+        with NoRandomness():
             looped = torch.stack([_call_with_masks(network, [draw], few) for draw in draws])
             for place in ("dropout", "input"):
                 network.plan = plan._replace(fold=place)

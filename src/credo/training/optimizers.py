@@ -21,10 +21,12 @@ from typing import Any, NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch._utils import _unflatten_dense_tensors
 from torch.optim import Optimizer
 
 from credo import kernels
 from credo.errors import InputError, unknown_name
+from credo.posteriors._gaussian_kl import SMALL, joined
 from credo.training.options import FitOptions, Schedule, learning_rate_factor
 
 RELATIVE_STEP, STEPS = 0.1, 2000
@@ -155,12 +157,12 @@ class NaturalAdam(Adam):
             split.append({**rhos, "params": [p for p in group["params"] if id(p) in of_scales]})
         split = [group for group in split if group["params"]]
         super().__init__(split, lr)
-        self._stretched = [
+        self._stretched = _together(
             (mean, scales[mean], relative_step / group["lr"])
             for group in split
             for mean in group["params"]
             if mean in scales
-        ]
+        )
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
@@ -174,16 +176,20 @@ class NaturalAdam(Adam):
         """
         if closure is None and self._take_fused_step():
             return None
-        before = [mean.clone() for mean, _, _ in self._stretched]
+        before = [joined(means).clone() if len(means) == 1 else joined(means) for means, _, _ in self._stretched]
         loss = super().step(closure)
-        for (mean, rho, ratio), old in zip(self._stretched, before, strict=True):
+        for (means, rhos, ratio), old in zip(self._stretched, before, strict=True):
+            if len(means) > 1:
+                new = _stretch(old, joined(means), joined(rhos), ratio)
+                torch._foreach_copy_(means, _unflatten_dense_tensors(new, means))
+                continue
+            (mean,), (rho,) = means, rhos
             if mean.device.type == "cpu" and mean.numel() > _BLOCK and mean.is_contiguous() and rho.is_contiguous():
                 blocks = [tensor.view(-1).split(_BLOCK) for tensor in (old, mean, rho)]
             else:
                 blocks = [(old,), (mean,), (rho,)]
             for start, end, part in zip(*blocks, strict=True):
-                stretch = F.softplus(part).mul_(ratio).clamp_min_(1.0).to(mean.dtype)
-                torch.lerp(start, end, stretch, out=end)
+                _stretch(start, end, part, ratio, out=end)
         return loss
 
     def _take_fused_step(self) -> bool:
@@ -192,7 +198,8 @@ class NaturalAdam(Adam):
         That is for captured steps, whose learning rates are tensors.
         """
         found, groups = self._kernel_arguments(), self.param_groups
-        paired = [tensor for mean, rho, _ in self._stretched for tensor in (mean, rho)]
+        pairs = [(*pair, ratio) for means, rhos, ratio in self._stretched for pair in zip(means, rhos, strict=True)]
+        paired = [tensor for mean, rho, _ in pairs for tensor in (mean, rho)]
         if found is None or not paired or not all(isinstance(group["lr"], Tensor) for group in groups):
             return False
         if any(p.grad is None for group in groups for p in group["params"]) or not kernels.accepts(paired):
@@ -204,7 +211,7 @@ class NaturalAdam(Adam):
             if others:
                 _fused_adam(group, _KernelArguments(*map(list, zip(*others, strict=True))))
         group_of = {id(p): group for group in groups for p in group["params"]}
-        for mean, rho, ratio in self._stretched:
+        for mean, rho, ratio in pairs:
             kernels.natural_adam(
                 self._adam_state(mean),
                 self._adam_state(rho),
@@ -222,6 +229,23 @@ class NaturalAdam(Adam):
     def _adam_settings(self, group: dict[str, Any], parameter: Tensor) -> kernels.AdamSettings:
         step = self.state[parameter]["step"]
         return kernels.AdamSettings(group["lr"], step, group["betas"], group["eps"], group["weight_decay"])
+
+
+def _stretch(old: Tensor, new: Tensor, rho: Tensor, ratio: float, out: Tensor | None = None) -> Tensor:
+    """A step from ``old`` to ``new``, scaled up by r·σ/η where that is more than 1."""
+    return torch.lerp(old, new, F.softplus(rho).mul_(ratio).clamp_min_(1.0).to(new.dtype), out=out)
+
+
+def _together(stretched: Iterable[tuple[Tensor, Tensor, float]]) -> list[tuple[list[Tensor], list[Tensor], float]]:
+    """Means, their ρ and ratios: small tensors of one kind together, where calls cost more than the numbers."""
+    groups: dict[Any, tuple[list[Tensor], list[Tensor], float]] = {}
+    for mean, rho, ratio in stretched:
+        is_small = mean.numel() < SMALL and mean.is_contiguous() and rho.is_contiguous()
+        key = (mean.device, mean.dtype, rho.dtype, ratio) if is_small else mean
+        means, rhos, _ = groups.setdefault(key, ([], [], ratio))
+        means.append(mean)
+        rhos.append(rho)
+    return list(groups.values())
 
 
 class OptimizerSet:
