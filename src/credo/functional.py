@@ -8,7 +8,7 @@ leaves nothing behind.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeAlias
 
@@ -82,6 +82,16 @@ class Caller(nn.Module):
             f"the network returned a {type(output).__name__}, not a tensor; say which part is the output, "
             "for example forward=lambda net, x: net(x)[0]"
         )
+
+
+def describe_modules(net: nn.Module) -> Hashable:
+    """What a forward pass depends on besides tensors: the types of the modules and their plain settings."""
+    return hash(
+        tuple(
+            (type(module), *((key, value) for key, value in vars(module).items() if isinstance(value, _PLAIN)))
+            for module in net.modules()
+        )
+    )
 
 
 class Replica:

@@ -159,3 +159,18 @@ def test_draws_do_not_depend_on_how_many_there_are(name: str) -> None:
     torch.testing.assert_close(many[:3], model.predict(x, samples=3, seed=0).draws, rtol=1e-5, atol=1e-5)
     parts = model.predict(x, samples=24, seed=0, batch_size=3).draws
     torch.testing.assert_close(many, parts, rtol=1e-5, atol=1e-5)
+
+
+def test_what_was_found_is_not_used_after_a_rate_changed() -> None:
+    """A plan and shared work are kept between predictions; a network whose first dropout is switched off has others."""
+    torch.manual_seed(0)
+    layers = [nn.Linear(4, 8), nn.Dropout(0.3), nn.Linear(8, 8), nn.Dropout(0.3), nn.Linear(8, 1)]
+    model = credo.MCDropout(nn.Sequential(*layers), credo.Gaussian(0.1))
+    x = torch.randn(10, 4)
+    first = model.predict(x, samples=30, seed=0).draws
+    torch.testing.assert_close(model.predict(x, samples=30, seed=0).draws, first)
+    layers[1].p = 0.0
+    again = model.predict(x, samples=30, seed=0).draws
+    torch.testing.assert_close(credo.MCDropout(model.net, credo.Gaussian(0.1)).predict(x, 30, 0).draws, again)
+    assert not torch.allclose(again, first)
+    assert float(again.var(0).min()) > 0.0

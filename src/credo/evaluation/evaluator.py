@@ -26,7 +26,7 @@ from credo.evaluation.choice import (
 )
 from credo.evaluation.convolutions import per_draw
 from credo.evaluation.shared_work import SharedWork, SharedWorkError
-from credo.functional import Draw, Replica, Sampler, stack_draws
+from credo.functional import Draw, Replica, Sampler, describe_modules, stack_draws
 from credo.nests import count_rows, default_batch_size, first_rows, split_rows, tensors
 from credo.posteriors.base import Posterior
 from credo.probing import ROWS, trace_rows
@@ -119,7 +119,8 @@ class Evaluator:
         self._posterior.prepare(self._replica, x)
         if self.samples < _FEWEST_DRAWS_TO_SHARE or not self._may_share(x):
             return
-        key = (signature(self._replica.net, x), frozenset(self._drawn_names))
+        net = self._replica.net
+        key = (signature(net, x), describe_modules(net), frozenset(self._drawn_names))
         if key not in self._found.sharing:
             self._found.sharing[key] = self._find_sharing(first_rows(x, ROWS))
         found = self._found.sharing[key]

@@ -51,6 +51,7 @@ class DropoutPlan(NamedTuple):
         calls: in the order of a forward pass.
         input_dim: the dimension of the inputs that counts the rows; ``None`` where rows see each other.
         output: where the rows are in the output.
+        switched: the modules that make their calls in training mode alone, counted in the order of ``modules()``.
         fold: where a batch becomes one of all draws: ``"dropout"``, in the first dropout call; ``"input"``;
             ``"never"``; ``None``: not tried yet.
     """
@@ -58,7 +59,16 @@ class DropoutPlan(NamedTuple):
     calls: list[DropoutCall]
     input_dim: int | None
     output: RowDim | None
+    switched: list[int]
     fold: str | None = None
+
+
+def apply_plan(network: Replica, plan: DropoutPlan) -> None:
+    """Leave ``network`` as :func:`plan_dropout` does, by a plan that it found before."""
+    _make_visible(network.net)
+    for i, module in enumerate(network.net.modules()):
+        module.training = i in plan.switched
+    network.plan = plan
 
 
 def plan_dropout(network: Replica, x: Any) -> DropoutPlan:
@@ -103,13 +113,13 @@ def plan_dropout(network: Replica, x: Any) -> DropoutPlan:
     trace = trace_rows(run, x)
     switched_on = [call.module in wanted and call.p > 0 for call in found.calls]
     if trace is None:
-        return DropoutPlan([DropoutCall(on, None) for on in switched_on], None, None)
+        return DropoutPlan([DropoutCall(on, None) for on in switched_on], None, None, switched)
     rows = ROWS if trace.input_dim == 0 else tensors(x)[0].shape[trace.input_dim]
     calls = [
         DropoutCall(on, row_dim, 1 if row_dim is None else size[row_dim.dim] // rows)
         for on, row_dim, size in zip(switched_on, trace.inside, sizes, strict=True)
     ]
-    return DropoutPlan(calls, trace.input_dim, trace.output)
+    return DropoutPlan(calls, trace.input_dim, trace.output, switched)
 
 
 class _Call(NamedTuple):

@@ -6,7 +6,7 @@ and a batch of all draws give the same outputs.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from functools import partial
 from typing import Any
 
@@ -14,10 +14,16 @@ import torch
 from torch import Tensor, nn
 
 from credo.errors import InputError, UnsupportedError
-from credo.functional import Draw, Replica, Sampler
+from credo.functional import Draw, Replica, Sampler, describe_modules
 from credo.nests import count_rows, map_tensors, tensors
 from credo.posteriors._dropout_calls import DropoutCalls, DropoutRequest, apply_mask
-from credo.posteriors._dropout_plan import NO_DROPOUT, DropoutCall, DropoutPlan, plan_dropout
+from credo.posteriors._dropout_plan import (
+    NO_DROPOUT,
+    DropoutCall,
+    DropoutPlan,
+    apply_plan,
+    plan_dropout,
+)
 from credo.posteriors._layered_rnn import drops_between_layers
 from credo.posteriors.base import Posterior
 from credo.probing import RowDim, eager, few_rows
@@ -47,6 +53,11 @@ class LayerDropout(Posterior):
 
     vectorization = "fold"
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._plans: dict[Hashable, DropoutPlan] = {}
+        """What earlier predictions found out, by network and shapes of the inputs."""
+
     def names(self) -> list[str]:
         """One name: the masks have shapes only once there is an input."""
         return ["masks"]
@@ -68,8 +79,13 @@ class LayerDropout(Posterior):
 
     def prepare(self, network: Replica, x: Any) -> None:
         """Find the dropout of the network, by a few rows of ``x``."""
-        if network.plan is None and count_rows(x) > 0:
-            network.plan = plan_dropout(network, x)
+        if network.plan is not None or count_rows(x) == 0:
+            return
+        key = (describe_modules(network.net), tuple((t.shape, t.dtype, t.device) for t in tensors(x)))
+        if key in self._plans:
+            apply_plan(network, self._plans[key])
+            return
+        network.plan = self._plans[key] = plan_dropout(network, x)
 
     def call(self, network: Replica, draw: Draw, x: Any) -> Tensor:
         """The output for ``x`` with mask set ``draw``."""
@@ -84,7 +100,9 @@ class LayerDropout(Posterior):
         if network.plan is None:
             return False
         if network.plan.fold is None:
+            keys = [key for key, plan in self._plans.items() if plan is network.plan]
             network.plan = network.plan._replace(fold=_find_fold(network, x))
+            self._plans.update(dict.fromkeys(keys, network.plan))
         return bool(network.plan.fold != "never")
 
     def call_folded(self, network: Replica, draws: Sequence[Draw], x: Any) -> Tensor:
