@@ -55,8 +55,9 @@ class BayesByBackprop(NetworkMethod):
         estimator: how noise enters in training. ``"weight"`` draws the weights once per batch. ``"local"`` draws
             the outputs of Linear and convolution layers; for convolutions and tokens that is a published
             approximation, which loses the correlation between positions. ``"flipout"`` decorrelates the rows of
-            a batch by random signs and is exact in distribution. ``"auto"`` is local where that is exact and
-            Flipout elsewhere. Layers that are neither are weight-sampled in every case.
+            a batch by random signs and is exact in distribution. ``"auto"`` is, for Linear layers, local where that is
+            exact and Flipout elsewhere; convolutions are weight-sampled, for Flipout would cost a second convolution,
+            and in the same time more steps gain more. Layers that are neither are weight-sampled in every case.
         kl: ``"analytic"`` (SGVB B), ``"sampled"`` (SGVB A), or ``"auto"``: closed form where known.
         kl_weighting: how the KL is spread over the M minibatches of an epoch: ``"uniform"``; ``"blundell"``,
             π_i = 2^(M−i)/(2^M − 1); or ``callable(i, M)`` giving π_i, whose sum over i = 1…M should be 1.
@@ -216,9 +217,7 @@ class BayesByBackprop(NetworkMethod):
         """The estimator and the prior of a parameter."""
         path = name.rpartition(".")[0]
         how = self._hooks.plan[path] if self._hooks.covers(name) else "weight"
-        if how == "auto":
-            linear = isinstance(self.net.get_submodule(path), nn.Linear)
-            how = "local on [B, D], else flipout" if linear else "flipout"
+        how = "local on [B, D], else flipout" if how == "auto" else how
         return f"Bayesian ({how}, prior {self._priors[name]!r})"
 
     @override
@@ -304,6 +303,8 @@ class BayesByBackprop(NetworkMethod):
         self._follow_parameters()
         names = self.posterior.names()
         layers = noisy_layers(self.net, names, tied_parameters(self.net)) if self.estimator != "weight" else {}
+        if self.estimator == "auto":
+            layers = {path: layer for path, layer in layers.items() if isinstance(layer, nn.Linear)}
         holders = {name.rpartition(".")[0] for name in names}
         self._replica = Replica(self.net, self._forward, own_buffers=False)
         self._hooks = NoiseHooks(self._replica, list(layers), holders, self.estimator)

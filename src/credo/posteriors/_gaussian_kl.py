@@ -113,7 +113,7 @@ def scales_and_kl(
 
 
 def _formula(mean: Tensor, rho: Tensor, prior_mean: Tensor | None, prior_scale: Tensor) -> tuple[Tensor, Tensor]:
-    scale = F.softplus(rho).clamp_min(torch.finfo(rho.dtype).tiny)
+    scale = F.softplus(rho).clamp_min_(torch.finfo(rho.dtype).tiny)
     offset = mean if prior_mean is None else mean - prior_mean
     if prior_scale.dim() == 0:
         constant = mean.numel() * (prior_scale.log() - 0.5)
