@@ -12,8 +12,8 @@ With ``--out`` the races that were run replace those in the file, so that a long
 * ``predict-mlp``: the mean class probabilities of 1,000 rows by 100 draws, over the time of 100 plain forwards;
   ``predict-cnn``: of 256 images by 30 draws. laplace-torch, which has no training step here, is added.
 * ``dropout``: MC dropout of the network's own dropout layers, 1,000 rows by 100 draws, over 100 plain forwards.
-* ``captured``: the steps again, compiled and replayed as CUDA graphs, or only replayed where a library cannot be
-  compiled (CUDA only). ``fit``: seconds per epoch of ``fit`` (CUDA, unless it is asked for by name).
+* ``captured``: the steps again, replayed as CUDA graphs (CUDA only); with ``--compile`` compiled before, where that is
+  possible. ``fit``: seconds per epoch of ``fit`` (CUDA, unless it is asked for by name).
 * ``memory``: the peak of each of these, with the network: torch's allocator on a GPU, the resident set on a CPU.
 * ``checks``: facts about what is computed, as ratios to exact values: the KL inside the loss; the variance in training
   of the mean over positions of a convolution's and of a linear layer's output; whether the rows of a dropout draw share
@@ -158,14 +158,14 @@ def timed(task: str, names: list[str], device: torch.device, rounds: int) -> Ite
         yield {"race": TASKS[task], **row}
 
 
-def replayed(task: str, names: list[str], device: torch.device, rounds: int) -> Iterator[Row]:
-    """Rows of a race of steps that are compiled and replayed as CUDA graphs; those that cannot be have a reason."""
+def replayed(task: str, names: list[str], device: torch.device, rounds: int, compiles: bool) -> Iterator[Row]:
+    """Rows of a race of steps that are replayed as CUDA graphs, compiled if asked for; others have a reason."""
     torch._dynamo.config.recompile_limit = 100  # the losses share their code
     steps: dict[str, Job] = {}
-    title = f"{TASKS[task]}, captured"
+    title = f"{TASKS[task]}, {'compiled and ' * compiles}captured"
     failures: dict[str, list[str]] = {name: [] for name in names}
     for name in names:
-        for compiled in (True, False):
+        for compiled in (True, False) if compiles else (False,):
             try:
                 steps[name] = build(task, name, device, captured=True, compiled=compiled)
                 break
@@ -174,7 +174,7 @@ def replayed(task: str, names: list[str], device: torch.device, rounds: int) -> 
         else:
             yield {"race": title, "name": name, "reason": failures[name][-1]}
     for row in ratios(race(steps, REFERENCE, rounds, device)):
-        yield {"race": title, **row, "compiled": not failures[str(row["name"])]}
+        yield {"race": title, **row, "compiled": compiles and not failures[str(row["name"])]}
 
 
 def remembered(task: str, names: list[str], device: torch.device) -> Iterator[Row]:
@@ -200,7 +200,7 @@ def checked(versions: dict[str, str]) -> Iterator[Row]:
             yield {"race": "dropout checks", "name": name, **check_dropout(name)}
 
 
-def run(only: list[str], device: torch.device, rounds: int, versions: dict[str, str]) -> Iterator[Row]:
+def run(only: list[str], device: torch.device, rounds: int, compiles: bool, versions: dict[str, str]) -> Iterator[Row]:
     """The rows of all races; memory comes first, because forked processes need a parent that has not computed."""
 
     def present(task: str) -> list[str]:
@@ -215,7 +215,7 @@ def run(only: list[str], device: torch.device, rounds: int, versions: dict[str, 
         yield from checked(versions)
     if "captured" in only and device.type == "cuda":
         for task in ("step-mlp", "step-cnn"):
-            yield from replayed(task, present(task), device, rounds)
+            yield from replayed(task, present(task), device, rounds, compiles)
     if "fit" in only:
         yield from seconds_per_epoch(device, max(1, rounds // 10))
 
@@ -227,6 +227,9 @@ def main() -> int:
     parser.add_argument("--threads", type=int, help="of a CPU; one is best beside other processes")
     parser.add_argument("--only", nargs="+", choices=RACES, metavar="RACE", help=", ".join(RACES))
     parser.add_argument("--tf32", action="store_true", help="allow TF32, for everybody")
+    parser.add_argument(
+        "--compile", action="store_true", help="compile the steps of the race captured, half a minute each"
+    )
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
@@ -247,7 +250,7 @@ def main() -> int:
         "rows": [],
     }
     rows: list[Row] = []
-    for row in run(only, device, arguments.rounds, versions):
+    for row in run(only, device, arguments.rounds, arguments.compile, versions):
         rows.append(row)
         print("  ".join(f"{value}" for value in row.values()), flush=True)
         if arguments.out:
