@@ -37,8 +37,9 @@ _KEPT_BYTES = {"cpu": 128 * 2**20, "cuda": 512 * 2**20}
 """Draws held at once; all are kept from the second batch on, if they fit. 784-1200-1200-10 took 0.98 forwards per draw
 on an H200 with 128 MiB, 0.88 with 256, 0.85 with 512 and 0.84 with 1,100."""
 _LOOP_BYTES = 24 * 2**20
-"""Draws that a loop generates together, on several threads. More would hardly save time, but take memory: with
-784-1200-1200-10, one draw at a time took 1.25 forwards per draw on one thread, and seven 1.24."""
+"""Draws that a loop generates together, on several threads; a compromise between memory and time. On one thread their
+number made no difference that could be measured. On two, 784-1200-1200-10 (two draws here) took 1.45 forwards
+per draw with one at a time, 1.27 with 4 and 1.21 with 13."""
 _FEWEST_DRAWS_TO_SHARE = 4
 _LIVE_ACTIVATIONS = 4
 """Activations of the largest size that a forward pass holds at once: input and output of a layer, and a temporary."""
