@@ -88,6 +88,8 @@ def seconds_per_epoch(device: torch.device, rounds: int, n_data: int = 60_000) -
     for title, (network, x) in networks.items():
         builders = fits(network, x, y)
         times: dict[str, list[tuple[float, float]]] = {name: [] for name in builders}
+        for build in builders.values():  # finds and compiles kernels
+            build()(1)
         for _ in range(rounds):
             for name, build in builders.items():
                 times[name].append((_seconds(build(), 1, device), _seconds(build(), 4, device)))

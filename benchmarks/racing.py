@@ -15,6 +15,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from credo.training.capture import CudaGraph
+
 Step = Callable[[], object]
 Loss = Callable[[Tensor, Tensor], Tensor]
 
@@ -169,15 +171,10 @@ def train_step(
 
 def capture(step: Step) -> Step:
     """Replays ``step`` as a CUDA graph."""
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        for _ in range(4):
-            step()
-    torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        step()
+    graph = CudaGraph(torch.device("cuda", torch.cuda.current_device()))
+    for _ in range(4):
+        graph.warm_up(step)
+    graph.capture(step)
 
     def replay(alive: object = step) -> None:
         """Replays the graph; ``alive`` keeps the tensors it was captured over."""

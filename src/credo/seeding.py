@@ -158,6 +158,11 @@ def bernoulli(seeds: Tensor, stream: int, size: int, p: float) -> Tensor:
     return _shift(_mix(start.unsqueeze(1) + counter), 11) < round(p * 2**53)
 
 
+def hashed(seed: int, numbers: Tensor) -> Tensor:
+    """Unrelated seeds, one for each of ``numbers``, as 64-bit integers."""
+    return _mix(seed + (numbers + 1) * _WEYL)
+
+
 def _mix(z: Tensor) -> Tensor:
     """The output function of SplitMix64, on 64-bit integers that wrap around."""
     z = (z ^ _shift(z, 30)) * -0x40A7B892E31B1A47

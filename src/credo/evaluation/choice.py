@@ -24,7 +24,8 @@ _CONVOLUTIONS_WORTH_A_LOOP = {"vmap": 0, "fold": 2**21}
 drawn weights 32 draws at once took 0.27 of the loop's CPU time at 2¹⁶, 0.46 at 2²⁰ and 1.6 at 2²²; with dropout 0.15 at
 2¹⁵, 0.32 at 2²² and 0.9 at 2²⁵; with dropout and convolutions 0.26 at 2¹⁶ and 0.8 at 2²²."""
 _CPU_BYTES = 64 * 2**20
-_PART_OF_FREE_MEMORY = 0.25
+_PART_OF_FREE_MEMORY, _GPU_BYTES = 0.25, 2 * 2**30
+"""Of a GPU's memory, for the draws that are evaluated at once; more of them are not faster."""
 _FEWEST_DRAWS_TO_FOLD = 16
 _FEWEST_DRAWS_TO_MEASURE = 32
 TRIAL_DRAWS = 6
@@ -34,12 +35,13 @@ class Sharing(NamedTuple):
     """Whether draws share work, and how large activations are.
 
     Attributes:
-        pays: whether anything with parameters is computed before the first use of a draw.
+        calls: the module calls that end before the first use of a draw, see :class:`SharedWork`; none if sharing does
+            not pay.
         row_bytes: of the activations of a row, all that live at a time; ``None``: not known.
         draws_itself: whether the network draws random numbers of its own.
     """
 
-    pays: bool
+    calls: frozenset[tuple[int, int]] = frozenset()
     row_bytes: float | None = None
     draws_itself: bool = False
 
@@ -115,7 +117,8 @@ def draws_at_once(x: Any, bytes_per_draw: int, row_bytes: float | None) -> int:
     if device.type != "cuda":
         return max(1, int(min(_CPU_BYTES / max(activations, 1), 2 * _CPU_BYTES / max(bytes_per_draw, 1))))
     free, _ = torch.cuda.mem_get_info(device)
-    return max(1, int(_PART_OF_FREE_MEMORY * free / max(activations + 2 * bytes_per_draw, 1)))
+    budget = min(_PART_OF_FREE_MEMORY * free, _GPU_BYTES)
+    return max(1, int(budget / max(activations + 2 * bytes_per_draw, 1)))
 
 
 def seconds(run: Callable[[], object], device: torch.device) -> float:

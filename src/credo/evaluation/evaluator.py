@@ -126,8 +126,8 @@ class Evaluator:
             self._found.sharing[key] = self._find_sharing(first_rows(x, ROWS))
         found = self._found.sharing[key]
         self._row_bytes, self._draws_itself = found.row_bytes, True if found.draws_itself else None
-        if found.pays:
-            self._shared = SharedWork(self._replica)
+        if found.calls:
+            self._shared = SharedWork(self._replica, found.calls)
 
     def _find_sharing(self, few: Any) -> Sharing:
         """See on a few rows whether a pass can go on from what an earlier one computed, to the same output."""
@@ -144,13 +144,13 @@ class Evaluator:
         except CredoError:
             raise
         except RandomnessError:
-            return Sharing(False, draws_itself=True)
+            return Sharing(draws_itself=True)
         except Exception:  # a network that cannot be called on a few rows, or goes on from what it left behind
             agree = False
         finally:
             if self._replica.is_stateful():
                 agree, self._replica = False, self._build()
-        return Sharing(agree, row_bytes)
+        return Sharing(work.calls if agree else frozenset(), row_bytes)
 
     def _may_share(self, x: Any) -> bool:
         """Whether there is enough besides the drawn weights for shared work to be worth looking for."""
@@ -247,7 +247,7 @@ class Evaluator:
         self._replica = self._build()
         if self._shared is not None and self._posterior is not None:
             self._posterior.prepare(self._replica, parts[0])
-            self._shared = SharedWork(self._replica)
+            self._shared = SharedWork(self._replica, self._shared.calls)
             self._record_shared(self._shared, parts[0])
         notify(f"prediction loops over draws, because the network cannot be vectorized: {reason}")
         return None
@@ -261,8 +261,7 @@ class Evaluator:
         def evaluate(draws: list[Draw], x: Any) -> Tensor:
             def run() -> Tensor:
                 if way == "fold":
-                    with NoRandomness():
-                        return posterior.call_folded(self._replica, draws, x)
+                    return posterior.call_folded(self._replica, draws, x)
                 return mapped(stack_draws(draws), x)
 
             loops = way == "vmap" and _device(x).type == "cuda" and not posterior.differentiates

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -37,13 +37,19 @@ class SharedWork:
 
     Args:
         replica: the network; its modules are wrapped while a pass runs.
+        calls: the calls that can be shared, if an earlier pass has shown which.
 
     Attributes:
-        largest: bytes of the largest tensor that the recorded pass computed.
+        calls: the module calls that can be shared: their numbers in the order in which they begin, and the places of
+            their modules in ``modules()``.
+        largest: bytes of the largest tensor that the recorded pass computed; only if the calls were not known.
     """
 
-    def __init__(self, replica: Replica) -> None:
+    def __init__(self, replica: Replica, calls: frozenset[tuple[int, int]] | None = None) -> None:
         self._replica = replica
+        self.calls: frozenset[tuple[int, int]] = calls or frozenset()
+        self._places = {module: place for place, module in enumerate(replica.net.modules())}
+        self._is_known = calls is not None
         self._shared: dict[int, tuple[nn.Module, Any]] = {}
         self._versions: list[tuple[Tensor, int]] = []
         self._batch: list[Tensor] = []
@@ -58,18 +64,25 @@ class SharedWork:
         def enter(module: nn.Module, forward: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
             if isinstance(module, Caller):  # what happens outside, such as moving a seed to the device, is no use
                 self._batch = tensors(args[0])
-                with watch:
+                with nullcontext() if self._is_known else watch:
                     return forward(*args, **kwargs)
-            call = _ModuleCall(module)
+            call, number = _ModuleCall(module), len(calls)
             calls.append(call)
             output = forward(*args, **kwargs)
-            call.end(output, len(calls), can_share=not self._replica.has_used_draw)
+            can_share = not self._replica.has_used_draw
+            if self._is_known:
+                can_share = can_share and (number, self._places.get(module)) in self.calls
+            call.end(output, len(calls), can_share)
             return output
 
         with self._wrapped(enter):
             output = run()
         self.largest = watch.largest
         self._keep(calls)
+        if not self._is_known:
+            self.calls = frozenset(
+                (number, self._places[call.module]) for number, call in enumerate(calls) if call.can_share
+            )
         return output
 
     def reuse(self, run: Callable[[], Tensor]) -> Tensor:

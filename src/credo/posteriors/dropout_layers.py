@@ -27,7 +27,7 @@ from credo.posteriors._dropout_plan import (
 from credo.posteriors._layered_rnn import drops_between_layers
 from credo.posteriors.base import Posterior
 from credo.probing import RowDim, eager, few_rows
-from credo.seeding import NoRandomness, RandomnessError, bernoulli, derive
+from credo.seeding import NoRandomness, RandomnessError, bernoulli, derive, hashed
 
 
 def check_dropout(net: nn.Module) -> None:
@@ -71,7 +71,8 @@ class LayerDropout(Posterior):
 
     def sampler(self, seed: int) -> Sampler:
         """The seed of mask set ``s``."""
-        return lambda numbers: [{"masks": torch.tensor(derive(seed, s))} for s in numbers]
+        base = derive(seed)
+        return lambda numbers: [{"masks": masks} for masks in hashed(base, torch.tensor(list(numbers))).unbind()]
 
     def sample(self, n: int = 1, seed: int | None = None) -> Draw:
         """Not offered: masks are no weights."""
