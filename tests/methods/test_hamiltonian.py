@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from credo.diagnostics import effective_sample_size, r_hat, standard_error
+from credo.methods._flat_stack import Evaluation
 from credo.methods._hamiltonian import (
     Chains,
     DualAveraging,
@@ -21,7 +22,7 @@ from credo.methods._hamiltonian import (
     van_der_corput,
     windows,
 )
-from credo.methods._log_joint import Evaluation, maximize
+from credo.methods._log_joint import maximize
 
 MEAN = torch.tensor([1.0, -2.0, 0.5], dtype=torch.float64)
 FACTOR = torch.tensor([[1.0, 0.0, 0.0], [0.6, 0.5, 0.0], [-0.02, 0.01, 0.03]], dtype=torch.float64)

@@ -24,7 +24,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from credo.methods._log_joint import Evaluation, Target
+from credo.methods._flat_stack import Evaluation, Target
 from credo.seeding import generator
 
 _DIVERGENT = 1000.0

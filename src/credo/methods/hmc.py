@@ -19,9 +19,10 @@ from credo._notices import notify
 from credo.errors import DivergenceError, UnsupportedError, unknown_name
 from credo.functional import Caller, Forward
 from credo.likelihoods import Likelihood
+from credo.methods._flat_stack import RowLogLikelihood
 from credo.methods._hamiltonian import Progress, Run, curvature_scale, sample
 from credo.methods._initialization import reinitialize
-from credo.methods._log_joint import LogJoint, RowLogLikelihood, maximize
+from credo.methods._log_joint import LogJoint, maximize
 from credo.methods._sampling import DrawnLikelihood, SamplingReport, check_densities, convergence, merge
 from credo.methods.network import NetworkMethod, NetworkPredictor
 from credo.nests import first_rows
