@@ -11,7 +11,7 @@ from torch import nn
 
 import credo
 
-MAX_NAMES, MAX_CLASSES = 22, 4
+MAX_NAMES, MAX_CLASSES = 22, 5
 
 
 def network() -> nn.Module:

@@ -53,7 +53,7 @@ class Progress(NamedTuple):
     steps: int
 
 
-class Run(NamedTuple):
+class HamiltonianRun(NamedTuple):
     """The result of sampling.
 
     Attributes:
@@ -312,7 +312,7 @@ def sample(
     steps: int | None = None,
     largest_steps: int = 256,
     report: Callable[[Progress], None] | None = None,
-) -> Run:
+) -> HamiltonianRun:
     """Run all chains.
 
     Args:
@@ -368,7 +368,9 @@ def sample(
         if report is not None:
             mean_density = float(chains.state.log_density.mean())
             report(Progress(i, mean_density, float(move.acceptance.mean()), typical, number))
-    return Run(kept, log_density, total / max(draws, 1), divergences, tuner.current, maximum, chains.gradients)
+    return HamiltonianRun(
+        kept, log_density, total / max(draws, 1), divergences, tuner.current, maximum, chains.gradients
+    )
 
 
 def windows(warmup: int) -> tuple[int, list[int]]:

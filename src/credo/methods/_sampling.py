@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
@@ -62,25 +62,44 @@ class _Components(nn.Module):
         return self.likelihood.components(outputs)
 
 
+class Run(NamedTuple):
+    """The result of sampling.
+
+    Attributes:
+        draws: ``[K, D, P]``.
+        log_density: ``[K, D]``, float64; −∞ for draws whose density is not known.
+        divergences: number of divergent transitions, ``[K]``; empty for a sampler that has none.
+        details: what to show in the report, by label.
+    """
+
+    draws: Tensor
+    log_density: Tensor
+    divergences: Tensor
+    details: Mapping[str, str]
+
+
+def by_chain(values: Tensor, form: str) -> str:
+    """One number per chain, as text."""
+    return ", ".join(f"{value:{form}}" for value in values.tolist())
+
+
 @dataclasses.dataclass(frozen=True)
 class SamplingReport:
     """How sampling went.
 
     Attributes:
-        acceptance: mean acceptance probability of each chain.
-        step_size: ε of each chain.
-        divergences: number of divergent transitions of each chain.
+        chains: number of chains.
         draws: number of draws per chain.
-        leapfrog_steps: the largest number of leapfrog steps of a trajectory.
+        details: what the sampler says of itself, by label.
+        divergences: number of divergent transitions of each chain; empty for a sampler that has none.
         predictions: convergence of the network's outputs on training inputs, see :func:`convergence`.
         parameters: convergence of the parameters.
     """
 
-    acceptance: list[float]
-    step_size: list[float]
-    divergences: list[int]
+    chains: int
     draws: int
-    leapfrog_steps: int
+    details: dict[str, str]
+    divergences: list[int]
     predictions: dict[str, float]
     parameters: dict[str, float]
 
@@ -93,11 +112,8 @@ class SamplingReport:
     def lines(self) -> list[str]:
         """The report as lines of text."""
         shown = [
-            ("chains", f"{len(self.acceptance)} of {self.draws:,} draws"),
-            ("acceptance by chain", ", ".join(f"{value:.2f}" for value in self.acceptance)),
-            ("step size by chain", ", ".join(f"{value:.3g}" for value in self.step_size)),
-            ("divergences by chain", ", ".join(f"{value:,}" for value in self.divergences)),
-            ("leapfrog steps", f"up to {self.leapfrog_steps}"),
+            ("chains", f"{self.chains} of {self.draws:,} draws"),
+            *self.details.items(),
         ]
         for name, found in (("predictions", self.predictions), ("parameters", self.parameters)):
             if found:
@@ -120,7 +136,7 @@ class SamplingReport:
                 "large somewhere, and draws may miss a part of the posterior; raise acceptance="
             )
         r_hat = self.predictions.get("r_hat", 1.0)
-        if len(self.acceptance) > 1 and r_hat > _LARGEST_R_HAT:
+        if self.chains > 1 and r_hat > _LARGEST_R_HAT:
             found.append(f"R-hat of the predictions is up to {r_hat:.2f}: chains disagree; raise warmup= and draws=")
         return found
 
