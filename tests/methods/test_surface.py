@@ -12,6 +12,7 @@ from torch import nn
 import credo
 
 MAX_NAMES, MAX_CLASSES = 22, 5
+"""Five classes are HMC, Sampler, NetworkMethod, Method and Model: what four samplers share is a class of its own."""
 
 
 def network() -> nn.Module:
@@ -19,6 +20,7 @@ def network() -> nn.Module:
 
 
 METHODS = [credo.BayesByBackprop, credo.MAP, credo.MCDropout, credo.DeepEnsemble, credo.HMC, credo.Laplace]
+METHODS += [credo.SGLD, credo.SGHMC]
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -91,14 +91,20 @@ class LogJoint:
         named |= {f"{LIKELIHOOD}{name}": prior for name, prior in noise_priors.items()}
         self._stack = FlatStack(module, list(named), copies)
         self._prior = LogPrior(named, self._stack)
-        self._data, self._temperature = data, temperature
+        self.data, self._temperature = data, temperature
+        self._rows = sum(len(batch.y) for batch in data)
 
     def __call__(self, position: Tensor) -> Evaluation:
         """The log joint density ``[K]`` and its gradient ``[K, P]`` at ``position`` ``[K, P]``."""
         value = self._prior(position)
-        for batch in self._data:
+        for batch in self.data:
             value = value.plus(self._stack.log_likelihood(position, batch).times(1.0 / self._temperature))
         return value
+
+    def estimate(self, position: Tensor, batch: Batch) -> Evaluation:
+        """An unbiased estimate of :meth:`__call__` from B of the N rows: their log likelihood times N/B."""
+        factor = self._rows / (len(batch.y) * self._temperature)
+        return self._prior(position).plus(self._stack.log_likelihood(position, batch).times(factor))
 
     def flatten(self, weights: Draw, noise: Draw) -> Tensor:
         """Vectors ``[K, P]`` of the network's weights and the likelihood's parameters, each ``[K, *shape]``."""

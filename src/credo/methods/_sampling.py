@@ -11,13 +11,16 @@ import torch
 from torch import Tensor, nn
 from torch.distributions import Distribution
 from torch.func import functional_call
+from torch.utils import _pytree as pytree
 from typing_extensions import override
 
 from credo import diagnostics
+from credo._arguments import check_integer
 from credo.data import Batch
-from credo.errors import UnsupportedError
+from credo.errors import InputError, UnsupportedError
 from credo.functional import Draw
 from credo.likelihoods import Likelihood
+from credo.nests import plain
 from credo.predictive.components import ClassComponents, RealComponents
 from credo.priors import AdaptiveNormal
 
@@ -60,6 +63,63 @@ class _Components(nn.Module):
 
     def forward(self, outputs: Tensor) -> RealComponents | ClassComponents:
         return self.likelihood.components(outputs)
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """Which steps of a chain explore, which sample, and how large they are.
+
+    Every cycle begins with ``warmup`` steps that explore and goes on with ``draws`` times ``thinning`` that sample. A
+    constant step size is a single cycle.
+
+    Attributes:
+        cycles: their number.
+        warmup: exploring steps per cycle.
+        draws: draws per cycle.
+        thinning: steps per draw.
+        is_cyclical: whether the step size falls from ε to 0 in each cycle.
+    """
+
+    cycles: int
+    warmup: int
+    draws: int
+    thinning: int
+    is_cyclical: bool
+
+    @classmethod
+    def build(cls, warmup: int, draws: int, thinning: int = 1, cycles: int | None = None) -> Plan:
+        """The plan for ``warmup`` exploring steps and ``draws`` draws in all; without cycles steps are constant."""
+        check_integer(warmup, "warmup", minimum=0)
+        check_integer(draws, "draws", minimum=1)
+        check_integer(thinning, "thinning", minimum=1)
+        if cycles is None:
+            return cls(1, warmup, draws, thinning, is_cyclical=False)
+        if draws % check_integer(cycles, "cycles", minimum=1):
+            raise InputError(f"draws must be a multiple of cycles={cycles}, got {draws}")
+        return cls(cycles, warmup // cycles, draws // cycles, thinning, is_cyclical=True)
+
+    @property
+    def steps(self) -> int:
+        """Steps in all."""
+        return self.cycles * self.length
+
+    @property
+    def length(self) -> int:
+        """Steps per cycle."""
+        return self.warmup + self.draws * self.thinning
+
+    def is_exploring(self, step: int) -> bool:
+        """Whether a step, counted from 0, is of the first part of its cycle."""
+        return step % self.length < self.warmup
+
+    def is_draw(self, step: int) -> bool:
+        """Whether the position after a step is kept."""
+        place = step % self.length - self.warmup
+        return place >= 0 and (place + 1) % self.thinning == 0
+
+    def factor(self, step: int) -> float:
+        """The factor on the step size: ½·(1 + cos(π·r)) after a fraction r of the cycle, or 1."""
+        return 0.5 * (1.0 + math.cos(math.pi * (step % self.length) / self.length)) if self.is_cyclical else 1.0
 
 
 class Run(NamedTuple):
@@ -181,11 +241,15 @@ def merge(batches: Sequence[Batch], rows: int) -> list[Batch]:
             merged.append([])
             size = len(batch.y)
         merged[-1].append(batch)
-    return [group[0] if len(group) == 1 else _concatenated(group) for group in merged]
+    return [concatenate(group) for group in merged]
 
 
-def _concatenated(group: Sequence[Batch]) -> Batch:
+def concatenate(group: Sequence[Batch]) -> Batch:
+    """Batches as one; inputs are tensors, or tuples or mappings of them."""
+    if len(group) == 1:
+        return group[0]
     weights: list[Any] = [batch.sample_weight for batch in group]
     ones = [torch.ones(len(b.y), device=b.y.device) if w is None else w for b, w in zip(group, weights, strict=True)]
     weight = None if all(w is None for w in weights) else torch.cat(ones)
-    return Batch(torch.cat([batch.x for batch in group]), torch.cat([batch.y for batch in group]), weight)
+    x = pytree.tree_map(lambda *parts: torch.cat(parts), *[plain(batch.x) for batch in group])
+    return Batch(x, torch.cat([batch.y for batch in group]), weight)

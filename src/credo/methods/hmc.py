@@ -12,7 +12,7 @@ from credo.functional import Forward
 from credo.likelihoods import Likelihood
 from credo.methods._hamiltonian import Progress, curvature_scale, sample
 from credo.methods._log_joint import LogJoint
-from credo.methods._sampling import Run, by_chain
+from credo.methods._sampling import Plan, Run, by_chain
 from credo.methods.sampler import Report, Sampler
 from credo.priors import Prior
 
@@ -88,8 +88,7 @@ class HMC(Sampler):
             likelihood,
             prior,
             chains=chains,
-            warmup=warmup,
-            draws=draws,
+            plan=Plan.build(warmup, draws),
             init=init,
             noise_prior=noise_prior,
             bayesian=bayesian,
@@ -106,8 +105,8 @@ class HMC(Sampler):
         run = sample(
             target,
             start,
-            warmup=self._warmup,
-            draws=self._draws,
+            warmup=self._plan.warmup,
+            draws=self._plan.draws,
             seed=seed,
             scale=None if self._init == "prior" else curvature_scale(target, start, seed),
             acceptance=self._acceptance,

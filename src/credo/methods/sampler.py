@@ -23,7 +23,7 @@ from credo.likelihoods import Likelihood
 from credo.methods._flat_stack import RowLogLikelihood
 from credo.methods._initialization import reinitialize
 from credo.methods._log_joint import LogJoint, maximize
-from credo.methods._sampling import DrawnLikelihood, Run, SamplingReport, check_densities, convergence, merge
+from credo.methods._sampling import DrawnLikelihood, Plan, Run, SamplingReport, check_densities, convergence, merge
 from credo.methods.network import NetworkMethod, NetworkPredictor
 from credo.nests import first_rows
 from credo.posteriors.empirical import Empirical
@@ -42,7 +42,7 @@ _ROWS = 4096
 _DIAGNOSED_ROWS = 100
 _HISTORY_ENTRIES = 100
 
-Report = Callable[[int, Mapping[str, float]], None]
+Report = Callable[[int, Mapping[str, float | Tensor]], None]
 """Called after every transition with its number, counted from 0, and what happened in it."""
 
 
@@ -63,8 +63,7 @@ class Sampler(NetworkMethod):
         prior: Prior | None,
         *,
         chains: int,
-        warmup: int,
-        draws: int,
+        plan: Plan,
         init: str,
         noise_prior: Prior | None,
         bayesian: str | Sequence[str],
@@ -73,8 +72,7 @@ class Sampler(NetworkMethod):
     ) -> None:
         super().__init__(net, likelihood, forward)
         self._chains = check_integer(chains, "chains", minimum=1)
-        self._warmup = check_integer(warmup, "warmup", minimum=0)
-        self._draws = check_integer(draws, "draws", minimum=1)
+        self._plan = plan
         self._init = check_option(init, "init", _INITS)
         self.temperature = check_positive(temperature, "temperature")
         self.prior: Prior = Normal(0.0, 1.0) if prior is None else prior
@@ -189,13 +187,15 @@ class Sampler(NetworkMethod):
                 raise DivergenceError(
                     "the log density is NaN or infinite where chains start; scale the data, or choose another init="
                 )
+            with ProgressBar(progress, self._plan.steps, 0, enabled=True, unit="warm-up") as bar:
+                run = self._run(target, start, derive(base, _SAMPLING), self._reporter(bar))
+            if not bool(run.draws.isfinite().all()):
+                raise DivergenceError("draws became NaN or infinite; choose a smaller step size, or scale the data")
         except BaseException:
             task.undo_setup()
             self._adopt_likelihood()
             self.to(before)
             raise
-        with ProgressBar(progress, self._transitions(), 0, enabled=True, unit="warm-up") as bar:
-            run = self._run(target, start, derive(base, _SAMPLING), self._reporter(bar))
         self._keep(target, run)
         self._diagnose(run, first_rows(batches[0].x, _DIAGNOSED_ROWS))
         return self
@@ -257,23 +257,15 @@ class Sampler(NetworkMethod):
             ) from error
         return maximize(target, target.flatten(weights, noise), _OPTIMIZER_STEPS, _OPTIMIZER_LR)
 
-    def _transitions(self) -> int:
-        """The number of transitions of each chain."""
-        return self._warmup + self._draws
-
-    def _is_warming(self, transition: int) -> bool:
-        """Whether a transition, counted from 0, belongs to the warm-up."""
-        return transition < self._warmup
-
     def _reporter(self, bar: ProgressBar) -> Report:
         """Writes the history and shows the progress."""
         self.history = []
-        every = max(1, self._transitions() // _HISTORY_ENTRIES)
+        every = max(1, self._plan.steps // _HISTORY_ENTRIES)
 
-        def report(transition: int, metrics: Mapping[str, float]) -> None:
+        def report(transition: int, metrics: Mapping[str, float | Tensor]) -> None:
             if (transition + 1) % every == 0:
-                self.history.append({"iteration": transition, **metrics})
-                phase = "warm-up" if self._is_warming(transition) else "draws"
+                self.history.append({"iteration": transition, **{name: float(v) for name, v in metrics.items()}})
+                phase = "warm-up" if self._plan.is_exploring(transition) else "draws"
                 bar.update(transition + 1, "  ".join(f"{k} {v:.3g}" for k, v in metrics.items()), phase)
 
         return report
@@ -299,7 +291,7 @@ class Sampler(NetworkMethod):
         )
         self._report = SamplingReport(
             chains=self._chains,
-            draws=self._draws,
+            draws=self.posterior.shape[1],
             details=dict(run.details),
             divergences=run.divergences.tolist(),
             predictions=convergence([self.outputs(x)]),
@@ -341,14 +333,15 @@ class Sampler(NetworkMethod):
         Returns:
             What ``repr`` shows beside the submodules.
         """
-        return f"prior={self.prior!r}, chains={self._chains}, warmup={self._warmup}, draws={self._draws}"
+        count = {"chains": self._chains, "warmup": self._plan.warmup, "draws": self._plan.draws}
+        return f"prior={self.prior!r}, " + ", ".join(f"{name}={value}" for name, value in count.items())
 
     def _own_config(self) -> dict[str, object]:
         return {
             "prior": to_config(self.prior),
             "chains": self._chains,
-            "warmup": self._warmup,
-            "draws": self._draws,
+            "warmup": self._plan.warmup * self._plan.cycles,
+            "draws": self._plan.draws * self._plan.cycles,
             "init": self._init,
             "noise_prior": to_config(self._noise_prior),
             "bayesian": self._bayesian if isinstance(self._bayesian, str) else list(self._bayesian),
