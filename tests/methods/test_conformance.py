@@ -73,6 +73,10 @@ METHODS: dict[str, Row] = {
         ),
         fit_options={"progress": False},
     ),
+    "mclmc": Row(
+        lambda net, likelihood: credo.MCLMC(net, likelihood, warmup=50, draws=250, thinning=2, init="prior"),
+        fit_options={"progress": False},
+    ),
     "map": Row(lambda net, likelihood: credo.MAP(net, likelihood), stochastic=False),
     "laplace": Row(lambda net, likelihood: credo.Laplace(net, likelihood), stochastic=False),
     "laplace-full": Row(lambda net, likelihood: credo.Laplace(net, likelihood, structure="full"), stochastic=False),

@@ -192,8 +192,8 @@ class SamplingReport:
         divergences = sum(self.divergences)
         if divergences:
             found.append(
-                f"{divergences:,} of {self.draws * len(self.divergences):,} transitions diverged: the step size is too "
-                "large somewhere, and draws may miss a part of the posterior; raise acceptance="
+                f"{divergences:,} transitions diverged: the step size is too large somewhere, and draws may miss a "
+                "part of the posterior; take smaller steps, for HMC by a higher acceptance="
             )
         r_hat = self.predictions.get("r_hat", 1.0)
         if self.chains > 1 and r_hat > _LARGEST_R_HAT:
