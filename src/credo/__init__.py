@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from credo import architectures, datasets, errors
 from credo._version import __version__
+from credo.hierarchical import HierarchicalNormal
 from credo.io import load
 from credo.likelihoods import Bernoulli, Categorical, Gaussian, Likelihood, Poisson, StudentT
 from credo.methods import HMC, MAP, MCLMC, SGHMC, SGLD, BayesByBackprop, DeepEnsemble, Laplace, MCDropout, Method
@@ -38,6 +39,7 @@ __all__ = [
     "Categorical",
     "DeepEnsemble",
     "Gaussian",
+    "HierarchicalNormal",
     "Laplace",
     "LaplacePrior",
     "Likelihood",

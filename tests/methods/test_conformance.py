@@ -63,6 +63,13 @@ METHODS: dict[str, Row] = {
         lambda net, likelihood: credo.HMC(net, likelihood, warmup=20, draws=250, leapfrog_steps=2, init="prior"),
         fit_options={"progress": False},
     ),
+    "hmc-hierarchical": Row(
+        lambda net, likelihood: credo.HMC(
+            net, likelihood, credo.HierarchicalNormal("unit"), warmup=20, draws=250, leapfrog_steps=2, init="prior"
+        ),
+        fit_options={"progress": False},
+    ),
+    "bbb-hierarchical": Row(bbb(prior=credo.HierarchicalNormal("input"))),
     "sgld": Row(
         lambda net, likelihood: credo.SGLD(net, likelihood, warmup=20, draws=250, thinning=2, init="prior"),
         fit_options={"progress": False},

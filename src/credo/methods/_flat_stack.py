@@ -80,6 +80,8 @@ class FlatStack:
 
     def __init__(self, module: RowLogLikelihood, names: Sequence[str], copies: int, *, training: bool = False) -> None:
         self.shapes = {name: module.get_parameter(name).shape for name in names}
+        first = module.get_parameter(names[0])
+        self.device, self.dtype = first.device, first.dtype
         self._sizes = [math.prod(shape) for shape in self.shapes.values()]
         self._stack = Stack(module, copies, names=names, training=training)
         self._recorded: dict[object, Function] = {}

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
@@ -11,11 +12,18 @@ from torch.distributions import Distribution, Normal
 
 from credo.data import Batch
 from credo.functional import Draw
+from credo.hierarchical import HierarchicalNormal
 from credo.methods._flat_stack import LIKELIHOOD, NET, Evaluation, FlatStack, RowLogLikelihood, Target, differentiate
+from credo.seeding import generator
+
+Refresh: TypeAlias = Callable[[Tensor, Evaluation], Evaluation]
 
 
 class LogPrior:
     """log p(w) of K weight vectors at once; parameters without a prior have a constant density.
+
+    Under a :class:`credo.HierarchicalNormal` it is log p(w, s²), with variances s² of each chain that are held fixed
+    until :meth:`resample` draws new ones; they begin at 1/s² = a/b, the mean of their prior.
 
     Args:
         priors: the priors of parameters by name, on their device and in their dtype.
@@ -24,43 +32,87 @@ class LogPrior:
 
     def __init__(self, priors: Mapping[str, Distribution], stack: FlatStack) -> None:
         self._priors, self._stack = priors, stack
-        self._normal = self._normal_prior()
+        self.hierarchical = {name: p for name, p in priors.items() if isinstance(p, HierarchicalNormal)}
+        self._others = {
+            name: p for name, p in priors.items() if not isinstance(p, Normal) and name not in self.hierarchical
+        }
+        self._fixed, self._gaussian = 0.0, _Gaussian(torch.zeros(()), torch.zeros(()), 0.0)
+        self._is_set_up = False
 
     def __call__(self, position: Tensor) -> Evaluation:
         """The log density ``[K]`` and its gradient ``[K, P]`` at ``position`` ``[K, P]``, detached."""
-        if self._normal is None:
-            return differentiate(self._log_prior, position)
-        mean, precision, constant = self._normal
-        offset = position.detach() - mean
+        position = position.detach()
+        if not self._is_set_up:
+            self._set_up(position)
+        mean, precision, constant = self._gaussian
+        offset = position - mean
         slope = offset * precision
-        return Evaluation(constant - 0.5 * (offset * slope).double().sum(1), -slope)
+        value = Evaluation(constant - 0.5 * (offset * slope).double().sum(1), -slope)
+        return value.plus(differentiate(self._log_others, position)) if self._others else value
 
-    def _log_prior(self, position: Tensor) -> Tensor:
-        weights = self._stack.unflatten(position)
-        parts = [prior.log_prob(weights[name]).reshape(len(position), -1) for name, prior in self._priors.items()]
-        return torch.stack([part.double().sum(1) for part in parts]).sum(0)
-
-    def _normal_prior(self) -> tuple[Tensor, Tensor, float] | None:
-        """Means and precisions ``[P]`` and the constant of the log density, if all priors are Gaussian."""
-        if not all(isinstance(prior, Normal) for prior in self._priors.values()):
-            return None
-        like = next(iter(self._priors.values())).loc  # type: ignore[attr-defined]
-        means, precisions, constant = [], [], 0.0
-        for name, shape in self._stack.shapes.items():
-            prior = self._priors.get(name)
-            if not isinstance(prior, Normal):
-                means.append(like.new_zeros(math.prod(shape)))
-                precisions.append(like.new_zeros(math.prod(shape)))
-                continue
-            scale = prior.scale.expand(shape).flatten()
-            means.append(prior.loc.expand(shape).flatten())
-            precisions.append(scale.square().reciprocal())
-            constant -= float(scale.double().log().sum()) + 0.5 * len(scale) * math.log(2.0 * math.pi)
-        return torch.cat(means), torch.cat(precisions), constant
+    def resample(self, position: Tensor, sources: Sequence[torch.Generator]) -> None:
+        """Draw the variances of every chain given its weights; chain k draws from ``sources[k]``."""
+        weights = self._stack.unflatten(position.detach())
+        precisions = {}
+        for name, prior in self.hierarchical.items():
+            drawn = [prior.draw_precisions(w, source) for w, source in zip(weights[name], sources, strict=True)]
+            precisions[name] = torch.stack(drawn)
+        self._set_precisions(position, precisions)
 
     def sample(self) -> Tensor:
         """One draw from the prior, ``[P]``, from torch's default generator."""
-        return torch.cat([_sample(self._priors[name], shape).flatten() for name, shape in self._stack.shapes.items()])
+        parts = [_sample(self._priors[name], shape).flatten() for name, shape in self._stack.shapes.items()]
+        return torch.cat([part.to(self._stack.device, self._stack.dtype) for part in parts])
+
+    def _set_up(self, position: Tensor) -> None:
+        """Means and precisions of all weights; the precision is 0 where the prior is not Gaussian."""
+        means, precisions = [], []
+        for name, shape in self._stack.shapes.items():
+            prior = self._priors.get(name)
+            if isinstance(prior, Normal):
+                scale = prior.scale.expand(shape).flatten()
+                means.append(prior.loc.expand(shape).flatten())
+                precisions.append(scale.square().reciprocal())
+                self._fixed -= float(scale.double().log().sum()) + 0.5 * len(scale) * math.log(2.0 * math.pi)
+            else:
+                means.append(position.new_zeros(math.prod(shape)))
+                precisions.append(means[-1])
+        self._gaussian = _Gaussian(torch.cat(means), torch.cat(precisions), self._fixed)
+        self._is_set_up = True
+        if self.hierarchical:
+            weights, start = self._stack.unflatten(position), {}
+            for name, hierarchical in self.hierarchical.items():
+                sums = hierarchical.group_sums(weights[name], self._stack.shapes[name])
+                start[name] = torch.full_like(sums, hierarchical.shape / hierarchical.rate, dtype=torch.float64)
+            self._set_precisions(position, start)
+
+    def _set_precisions(self, position: Tensor, precisions: Draw) -> None:
+        """Take over 1/s² of the groups, name to tensors that broadcast against ``[K, *shape]``, and log p(s²)."""
+        named = self._stack.unflatten(self._gaussian.precision.expand(len(position), -1).clone())
+        constant: float | Tensor = self._fixed
+        for name, prior in self.hierarchical.items():
+            precision = precisions[name]
+            log, size = precision.log(), named[name][0].numel() / max(precision[0].numel(), 1)
+            hyperprior = (prior.shape + 1.0) * log - prior.rate * precision
+            hyperprior = hyperprior + prior.shape * math.log(prior.rate) - math.lgamma(prior.shape)
+            density = 0.5 * size * (log - math.log(2.0 * math.pi)) + hyperprior
+            constant = constant + density.flatten(1).sum(1)
+            named[name] = precision.to(position.dtype).expand_as(named[name])
+        self._gaussian = _Gaussian(self._gaussian.mean, self._stack.flatten(named), constant)
+
+    def _log_others(self, position: Tensor) -> Tensor:
+        """log p of the parameters whose prior is not Gaussian, ``[K]``."""
+        weights = self._stack.unflatten(position)
+        parts = [prior.log_prob(weights[name]).reshape(len(position), -1) for name, prior in self._others.items()]
+        return torch.stack([part.double().sum(1) for part in parts]).sum(0)
+
+
+class _Gaussian(NamedTuple):
+    """The Gaussian part of a prior: means ``[P]``, precisions ``[P]`` or ``[K, P]``, and the rest of log p."""
+
+    mean: Tensor
+    precision: Tensor
+    constant: float | Tensor
 
 
 class LogJoint:
@@ -106,6 +158,28 @@ class LogJoint:
         factor = self._rows / (len(batch.y) * self._temperature)
         return self._prior(position).plus(self._stack.log_likelihood(position, batch).times(factor))
 
+    def refresher(self, seed: int) -> Refresh | None:
+        """A step of Gibbs sampling for unknown variances of the prior; ``None`` if there are none.
+
+        Args:
+            seed: chain k draws from the stream (seed, k).
+
+        Returns:
+            A function of positions ``[K, P]`` and the target there, which returns the target under the new variances.
+        """
+        if not self._prior.hierarchical:
+            return None
+        sources: list[torch.Generator] = []
+
+        def refresh(position: Tensor, state: Evaluation) -> Evaluation:
+            if not sources:
+                sources.extend(generator(position.device, seed, k) for k in range(len(position)))
+            before = self._prior(position).times(-1.0)
+            self._prior.resample(position, sources)
+            return state.plus(before).plus(self._prior(position))
+
+        return refresh
+
     def flatten(self, weights: Draw, noise: Draw) -> Tensor:
         """Vectors ``[K, P]`` of the network's weights and the likelihood's parameters, each ``[K, *shape]``."""
         named = {f"{NET}{name}": value for name, value in weights.items()}
@@ -138,8 +212,15 @@ def maximize(target: Target, start: Tensor, steps: int, lr: float) -> Tensor:
     return position
 
 
+def log_density(prior: Distribution, weight: Tensor) -> Tensor:
+    """log p(w) of one parameter tensor, a scalar; unknown variances are integrated out."""
+    return prior.log_marginal(weight) if isinstance(prior, HierarchicalNormal) else prior.log_prob(weight).sum()
+
+
 def _sample(prior: Distribution, shape: torch.Size) -> Tensor:
-    """Independent draws for a parameter of a shape that the prior broadcasts to."""
+    """Draws for a parameter of a shape that the prior broadcasts to."""
+    if isinstance(prior, HierarchicalNormal):
+        return prior.draw_weights(shape)
     padded = [1] * (len(shape) - len(prior.batch_shape)) + list(prior.batch_shape)
     repeated = [i for i, size in enumerate(padded) if size == 1]
     own = [i for i, size in enumerate(padded) if size != 1]

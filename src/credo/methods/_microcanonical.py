@@ -29,8 +29,9 @@ from torch import Tensor
 from credo import diagnostics
 from credo.errors import UnsupportedError
 from credo.methods._flat_stack import Evaluation, Target
-from credo.methods._hamiltonian import RunningScale
-from credo.methods._sampling import Plan
+from credo.methods._log_joint import Refresh
+from credo.methods._sampling import REFRESHED_EVERY, Plan
+from credo.methods._scales import RunningScale
 from credo.seeding import generator
 
 _FIRST_STEP_SIZE = 0.25
@@ -68,12 +69,13 @@ class Particles:
         target: the log density.
         start: the first positions, ``[K, P]``, P at least 2.
         seed: fixes the random numbers.
+        refresh: changes what the target depends on beside the position, between steps.
     """
 
-    def __init__(self, target: Target, start: Tensor, seed: int) -> None:
+    def __init__(self, target: Target, start: Tensor, seed: int, refresh: Refresh | None = None) -> None:
         if start.shape[1] < 2:
             raise UnsupportedError("MCLMC moves through two or more dimensions, and this model has one; use credo.HMC")
-        self.target = target
+        self.target, self._refresh, self._count = target, refresh, 0
         self.position = start.detach().clone()
         self.state = target(self.position)
         self._sources = [generator(start.device, seed, k) for k in range(len(start))]
@@ -90,6 +92,9 @@ class Particles:
         Returns:
             The energy errors ΔE, ``[K]``, float64; NaN for steps that were not made.
         """
+        if self._refresh is not None and self._count % REFRESHED_EVERY == 0:
+            self.state = self._refresh(self.position, self.state)
+        self._count += 1
         dimensions = self.position.shape[1]
         size = step_size.to(self.position.dtype).unsqueeze(1)
         direction, first = kick(self.direction, scale * self.state.gradient, 0.5 * size)
@@ -181,6 +186,7 @@ def sample(
     scale: Tensor | None = None,
     energy_error: float = 5e-4,
     report: Callable[[int, Mapping[str, float | Tensor]], None] | None = None,
+    refresh: Refresh | None = None,
 ) -> MicrocanonicalRun:
     """Run all chains.
 
@@ -192,11 +198,12 @@ def sample(
         scale: s at the start, ``[K, P]``; ``None``: 1.
         energy_error: Var[ΔE]/d that step sizes are adapted to.
         report: called after every step.
+        refresh: called before every tenth step, see :class:`Particles`.
 
     Returns:
         Draws and statistics.
     """
-    particles = Particles(target, start, seed)
+    particles = Particles(target, start, seed, refresh)
     dimensions = start.shape[1]
     scale = torch.ones_like(start) if scale is None else scale
     step_size = StepSize(start, energy_error)

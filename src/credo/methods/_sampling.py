@@ -24,6 +24,8 @@ from credo.nests import plain
 from credo.predictive.components import ClassComponents, RealComponents
 from credo.priors import AdaptiveNormal
 
+REFRESHED_EVERY = 10
+"""Steps between draws of the prior's unknown variances, for samplers whose steps are short."""
 _LARGEST_R_HAT = 1.05
 _QUANTITIES_AT_ONCE = 256
 
@@ -227,7 +229,9 @@ def convergence(draws: Iterable[Tensor]) -> dict[str, float]:
 def check_densities(priors: dict[str, Distribution]) -> dict[str, Distribution]:
     """Return ``priors`` if all of them have a density."""
     if any(isinstance(prior, AdaptiveNormal) for prior in priors.values()):
-        raise UnsupportedError("a sampler needs a prior with a density, which AdaptiveNormal has not; use credo.Normal")
+        raise UnsupportedError(
+            "a sampler needs a prior with a density, which AdaptiveNormal has not; use HierarchicalNormal"
+        )
     return priors
 
 

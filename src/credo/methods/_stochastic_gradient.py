@@ -22,7 +22,8 @@ from torch import Tensor
 from credo._arguments import check_bool, check_fraction, check_integer, check_positive
 from credo.data import Batch
 from credo.methods._flat_stack import Evaluation
-from credo.methods._sampling import Plan
+from credo.methods._log_joint import Refresh
+from credo.methods._sampling import REFRESHED_EVERY, Plan
 from credo.seeding import derive, generator
 
 _DECAY, _DAMPING = 0.99, 1e-5
@@ -125,6 +126,7 @@ def sample(
     plan: Plan,
     seed: int,
     report: Callable[[int, Mapping[str, float | Tensor]], None],
+    refresh: Refresh | None = None,
 ) -> Tensor:
     """Run all chains on the same minibatches.
 
@@ -136,6 +138,7 @@ def sample(
         plan: which steps explore, and which draws are kept.
         seed: fixes the random numbers.
         report: called after every step.
+        refresh: draws unknown variances of the prior, before every tenth step.
 
     Returns:
         The draws, ``[K, D, P]``.
@@ -146,6 +149,8 @@ def sample(
     for step in range(plan.steps):
         is_exploring = plan.is_exploring(step)
         state = estimate(dynamics.position, next(batches))
+        if refresh is not None and step % REFRESHED_EVERY == 0:
+            state = refresh(dynamics.position, state)
         has_noise = not (is_exploring and plan.is_cyclical)
         dynamics.step(state.gradient, plan.factor(step), is_exploring=is_exploring, has_noise=has_noise)
         if plan.is_draw(step):

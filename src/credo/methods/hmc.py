@@ -10,9 +10,10 @@ from typing_extensions import override
 from credo._arguments import check_fraction, check_integer
 from credo.functional import Forward
 from credo.likelihoods import Likelihood
-from credo.methods._hamiltonian import Progress, curvature_scale, sample
+from credo.methods._hamiltonian import Progress, sample
 from credo.methods._log_joint import LogJoint
 from credo.methods._sampling import Plan, Run, by_chain
+from credo.methods._scales import curvature_scale
 from credo.methods.sampler import Report, Sampler
 from credo.priors import Prior
 
@@ -112,6 +113,7 @@ class HMC(Sampler):
             acceptance=self._acceptance,
             steps=self._leapfrog_steps,
             report=tell,
+            refresh=target.refresher(seed),
         )
         details = {
             "acceptance by chain": by_chain(run.acceptance, ".2f"),

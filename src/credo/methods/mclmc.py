@@ -10,10 +10,10 @@ from typing_extensions import override
 from credo._arguments import check_positive
 from credo.functional import Forward
 from credo.likelihoods import Likelihood
-from credo.methods._hamiltonian import curvature_scale
 from credo.methods._log_joint import LogJoint
 from credo.methods._microcanonical import sample
 from credo.methods._sampling import Plan, Run, by_chain
+from credo.methods._scales import curvature_scale
 from credo.methods.sampler import Report, Sampler
 from credo.priors import Prior
 
@@ -97,7 +97,16 @@ class MCLMC(Sampler):
     @override
     def _run(self, target: LogJoint, start: Tensor, seed: int, report: Report) -> Run:
         scale = None if self._init == "prior" else curvature_scale(target, start, seed)
-        run = sample(target, start, self._plan, seed=seed, scale=scale, energy_error=self._energy_error, report=report)
+        run = sample(
+            target,
+            start,
+            self._plan,
+            seed=seed,
+            scale=scale,
+            energy_error=self._energy_error,
+            report=report,
+            refresh=target.refresher(seed),
+        )
         details = {
             "steps": f"{self._plan.steps:,}, {self._plan.thinning} per draw",
             "step size by chain": by_chain(run.step_size, ".3g"),

@@ -22,7 +22,7 @@ from credo.functional import Caller, Forward
 from credo.likelihoods import Likelihood
 from credo.methods._flat_stack import RowLogLikelihood
 from credo.methods._initialization import reinitialize
-from credo.methods._log_joint import LogJoint, maximize
+from credo.methods._log_joint import LogJoint, log_density, maximize
 from credo.methods._sampling import DrawnLikelihood, Plan, Run, SamplingReport, check_densities, convergence, merge
 from credo.methods.network import NetworkMethod, NetworkPredictor
 from credo.nests import first_rows
@@ -122,8 +122,8 @@ class Sampler(NetworkMethod):
     @override
     def kl(self) -> Tensor:
         noise = move_priors(self._noise_priors(), self.device, self.dtype)
-        parts = [prior.log_prob(self.net.get_parameter(name)).sum() for name, prior in self._priors_here.items()]
-        parts += [prior.log_prob(self.likelihood.get_parameter(name)).sum() for name, prior in noise.items()]
+        parts = [log_density(prior, self.net.get_parameter(name)) for name, prior in self._priors_here.items()]
+        parts += [log_density(prior, self.likelihood.get_parameter(name)) for name, prior in noise.items()]
         return -torch.stack(parts).sum()
 
     @override

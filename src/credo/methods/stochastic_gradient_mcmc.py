@@ -204,7 +204,9 @@ def _describe(settings: Settings, plan: Plan) -> dict[str, object]:
 
 
 def _run(settings: Settings, plan: Plan, target: LogJoint, start: Tensor, seed: int, report: Report) -> Run:
-    draws = sample(target.estimate, start, concatenate(target.data), settings, plan, seed, report)
+    draws = sample(
+        target.estimate, start, concatenate(target.data), settings, plan, seed, report, target.refresher(seed)
+    )
     chains, count = draws.shape[:2]
     log_density = torch.full((chains, count), -math.inf, dtype=torch.float64, device=draws.device)
     for i in range(count - 1, -1, -math.ceil(count / _EVALUATED_DRAWS)):
