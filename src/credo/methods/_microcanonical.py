@@ -162,6 +162,7 @@ class StepSize:
         self.current = torch.full((len(like),), _FIRST_STEP_SIZE * math.sqrt(like.shape[1]), dtype=torch.float64)
         self.current = self.current.to(like.device)
         self._sum, self._weight = torch.zeros_like(self.current), torch.zeros_like(self.current)
+        self._total, self._count = torch.zeros_like(self.current), torch.zeros_like(self.current)
         self._limit = torch.full_like(self.current, math.inf)
 
     def update(self, error: Tensor) -> None:
@@ -171,10 +172,16 @@ class StepSize:
         decay = (_MEMORY - 1.0) / (_MEMORY + 1.0)
         self._sum = decay * self._sum + weight * (ratio / self.current.pow(6)).nan_to_num(0.0)
         self._weight = decay * self._weight + weight
+        self._total = self._total + (ratio / self.current.pow(6)).nan_to_num(0.0)
+        self._count = self._count + error.isfinite()
         adapted = (self._sum / self._weight.clamp_min(1e-12)).pow(-1.0 / 6.0)
         failed = ~error.isfinite()
         self._limit = torch.where(failed, 0.8 * self.current, self._limit)
         self.current = torch.where(failed | (self._weight == 0.0), self.current, adapted).minimum(self._limit)
+
+    def averaged(self) -> Tensor:
+        """ε for use after warm-up, ``[K]``: from all errors since the start, which rare large ones dominate."""
+        return (self._total / self._count.clamp_min(1.0)).pow(-1.0 / 6.0).minimum(self._limit)
 
 
 def sample(
@@ -225,6 +232,7 @@ def sample(
                 scale = adapted.scale()
                 step_size = StepSize(start, energy_error)
             if i == plan.warmup - 1 and len(path) >= _MIN_STEPS:
+                step_size.current = step_size.averaged()
                 length = _AUTOCORRELATIONS * step_size.current * autocorrelation_time(torch.stack(path, 1))
         else:
             divergences += error.isnan()

@@ -26,8 +26,8 @@ class MCLMC(Sampler):
     .. math:: \dot w = s\, u, \qquad \dot u = (I - u u^\top)\, s\, \nabla \log p(w, D) / (P - 1), \qquad \|u\| = 1,
 
     P the number of weights. Each step costs one gradient on all data, and every step is made: there is no acceptance
-    step, and the bias is controlled by the energy error that the step size may have. For many weights it needs fewer
-    gradients than :class:`credo.HMC` for as many effective draws; where the bias matters, compare with HMC.
+    step, and the bias is controlled by the energy error that the step size may have; :meth:`summary` shows what it was
+    after warm-up. Where the bias matters, compare with :class:`credo.HMC`, which has none.
 
     The chains are one batch and start at optimized members by default, an ensemble from which they sample. Warm-up
     adapts for each chain the step size, the scales s and the distance L after which its direction is forgotten. The
