@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from credo import architectures, datasets, errors
 from credo._version import __version__
+from credo.hierarchical import HierarchicalNormal
 from credo.io import load
 from credo.likelihoods import Bernoulli, Categorical, Gaussian, Likelihood, Poisson, StudentT
-from credo.methods import HMC, MAP, BayesByBackprop, DeepEnsemble, Laplace, MCDropout, Method
+from credo.methods import HMC, MAP, MCLMC, SGHMC, SGLD, BayesByBackprop, DeepEnsemble, Laplace, MCDropout, Method
 from credo.posteriors import MeanField, Posterior
 from credo.predictive import Predictive
 from credo.priors import AdaptiveNormal, LaplacePrior, Normal, ScaleMixture
@@ -29,12 +30,16 @@ if TYPE_CHECKING:
 __all__ = [
     "HMC",
     "MAP",
+    "MCLMC",
+    "SGHMC",
+    "SGLD",
     "AdaptiveNormal",
     "BayesByBackprop",
     "Bernoulli",
     "Categorical",
     "DeepEnsemble",
     "Gaussian",
+    "HierarchicalNormal",
     "Laplace",
     "LaplacePrior",
     "Likelihood",

@@ -30,6 +30,7 @@ Prior: TypeAlias = Distribution | Mapping[str, Distribution]
 
 
 _PRIORS: Registry[Distribution] = Registry("prior")
+register_prior = _PRIORS.register
 _BY_NAME = "by_name"
 
 

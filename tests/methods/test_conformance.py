@@ -63,6 +63,27 @@ METHODS: dict[str, Row] = {
         lambda net, likelihood: credo.HMC(net, likelihood, warmup=20, draws=250, leapfrog_steps=2, init="prior"),
         fit_options={"progress": False},
     ),
+    "hmc-hierarchical": Row(
+        lambda net, likelihood: credo.HMC(
+            net, likelihood, credo.HierarchicalNormal("unit"), warmup=20, draws=250, leapfrog_steps=2, init="prior"
+        ),
+        fit_options={"progress": False},
+    ),
+    "bbb-hierarchical": Row(bbb(prior=credo.HierarchicalNormal("input"))),
+    "sgld": Row(
+        lambda net, likelihood: credo.SGLD(net, likelihood, warmup=20, draws=250, thinning=2, init="prior"),
+        fit_options={"progress": False},
+    ),
+    "sghmc-cyclical": Row(
+        lambda net, likelihood: credo.SGHMC(
+            net, likelihood, warmup=40, draws=240, thinning=2, cycles=4, batch_size=7, init="network"
+        ),
+        fit_options={"progress": False},
+    ),
+    "mclmc": Row(
+        lambda net, likelihood: credo.MCLMC(net, likelihood, warmup=50, draws=250, thinning=2, init="prior"),
+        fit_options={"progress": False},
+    ),
     "map": Row(lambda net, likelihood: credo.MAP(net, likelihood), stochastic=False),
     "laplace": Row(lambda net, likelihood: credo.Laplace(net, likelihood), stochastic=False),
     "laplace-full": Row(lambda net, likelihood: credo.Laplace(net, likelihood, structure="full"), stochastic=False),

@@ -9,19 +9,18 @@ import torch
 from torch import Tensor
 
 from credo.diagnostics import effective_sample_size, r_hat, standard_error
+from credo.methods._flat_stack import Evaluation
 from credo.methods._hamiltonian import (
     Chains,
     DualAveraging,
-    RunningScale,
-    RunningVariance,
-    curvature_scale,
     energy,
     leapfrog,
     sample,
     van_der_corput,
     windows,
 )
-from credo.methods._log_joint import Evaluation, maximize
+from credo.methods._log_joint import maximize
+from credo.methods._scales import RunningScale, RunningVariance, curvature_scale
 
 MEAN = torch.tensor([1.0, -2.0, 0.5], dtype=torch.float64)
 FACTOR = torch.tensor([[1.0, 0.0, 0.0], [0.6, 0.5, 0.0], [-0.02, 0.01, 0.03]], dtype=torch.float64)

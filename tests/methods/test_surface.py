@@ -11,7 +11,8 @@ from torch import nn
 
 import credo
 
-MAX_NAMES, MAX_CLASSES = 22, 4
+MAX_NAMES, MAX_CLASSES = 22, 5
+"""Five classes are HMC, Sampler, NetworkMethod, Method and Model: what four samplers share is a class of its own."""
 
 
 def network() -> nn.Module:
@@ -19,6 +20,7 @@ def network() -> nn.Module:
 
 
 METHODS = [credo.BayesByBackprop, credo.MAP, credo.MCDropout, credo.DeepEnsemble, credo.HMC, credo.Laplace]
+METHODS += [credo.MCLMC, credo.SGLD, credo.SGHMC]
 
 
 @pytest.mark.parametrize("method", METHODS)

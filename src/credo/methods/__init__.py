@@ -7,12 +7,17 @@ from credo.methods.hmc import HMC
 from credo.methods.laplace import Laplace
 from credo.methods.map import MAP
 from credo.methods.mc_dropout import MCDropout
+from credo.methods.mclmc import MCLMC
 from credo.methods.network import NetworkMethod
+from credo.methods.stochastic_gradient_mcmc import SGHMC, SGLD
 from credo.training.supervised import Terms
 
 __all__ = [
     "HMC",
     "MAP",
+    "MCLMC",
+    "SGHMC",
+    "SGLD",
     "BayesByBackprop",
     "DeepEnsemble",
     "Laplace",

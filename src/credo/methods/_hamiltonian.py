@@ -24,15 +24,15 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from credo.methods._log_joint import Evaluation, Target
+from credo.methods._flat_stack import Evaluation, Target
+from credo.methods._log_joint import Refresh
+from credo.methods._scales import RunningScale
 from credo.seeding import generator
 
 _DIVERGENT = 1000.0
 _FIRST_STEP_SIZE = 0.1
 _FAST_START, _FIRST_WINDOW, _FAST_END = 75, 25, 50
-_SHRINKAGE, _FLOOR = 5.0, 1e-3
 _STEPS_AT_START = 16
-_PROBES, _DISTANCE = 32, 1e-3
 
 
 class Progress(NamedTuple):
@@ -53,7 +53,7 @@ class Progress(NamedTuple):
     steps: int
 
 
-class Run(NamedTuple):
+class HamiltonianRun(NamedTuple):
     """The result of sampling.
 
     Attributes:
@@ -92,10 +92,11 @@ class Chains:
         target: the log density.
         start: the first positions, ``[K, P]``.
         seed: fixes the random numbers.
+        refresh: changes what the target depends on beside the position, between transitions.
     """
 
-    def __init__(self, target: Target, start: Tensor, seed: int) -> None:
-        self.target = target
+    def __init__(self, target: Target, start: Tensor, seed: int, refresh: Refresh | None = None) -> None:
+        self.target, self._refresh = target, refresh
         self.position = start.detach().clone()
         self.state = target(self.position)
         self.gradients = 1
@@ -110,6 +111,8 @@ class Chains:
             steps: the number of leapfrog steps.
         """
         start, size = self.position, self.position.shape[1]
+        if self._refresh is not None:
+            self.state = self._refresh(self.position, self.state)
         momentum = torch.stack([self._normal(source, size) for source in self._sources])
         uniform = torch.stack([self._uniform(source) for source in self._sources])
         before = energy(self.state, momentum)
@@ -192,49 +195,6 @@ class DualAveraging:
         return self._mean.exp() if self._count else self.current
 
 
-class RunningVariance:
-    """Welford's mean and variance of a vector per chain, ``[K, P]``."""
-
-    def __init__(self, like: Tensor) -> None:
-        self._count = 0
-        self._mean, self._squares = torch.zeros_like(like), torch.zeros_like(like)
-
-    def update(self, value: Tensor) -> None:
-        """Add one vector per chain."""
-        self._count += 1
-        delta = value - self._mean
-        self._mean += delta / self._count
-        self._squares += delta * (value - self._mean)
-
-    def variance(self) -> Tensor:
-        """The variances, shrunk as in Stan: (n·var + 5·10⁻³·v)/(n + 5), v the geometric mean of the variances."""
-        n = self._count
-        variance = self._squares / max(n - 1, 1)
-        typical = variance.clamp_min(torch.finfo(variance.dtype).tiny).log().mean(1, keepdim=True).exp()
-        return (n * variance + _SHRINKAGE * _FLOOR * typical) / (n + _SHRINKAGE)
-
-
-class RunningScale:
-    r"""Scales s that make the posterior as similar as possible to a standard normal distribution, ``[K, P]``.
-
-    For a normal q with standard deviations s, the scaled gradient s·∇log p is −(q − μ)/s. The expected squared
-    difference of the two, s²·Var[∇log p] + Var[q]/s² − 2, is least at s⁴ = Var[q]/Var[∇log p]: between the marginal and
-    the conditional standard deviations.
-    """
-
-    def __init__(self, like: Tensor) -> None:
-        self._position, self._gradient = RunningVariance(like), RunningVariance(like)
-
-    def update(self, position: Tensor, gradient: Tensor) -> None:
-        """Add one position per chain, and the gradient there."""
-        self._position.update(position)
-        self._gradient.update(gradient)
-
-    def scale(self) -> Tensor:
-        """s, ``[K, P]``."""
-        return (self._position.variance() / self._gradient.variance()).pow(0.25)
-
-
 class TrajectoryLength:
     """The length of trajectories that maximizes ChEES, by Adam on its logarithm; the same for all chains.
 
@@ -283,23 +243,6 @@ class TrajectoryLength:
         self._mean += (self._log - self._mean) * min(1.0, 8.0 / (self._count + 7.0))
 
 
-def curvature_scale(target: Target, position: Tensor, seed: int) -> Tensor:
-    """Scales to begin with, 1/√|H_ii|, H the Hessian of the log density at ``position``; ``[K, P]``.
-
-    H_ii = E[z_i·(Hz)_i] for random signs z, with Hz from the gradients on both sides, at the price of 64 gradients. Far
-    below the geometric mean, |H_ii| is lifted to a thousandth of it.
-    """
-    source = torch.Generator().manual_seed(seed)
-    total = torch.zeros_like(position)
-    for _ in range(_PROBES):
-        signs = (2 * torch.randint(2, position.shape[1:], generator=source) - 1).to(position)
-        ahead, behind = (target(position + side * _DISTANCE * signs).gradient for side in (1.0, -1.0))
-        total += signs * (ahead - behind) / (2.0 * _DISTANCE)
-    curvature = (total / _PROBES).nan_to_num(1.0, 1.0, 1.0).abs()
-    typical = curvature.clamp_min(torch.finfo(curvature.dtype).tiny).log().mean(1, keepdim=True).exp()
-    return (curvature + _FLOOR * typical).rsqrt()
-
-
 def sample(
     target: Target,
     start: Tensor,
@@ -312,7 +255,8 @@ def sample(
     steps: int | None = None,
     largest_steps: int = 256,
     report: Callable[[Progress], None] | None = None,
-) -> Run:
+    refresh: Refresh | None = None,
+) -> HamiltonianRun:
     """Run all chains.
 
     Args:
@@ -326,11 +270,12 @@ def sample(
         steps: the largest number of leapfrog steps of a trajectory; ``None``: adapted.
         largest_steps: no adapted number is above it.
         report: called after every transition.
+        refresh: called before every transition, see :class:`Chains`.
 
     Returns:
         Draws and statistics.
     """
-    chains = Chains(target, start, seed)
+    chains = Chains(target, start, seed, refresh)
     copies = len(start)
     scale = torch.ones_like(start) if scale is None else scale
     tuner = DualAveraging(torch.full((copies,), _FIRST_STEP_SIZE, dtype=torch.float64, device=start.device), acceptance)
@@ -368,7 +313,9 @@ def sample(
         if report is not None:
             mean_density = float(chains.state.log_density.mean())
             report(Progress(i, mean_density, float(move.acceptance.mean()), typical, number))
-    return Run(kept, log_density, total / max(draws, 1), divergences, tuner.current, maximum, chains.gradients)
+    return HamiltonianRun(
+        kept, log_density, total / max(draws, 1), divergences, tuner.current, maximum, chains.gradients
+    )
 
 
 def windows(warmup: int) -> tuple[int, list[int]]:

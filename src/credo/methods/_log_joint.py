@@ -4,55 +4,122 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.distributions import Distribution, Normal
 
 from credo.data import Batch
-from credo.functional import Caller, Draw, Forward
-from credo.likelihoods import Likelihood
-from credo.stacking import Stack
+from credo.functional import Draw
+from credo.hierarchical import HierarchicalNormal
+from credo.methods._flat_stack import LIKELIHOOD, NET, Evaluation, FlatStack, RowLogLikelihood, Target, differentiate
+from credo.seeding import generator
 
-_NET, _LIKELIHOOD = "caller.net.", "likelihood."
+Refresh: TypeAlias = Callable[[Tensor, Evaluation], Evaluation]
 
 
-class Evaluation(NamedTuple):
-    """The log density of K positions and its gradients.
+class LogPrior:
+    """log p(w) of K weight vectors at once; parameters without a prior have a constant density.
 
-    Attributes:
-        log_density: ``[K]``, float64.
-        gradient: ``[K, P]``.
+    Under a :class:`credo.HierarchicalNormal` it is log p(w, s²), with variances s² of each chain that are held fixed
+    until :meth:`resample` draws new ones; they begin at 1/s² = a/b, the mean of their prior.
+
+    Args:
+        priors: the priors of parameters by name, on their device and in their dtype.
+        stack: the order of the parameters in a vector.
     """
 
-    log_density: Tensor
-    gradient: Tensor
+    def __init__(self, priors: Mapping[str, Distribution], stack: FlatStack) -> None:
+        self._priors, self._stack = priors, stack
+        self.hierarchical = {name: p for name, p in priors.items() if isinstance(p, HierarchicalNormal)}
+        self._others = {
+            name: p for name, p in priors.items() if not isinstance(p, Normal) and name not in self.hierarchical
+        }
+        self._fixed, self._gaussian = 0.0, _Gaussian(torch.zeros(()), torch.zeros(()), 0.0)
+        self._is_set_up = False
+
+    def __call__(self, position: Tensor) -> Evaluation:
+        """The log density ``[K]`` and its gradient ``[K, P]`` at ``position`` ``[K, P]``, detached."""
+        position = position.detach()
+        if not self._is_set_up:
+            self._set_up(position)
+        mean, precision, constant = self._gaussian
+        offset = position - mean
+        slope = offset * precision
+        value = Evaluation(constant - 0.5 * (offset * slope).double().sum(1), -slope)
+        return value.plus(differentiate(self._log_others, position)) if self._others else value
+
+    def resample(self, position: Tensor, sources: Sequence[torch.Generator]) -> None:
+        """Draw the variances of every chain given its weights; chain k draws from ``sources[k]``."""
+        weights = self._stack.unflatten(position.detach())
+        precisions = {}
+        for name, prior in self.hierarchical.items():
+            drawn = [prior.draw_precisions(w, source) for w, source in zip(weights[name], sources, strict=True)]
+            precisions[name] = torch.stack(drawn)
+        self._set_precisions(position, precisions)
+
+    def sample(self) -> Tensor:
+        """One draw from the prior, ``[P]``, from torch's default generator."""
+        parts = [_sample(self._priors[name], shape).flatten() for name, shape in self._stack.shapes.items()]
+        return torch.cat([part.to(self._stack.device, self._stack.dtype) for part in parts])
+
+    def _set_up(self, position: Tensor) -> None:
+        """Means and precisions of all weights; the precision is 0 where the prior is not Gaussian."""
+        means, precisions = [], []
+        for name, shape in self._stack.shapes.items():
+            prior = self._priors.get(name)
+            if isinstance(prior, Normal):
+                scale = prior.scale.expand(shape).flatten()
+                means.append(prior.loc.expand(shape).flatten())
+                precisions.append(scale.square().reciprocal())
+                self._fixed -= float(scale.double().log().sum()) + 0.5 * len(scale) * math.log(2.0 * math.pi)
+            else:
+                means.append(position.new_zeros(math.prod(shape)))
+                precisions.append(means[-1])
+        self._gaussian = _Gaussian(torch.cat(means), torch.cat(precisions), self._fixed)
+        self._is_set_up = True
+        if self.hierarchical:
+            weights, start = self._stack.unflatten(position), {}
+            for name, hierarchical in self.hierarchical.items():
+                sums = hierarchical.group_sums(weights[name], self._stack.shapes[name])
+                start[name] = torch.full_like(sums, hierarchical.shape / hierarchical.rate, dtype=torch.float64)
+            self._set_precisions(position, start)
+
+    def _set_precisions(self, position: Tensor, precisions: Draw) -> None:
+        """Take over 1/s² of the groups, name to tensors that broadcast against ``[K, *shape]``, and log p(s²)."""
+        named = self._stack.unflatten(self._gaussian.precision.expand(len(position), -1).clone())
+        constant: float | Tensor = self._fixed
+        for name, prior in self.hierarchical.items():
+            precision = precisions[name]
+            log, size = precision.log(), named[name][0].numel() / max(precision[0].numel(), 1)
+            hyperprior = (prior.shape + 1.0) * log - prior.rate * precision
+            hyperprior = hyperprior + prior.shape * math.log(prior.rate) - math.lgamma(prior.shape)
+            density = 0.5 * size * (log - math.log(2.0 * math.pi)) + hyperprior
+            constant = constant + density.flatten(1).sum(1)
+            named[name] = precision.to(position.dtype).expand_as(named[name])
+        self._gaussian = _Gaussian(self._gaussian.mean, self._stack.flatten(named), constant)
+
+    def _log_others(self, position: Tensor) -> Tensor:
+        """log p of the parameters whose prior is not Gaussian, ``[K]``."""
+        weights = self._stack.unflatten(position)
+        parts = [prior.log_prob(weights[name]).reshape(len(position), -1) for name, prior in self._others.items()]
+        return torch.stack([part.double().sum(1) for part in parts]).sum(0)
 
 
-Target: TypeAlias = Callable[[Tensor], Evaluation]
-"""From positions ``[K, P]`` to their log densities and gradients."""
+class _Gaussian(NamedTuple):
+    """The Gaussian part of a prior: means ``[P]``, precisions ``[P]`` or ``[K, P]``, and the rest of log p."""
 
-
-class RowLogLikelihood(nn.Module):
-    """log p(y | f(x)) per row: a network and its likelihood as one module, so that copies of both can be stacked."""
-
-    def __init__(self, net: nn.Module, likelihood: Likelihood, forward: Forward | None) -> None:
-        super().__init__()
-        self.caller = Caller(net, forward)
-        self.likelihood = likelihood
-
-    def forward(self, x: Any, y: Tensor) -> Tensor:
-        """The log likelihood of every row, ``[B]``."""
-        return self.likelihood.log_prob(self.caller(x), y)
+    mean: Tensor
+    precision: Tensor
+    constant: float | Tensor
 
 
 class LogJoint:
     r"""(1/T)·Σ_rows log p(y | x, w) + log p(w) of K weight vectors at once.
 
     A weight vector w of P numbers holds the network's parameters in the order of ``priors``, then the parameters that
-    the likelihood learns, in the order of ``noise_priors``. Sums over rows are in float64, so that differences of
-    energies keep their digits.
+    the likelihood learns, in the order of ``noise_priors``.
 
     Args:
         module: the network, which is run in evaluation mode, and its likelihood.
@@ -72,116 +139,64 @@ class LogJoint:
         copies: int,
         temperature: float = 1.0,
     ) -> None:
-        self._priors = {f"{_NET}{name}": prior for name, prior in priors.items()}
-        self._priors |= {f"{_LIKELIHOOD}{name}": prior for name, prior in noise_priors.items()}
-        self._shapes = {name: module.get_parameter(name).shape for name in self._priors}
-        self._sizes = [math.prod(shape) for shape in self._shapes.values()]
-        self._stack = Stack(module, copies, names=list(self._priors))
-        self._data, self._temperature = data, temperature
-        self._normal = self._normal_prior()
-        self._traced: Target | None = None
+        named = {f"{NET}{name}": prior for name, prior in priors.items()}
+        named |= {f"{LIKELIHOOD}{name}": prior for name, prior in noise_priors.items()}
+        self._stack = FlatStack(module, list(named), copies)
+        self._prior = LogPrior(named, self._stack)
+        self.data, self._temperature = data, temperature
+        self._rows = sum(len(batch.y) for batch in data)
 
     def __call__(self, position: Tensor) -> Evaluation:
         """The log joint density ``[K]`` and its gradient ``[K, P]`` at ``position`` ``[K, P]``."""
-        position = position.detach()
-        if self._traced is None:
-            self._traced = self._trace(position)
-        with torch.no_grad():
-            return Evaluation(*self._traced(position))
+        value = self._prior(position)
+        for batch in self.data:
+            value = value.plus(self._stack.log_likelihood(position, batch).times(1.0 / self._temperature))
+        return value
 
-    def _evaluate(self, position: Tensor) -> Evaluation:
-        """:meth:`__call__`, through Python."""
-        value, gradient = self._prior(position)
-        for batch in self._data:
-            part = _differentiate(lambda q, batch=batch: self._log_likelihood(q, batch), position)  # type: ignore[misc]
-            value, gradient = value + part.log_density, gradient + part.gradient
-        return Evaluation(value, gradient)
+    def estimate(self, position: Tensor, batch: Batch) -> Evaluation:
+        """An unbiased estimate of :meth:`__call__` from B of the N rows: their log likelihood times N/B."""
+        factor = self._rows / (len(batch.y) * self._temperature)
+        return self._prior(position).plus(self._stack.log_likelihood(position, batch).times(factor))
 
-    def _trace(self, position: Tensor) -> Target:
-        """:meth:`_evaluate` as the list of its tensor operations, forward and backward.
+    def refresher(self, seed: int) -> Refresh | None:
+        """A step of Gibbs sampling for unknown variances of the prior; ``None`` if there are none.
 
-        A small network costs more to call than to compute, about twice; the list has no modules, ``vmap`` or autograd
-        in it. Where it cannot be made, or differs at another position, the way through Python remains.
+        Args:
+            seed: chain k draws from the stream (seed, k).
+
+        Returns:
+            A function of positions ``[K, P]`` and the target there, which returns the target under the new variances.
         """
-        from torch.fx.experimental.proxy_tensor import make_fx  # takes a second to import
+        if not self._prior.hierarchical:
+            return None
+        sources: list[torch.Generator] = []
 
-        self._evaluate(position)  # finds out whether vmap works
-        if not self._stack.is_vectorized:
-            return self._evaluate
-        other = 0.9 * position + 0.01
-        expected = self._evaluate(other)
-        try:
-            traced = make_fx(lambda q: tuple(self._evaluate(q)))(position)
-            traced.graph.eliminate_dead_code()
-            traced.recompile()
-            found = traced(other)
-        except Exception:  # whatever tracing does not support
-            return self._evaluate
-        same = all(torch.allclose(a, b, equal_nan=True) for a, b in zip(found, expected, strict=True))
-        return traced if same else self._evaluate
+        def refresh(position: Tensor, state: Evaluation) -> Evaluation:
+            if not sources:
+                sources.extend(generator(position.device, seed, k) for k in range(len(position)))
+            before = self._prior(position).times(-1.0)
+            self._prior.resample(position, sources)
+            return state.plus(before).plus(self._prior(position))
 
-    def _prior(self, position: Tensor) -> Evaluation:
-        """log p(w) and its gradient."""
-        if self._normal is None:
-            return _differentiate(self._log_prior, position)
-        mean, scale, constant = self._normal
-        standardized = (position - mean) / scale
-        return Evaluation(constant - 0.5 * standardized.double().square().sum(1), -standardized / scale)
-
-    def _log_prior(self, position: Tensor) -> Tensor:
-        """log p(w), ``[K]``."""
-        weights = self._unflatten(position)
-        return torch.stack(
-            [
-                self._priors[name].log_prob(weights[name]).reshape(len(position), -1).double().sum(1)
-                for name in self._priors
-            ]
-        ).sum(0)
-
-    def _normal_prior(self) -> tuple[Tensor, Tensor, float] | None:
-        """Means and scales ``[P]`` and the constant of the log density, if all priors are Gaussian."""
-        means, scales = [], []
-        for name, prior in self._priors.items():
-            if not isinstance(prior, Normal):
-                return None
-            means.append(prior.loc.expand(self._shapes[name]).flatten())
-            scales.append(prior.scale.expand(self._shapes[name]).flatten())
-        scale = torch.cat(scales)
-        constant = -float(scale.double().log().sum()) - 0.5 * len(scale) * math.log(2.0 * math.pi)
-        return torch.cat(means), scale, constant
-
-    def _log_likelihood(self, position: Tensor, batch: Batch) -> Tensor:
-        rows = self._stack(self._unflatten(position), (batch.x, batch.y))
-        weighted = rows if batch.sample_weight is None else rows * batch.sample_weight
-        return weighted.double().sum(1) / self._temperature
-
-    def _unflatten(self, flat: Tensor) -> Draw:
-        """Name to ``[..., *shape]`` of vectors ``[..., P]``."""
-        parts = flat.split(self._sizes, -1)
-        return {
-            name: part.view(*flat.shape[:-1], *shape)
-            for part, (name, shape) in zip(parts, self._shapes.items(), strict=True)
-        }
+        return refresh
 
     def flatten(self, weights: Draw, noise: Draw) -> Tensor:
         """Vectors ``[K, P]`` of the network's weights and the likelihood's parameters, each ``[K, *shape]``."""
-        named = {f"{_NET}{name}": value for name, value in weights.items()}
-        named |= {f"{_LIKELIHOOD}{name}": value for name, value in noise.items()}
-        dtype = next(iter(named.values())).dtype
-        return torch.cat([named[name].reshape(len(named[name]), -1).to(dtype) for name in self._shapes], 1)
+        named = {f"{NET}{name}": value for name, value in weights.items()}
+        return self._stack.flatten(named | {f"{LIKELIHOOD}{name}": value for name, value in noise.items()})
 
     def split(self, flat: Tensor) -> tuple[Draw, Draw]:
         """The network's weights and the likelihood's parameters in vectors ``[..., P]``, each ``[..., *shape]``."""
-        named = self._unflatten(flat)
+        named = self._stack.unflatten(flat)
         weights, noise = (
             {name.removeprefix(prefix): value for name, value in named.items() if name.startswith(prefix)}
-            for prefix in (_NET, _LIKELIHOOD)
+            for prefix in (NET, LIKELIHOOD)
         )
         return weights, noise
 
     def sample_prior(self) -> Tensor:
         """One draw from the prior, ``[P]``, from torch's default generator."""
-        return torch.cat([_sample(prior, self._shapes[name]).flatten() for name, prior in self._priors.items()])
+        return self._prior.sample()
 
 
 def maximize(target: Target, start: Tensor, steps: int, lr: float) -> Tensor:
@@ -197,16 +212,15 @@ def maximize(target: Target, start: Tensor, steps: int, lr: float) -> Tensor:
     return position
 
 
-def _differentiate(function: Callable[[Tensor], Tensor], position: Tensor) -> Evaluation:
-    with torch.enable_grad():
-        leaf = position.detach().requires_grad_()
-        value = function(leaf)
-        (gradient,) = torch.autograd.grad(value.sum(), leaf)
-    return Evaluation(value.detach(), gradient)
+def log_density(prior: Distribution, weight: Tensor) -> Tensor:
+    """log p(w) of one parameter tensor, a scalar; unknown variances are integrated out."""
+    return prior.log_marginal(weight) if isinstance(prior, HierarchicalNormal) else prior.log_prob(weight).sum()
 
 
 def _sample(prior: Distribution, shape: torch.Size) -> Tensor:
-    """Independent draws for a parameter of a shape that the prior broadcasts to."""
+    """Draws for a parameter of a shape that the prior broadcasts to."""
+    if isinstance(prior, HierarchicalNormal):
+        return prior.draw_weights(shape)
     padded = [1] * (len(shape) - len(prior.batch_shape)) + list(prior.batch_shape)
     repeated = [i for i, size in enumerate(padded) if size == 1]
     own = [i for i, size in enumerate(padded) if size != 1]

@@ -5,22 +5,27 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
 from torch.distributions import Distribution
 from torch.func import functional_call
+from torch.utils import _pytree as pytree
 from typing_extensions import override
 
 from credo import diagnostics
+from credo._arguments import check_integer
 from credo.data import Batch
-from credo.errors import UnsupportedError
+from credo.errors import InputError, UnsupportedError
 from credo.functional import Draw
 from credo.likelihoods import Likelihood
+from credo.nests import plain
 from credo.predictive.components import ClassComponents, RealComponents
 from credo.priors import AdaptiveNormal
 
+REFRESHED_EVERY = 10
+"""Steps between draws of the prior's unknown variances, for samplers whose steps are short."""
 _LARGEST_R_HAT = 1.05
 _QUANTITIES_AT_ONCE = 256
 
@@ -63,24 +68,100 @@ class _Components(nn.Module):
 
 
 @dataclasses.dataclass(frozen=True)
+class Plan:
+    """Which steps of a chain explore, which sample, and how large they are.
+
+    Every cycle begins with ``warmup`` steps that explore and goes on with ``draws`` times ``thinning`` that sample. A
+    constant step size is a single cycle.
+
+    Attributes:
+        cycles: their number.
+        warmup: exploring steps per cycle.
+        draws: draws per cycle.
+        thinning: steps per draw.
+        is_cyclical: whether the step size falls from ε to 0 in each cycle.
+    """
+
+    cycles: int
+    warmup: int
+    draws: int
+    thinning: int
+    is_cyclical: bool
+
+    @classmethod
+    def build(cls, warmup: int, draws: int, thinning: int = 1, cycles: int | None = None) -> Plan:
+        """The plan for ``warmup`` exploring steps and ``draws`` draws in all; without cycles steps are constant."""
+        check_integer(warmup, "warmup", minimum=0)
+        check_integer(draws, "draws", minimum=1)
+        check_integer(thinning, "thinning", minimum=1)
+        if cycles is None:
+            return cls(1, warmup, draws, thinning, is_cyclical=False)
+        if draws % check_integer(cycles, "cycles", minimum=1):
+            raise InputError(f"draws must be a multiple of cycles={cycles}, got {draws}")
+        return cls(cycles, warmup // cycles, draws // cycles, thinning, is_cyclical=True)
+
+    @property
+    def steps(self) -> int:
+        """Steps in all."""
+        return self.cycles * self.length
+
+    @property
+    def length(self) -> int:
+        """Steps per cycle."""
+        return self.warmup + self.draws * self.thinning
+
+    def is_exploring(self, step: int) -> bool:
+        """Whether a step, counted from 0, is of the first part of its cycle."""
+        return step % self.length < self.warmup
+
+    def is_draw(self, step: int) -> bool:
+        """Whether the position after a step is kept."""
+        place = step % self.length - self.warmup
+        return place >= 0 and (place + 1) % self.thinning == 0
+
+    def factor(self, step: int) -> float:
+        """The factor on the step size: ½·(1 + cos(π·r)) after a fraction r of the cycle, or 1."""
+        return 0.5 * (1.0 + math.cos(math.pi * (step % self.length) / self.length)) if self.is_cyclical else 1.0
+
+
+class Run(NamedTuple):
+    """The result of sampling.
+
+    Attributes:
+        draws: ``[K, D, P]``.
+        log_density: ``[K, D]``, float64; −∞ for draws whose density is not known.
+        divergences: number of divergent transitions, ``[K]``; empty for a sampler that has none.
+        details: what to show in the report, by label.
+    """
+
+    draws: Tensor
+    log_density: Tensor
+    divergences: Tensor
+    details: Mapping[str, str]
+
+
+def by_chain(values: Tensor, form: str) -> str:
+    """One number per chain, as text."""
+    return ", ".join(f"{value:{form}}" for value in values.tolist())
+
+
+@dataclasses.dataclass(frozen=True)
 class SamplingReport:
     """How sampling went.
 
     Attributes:
-        acceptance: mean acceptance probability of each chain.
-        step_size: ε of each chain.
-        divergences: number of divergent transitions of each chain.
+        chains: number of chains.
         draws: number of draws per chain.
-        leapfrog_steps: the largest number of leapfrog steps of a trajectory.
+        details: what the sampler says of itself, by label.
+        divergences: number of divergent transitions of each chain; empty for a sampler that has none.
         predictions: convergence of the network's outputs on training inputs, see :func:`convergence`.
         parameters: convergence of the parameters.
     """
 
-    acceptance: list[float]
-    step_size: list[float]
-    divergences: list[int]
+    chains: int
     draws: int
-    leapfrog_steps: int
+    details: dict[str, str]
+    divergences: list[int]
     predictions: dict[str, float]
     parameters: dict[str, float]
 
@@ -93,11 +174,8 @@ class SamplingReport:
     def lines(self) -> list[str]:
         """The report as lines of text."""
         shown = [
-            ("chains", f"{len(self.acceptance)} of {self.draws:,} draws"),
-            ("acceptance by chain", ", ".join(f"{value:.2f}" for value in self.acceptance)),
-            ("step size by chain", ", ".join(f"{value:.3g}" for value in self.step_size)),
-            ("divergences by chain", ", ".join(f"{value:,}" for value in self.divergences)),
-            ("leapfrog steps", f"up to {self.leapfrog_steps}"),
+            ("chains", f"{self.chains} of {self.draws:,} draws"),
+            *self.details.items(),
         ]
         for name, found in (("predictions", self.predictions), ("parameters", self.parameters)):
             if found:
@@ -116,11 +194,11 @@ class SamplingReport:
         divergences = sum(self.divergences)
         if divergences:
             found.append(
-                f"{divergences:,} of {self.draws * len(self.divergences):,} transitions diverged: the step size is too "
-                "large somewhere, and draws may miss a part of the posterior; raise acceptance="
+                f"{divergences:,} transitions diverged: the step size is too large somewhere, and draws may miss a "
+                "part of the posterior; take smaller steps, for HMC by a higher acceptance="
             )
         r_hat = self.predictions.get("r_hat", 1.0)
-        if len(self.acceptance) > 1 and r_hat > _LARGEST_R_HAT:
+        if self.chains > 1 and r_hat > _LARGEST_R_HAT:
             found.append(f"R-hat of the predictions is up to {r_hat:.2f}: chains disagree; raise warmup= and draws=")
         return found
 
@@ -151,7 +229,9 @@ def convergence(draws: Iterable[Tensor]) -> dict[str, float]:
 def check_densities(priors: dict[str, Distribution]) -> dict[str, Distribution]:
     """Return ``priors`` if all of them have a density."""
     if any(isinstance(prior, AdaptiveNormal) for prior in priors.values()):
-        raise UnsupportedError("a sampler needs a prior with a density, which AdaptiveNormal has not; use credo.Normal")
+        raise UnsupportedError(
+            "a sampler needs a prior with a density, which AdaptiveNormal has not; use HierarchicalNormal"
+        )
     return priors
 
 
@@ -165,11 +245,15 @@ def merge(batches: Sequence[Batch], rows: int) -> list[Batch]:
             merged.append([])
             size = len(batch.y)
         merged[-1].append(batch)
-    return [group[0] if len(group) == 1 else _concatenated(group) for group in merged]
+    return [concatenate(group) for group in merged]
 
 
-def _concatenated(group: Sequence[Batch]) -> Batch:
+def concatenate(group: Sequence[Batch]) -> Batch:
+    """Batches as one; inputs are tensors, or tuples or mappings of them."""
+    if len(group) == 1:
+        return group[0]
     weights: list[Any] = [batch.sample_weight for batch in group]
     ones = [torch.ones(len(b.y), device=b.y.device) if w is None else w for b, w in zip(group, weights, strict=True)]
     weight = None if all(w is None for w in weights) else torch.cat(ones)
-    return Batch(torch.cat([batch.x for batch in group]), torch.cat([batch.y for batch in group]), weight)
+    x = pytree.tree_map(lambda *parts: torch.cat(parts), *[plain(batch.x) for batch in group])
+    return Batch(x, torch.cat([batch.y for batch in group]), weight)

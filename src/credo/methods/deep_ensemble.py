@@ -11,15 +11,18 @@ from torch import Tensor, nn
 from typing_extensions import Unpack, override
 
 from credo._arguments import check_integer, check_option
+from credo._notices import notify
 from credo._tensors import TENSORS
 from credo.errors import InputError, LoadError, UnsupportedError
 from credo.io import MODELS
 from credo.methods._initialization import check_is_fresh, perturb, reinitialize
+from credo.methods._stacked_training import CannotStack, MemberStack, StackedTask, find_obstacle
 from credo.methods.base import Method, Predictor, check_samples
 from credo.methods.map import MAP
 from credo.methods.network import NetworkMethod
 from credo.predictive import Predictive
 from credo.seeding import check_seed, derive
+from credo.training.loop import train
 from credo.training.options import FitKeywords, with_fit_options
 
 _INITS = ("fresh", "perturb")
@@ -37,6 +40,11 @@ class DeepEnsemble(Method):
             ``reset_parameters``. ``"perturb"``: at the network's own weights, with Gaussian noise of a tenth of each
             tensor's root mean square, for members that fine-tune a trained network. ``None``: fresh; raises
             ``InputError`` if the network looks trained. Frozen parameters are never changed.
+        members_at_once: whether to train all members in one step, with their weights stacked, on the same minibatches:
+            for small networks little more than the price of one. ``"auto"``: for point estimates, where it is possible
+            and, on a CPU, the networks are small; ``True``: large ones too; ``False``: one after the other, each with
+            minibatches of its own. Other methods, convolutions on a CPU, batch norm, frozen parameters, early stopping,
+            checkpoints and gradient clipping train one after the other in any case.
         **options: passed to ``base``: ``likelihood=``, ``prior=``, … A likelihood with learned noise is copied, so
             that every member learns its own.
 
@@ -54,9 +62,11 @@ class DeepEnsemble(Method):
         members: int | None = None,
         base: type[NetworkMethod] = MAP,
         init: str | None = None,
+        members_at_once: bool | str = "auto",
         **options: Any,
     ) -> None:
         super().__init__()
+        self._at_once = _check_at_once(members_at_once)
         if init is not None:
             check_option(init, "init", _INITS)
         if not (isinstance(base, type) and issubclass(base, NetworkMethod)):
@@ -86,7 +96,7 @@ class DeepEnsemble(Method):
 
     @with_fit_options
     def fit(self, data: Any, **options: Unpack[FitKeywords]) -> Self:
-        """Fit every member, each with a seed of its own.
+        """Fit every member: all at once, see ``members_at_once``, or one after the other, each with a seed of its own.
 
         With ``checkpoint="folder"`` member ``i`` writes to ``folder/member_i``.
 
@@ -97,15 +107,36 @@ class DeepEnsemble(Method):
         Returns:
             The ensemble itself.
         """
+        obstacle = self._fit_at_once(data, options) if self._at_once else "members_at_once is False"
+        if obstacle is not None:
+            if self._at_once is True:
+                notify(f"members are trained one after the other: {obstacle}")
+            self._fit_one_by_one(data, options)
+        self.history = [{"member": i, **entry} for i, m in enumerate(self._models()) for entry in m.history]
+        return self
+
+    def _fit_at_once(self, data: Any, options: FitKeywords) -> str | None:
+        """Train the stacked members; or leave them as they are, and say why."""
+        members = self._models()
+        obstacle = find_obstacle(members, options, self._at_once is True)
+        if obstacle is not None:
+            return obstacle
+        stack = MemberStack([member for member in members if isinstance(member, MAP)])
+        try:
+            train(StackedTask(stack), data, options)
+        except CannotStack as error:
+            return str(error)
+        finally:
+            stack.finish()
+        return None
+
+    def _fit_one_by_one(self, data: Any, options: FitKeywords) -> None:
         seed, folder = options.get("seed"), options.get("checkpoint")
-        self.history = []
         for i, member in enumerate(self._models()):
             own: FitKeywords = {**options, "seed": None if seed is None else derive(check_seed(seed), i)}
             if folder is not None:
                 own["checkpoint"] = f"{folder}/member_{i}"
             member.fit(data, **own)
-            self.history += [{"member": i, **entry} for entry in member.history]
-        return self
 
     def _predictor(self, samples: int | str, seed: int | None) -> Predictor:
         return _EnsemblePredictor(self._models(), check_samples(samples), seed)
@@ -127,7 +158,12 @@ class DeepEnsemble(Method):
 
     def _get_config(self) -> dict[str, object]:
         first = self._models()[0]
-        return {"base": self.base.__name__, "members": len(self.members), "member": first._get_config()}
+        return {
+            "base": self.base.__name__,
+            "members": len(self.members),
+            "members_at_once": self._at_once,
+            "member": first._get_config(),
+        }
 
     @classmethod
     def _check_sizes(cls, config: dict[str, Any], tensors: Mapping[str, Tensor]) -> None:
@@ -146,6 +182,7 @@ class DeepEnsemble(Method):
         networks = _networks(net, config["members"], "as it is")
         ensemble.members = nn.ModuleList(base._from_config(config["member"], n, **_own(overrides)) for n in networks)
         ensemble.base = base
+        ensemble._at_once = _check_at_once(config.get("members_at_once", "auto"))
         return ensemble
 
     def _describe_networks(self) -> dict[str, object]:
@@ -203,6 +240,13 @@ def _networks(source: Any, members: int | None, init: str | None) -> list[nn.Mod
     if callable(source):
         return [source() for _ in range(count)]
     raise InputError(f"net_or_factory must be a network, a callable that makes one, or a list, got {source!r}")
+
+
+def _check_at_once(value: object) -> bool | str:
+    """Return ``value`` if it is ``True``, ``False`` or ``"auto"``."""
+    if isinstance(value, bool) or value == "auto":
+        return value
+    raise InputError(f"members_at_once must be True, False or 'auto', got {value!r}")
 
 
 def _check_apart(networks: Sequence[nn.Module]) -> None:

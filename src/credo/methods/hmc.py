@@ -2,47 +2,23 @@ r"""Hamiltonian Monte Carlo: draws from the posterior itself, by chains that fol
 
 from __future__ import annotations
 
-import dataclasses
-import math
 from collections.abc import Sequence
-from typing import Any, Never, Self
 
-import torch
 from torch import Tensor, nn
-from torch.distributions import Distribution
 from typing_extensions import override
 
-from credo import data as data_
-from credo._arguments import check_fraction, check_integer, check_option, check_positive
-from credo._devices import check_device
-from credo._notices import notify
-from credo.errors import DivergenceError, UnsupportedError, unknown_name
-from credo.functional import Caller, Forward
+from credo._arguments import check_fraction, check_integer
+from credo.functional import Forward
 from credo.likelihoods import Likelihood
-from credo.methods._hamiltonian import Progress, Run, curvature_scale, sample
-from credo.methods._initialization import reinitialize
-from credo.methods._log_joint import LogJoint, RowLogLikelihood, maximize
-from credo.methods._sampling import DrawnLikelihood, SamplingReport, check_densities, convergence, merge
-from credo.methods.network import NetworkMethod, NetworkPredictor
-from credo.nests import first_rows
-from credo.posteriors.empirical import Empirical
-from credo.priors import Normal, Prior, move_priors, resolve, to_config
-from credo.priors import from_config as prior_from_config
-from credo.seeding import check_seed, derive, seeded
-from credo.selection import select
-from credo.stacking import Stack
-from credo.training.monitoring import ProgressBar
-from credo.training.supervised import SupervisedTask, Terms
-
-_INITS = ("optimized", "prior", "network")
-_START, _SAMPLING = 0, 1  # indices of random streams
-_OPTIMIZER_STEPS, _OPTIMIZER_LR = 500, 0.02
-_ROWS = 4096
-_DIAGNOSED_ROWS = 100
-_HISTORY_ENTRIES = 100
+from credo.methods._hamiltonian import Progress, sample
+from credo.methods._log_joint import LogJoint
+from credo.methods._sampling import Plan, Run, by_chain
+from credo.methods._scales import curvature_scale
+from credo.methods.sampler import Report, Sampler
+from credo.priors import Prior
 
 
-class HMC(NetworkMethod):
+class HMC(Sampler):
     r"""Draws from the posterior p(w | D) ∝ p(D | w)^(1/T)·p(w) by Hamiltonian Monte Carlo, several chains at once.
 
     A chain moves along trajectories of the dynamics with potential −log p(w, D), which reach far and are accepted with
@@ -89,10 +65,6 @@ class HMC(NetworkMethod):
     setting trajectory lengths in Hamiltonian Monte Carlo", AISTATS 2021 (ChEES).
     """
 
-    posterior: Empirical
-    likelihood_posterior: Empirical | None
-    _derived = frozenset({"_priors_here"})
-
     def __init__(
         self,
         net: nn.Module,
@@ -110,290 +82,47 @@ class HMC(NetworkMethod):
         temperature: float = 1.0,
         forward: Forward | None = None,
     ) -> None:
-        super().__init__(net, likelihood, forward)
-        self._chains = check_integer(chains, "chains", minimum=1)
-        self._warmup = check_integer(warmup, "warmup", minimum=0)
-        self._draws = check_integer(draws, "draws", minimum=1)
-        self._init = check_option(init, "init", _INITS)
         if leapfrog_steps is not None:
             check_integer(leapfrog_steps, "leapfrog_steps", minimum=1)
+        super().__init__(
+            net,
+            likelihood,
+            prior,
+            chains=chains,
+            plan=Plan.build(warmup, draws),
+            init=init,
+            noise_prior=noise_prior,
+            bayesian=bayesian,
+            temperature=temperature,
+            forward=forward,
+        )
         self._leapfrog_steps, self._acceptance = leapfrog_steps, check_fraction(acceptance, "acceptance")
-        self.temperature = check_positive(temperature, "temperature")
-        self.prior: Prior = Normal(0.0, 1.0) if prior is None else prior
-        self._noise_prior: Prior = Normal(0.0, 1.0) if noise_prior is None else noise_prior
-        self._bayesian = bayesian
-        weights = {name: net.get_parameter(name).detach() for name in select(net, bayesian)}
-        self._priors = check_densities(resolve(self.prior, {name: w.shape for name, w in weights.items()}))
-        self.posterior = Empirical({name: w[None, None] for name, w in weights.items()})
-        self._report: SamplingReport | None = None
-        self._adopt_likelihood()
-        self._derive()
 
     @override
-    def terms(self, x: Any, y: Tensor, sample_weight: Tensor | None = None) -> Terms:
-        """−log p(y | x, w) per row and −log p(w) at the network's own weights; their sum is the potential energy.
+    def _run(self, target: LogJoint, start: Tensor, seed: int, report: Report) -> Run:
+        def tell(step: Progress) -> None:
+            report(step.iteration, {k: v for k, v in step._asdict().items() if k != "iteration"})
 
-        Args:
-            x: inputs, rows along dim 0.
-            y: targets.
-            sample_weight: ``[B]``, multiplies the log likelihood of each row.
-
-        Returns:
-            Both in nats and differentiable.
-        """
-        self._resolve_likelihood(y)
-        output = Caller(self.net, self._forward)(x)
-        return Terms(self._weighted_nll(self.likelihood.log_prob(output, y), sample_weight), self.kl())
-
-    @override
-    def kl(self) -> Tensor:
-        noise = move_priors(self._noise_priors(), self.device, self.dtype)
-        parts = [prior.log_prob(self.net.get_parameter(name)).sum() for name, prior in self._priors_here.items()]
-        parts += [prior.log_prob(self.likelihood.get_parameter(name)).sum() for name, prior in noise.items()]
-        return -torch.stack(parts).sum()
-
-    @override
-    def elbo(self, data: Any, samples: int = 10, seed: int | None = None) -> Never:
-        """Not available: a set of draws has no density.
-
-        Args:
-            data: as for :meth:`fit`.
-            samples: number of weight draws.
-            seed: for the draws.
-
-        Raises:
-            UnsupportedError: always.
-        """
-        raise UnsupportedError(
-            "draws have no density, so HMC has no evidence lower bound; compare models by predict(x).log_prob(y)"
+        run = sample(
+            target,
+            start,
+            warmup=self._plan.warmup,
+            draws=self._plan.draws,
+            seed=seed,
+            scale=None if self._init == "prior" else curvature_scale(target, start, seed),
+            acceptance=self._acceptance,
+            steps=self._leapfrog_steps,
+            report=tell,
+            refresh=target.refresher(seed),
         )
-
-    def fit(
-        self,
-        data: Any,
-        *,
-        device: str | torch.device | None = None,
-        seed: int | None = None,
-        progress: bool | None = None,
-        **options: Any,
-    ) -> Self:
-        """Run the chains on all data, from new starts; earlier draws are replaced.
-
-        Args:
-            data: a DataLoader, a Dataset, or a tuple of tensors or arrays ``(x, y)`` or ``(x, y, sample_weight)``,
-                rows along dim 0.
-            device: where to sample; ``None``: where the network is.
-            seed: makes the run reproducible; torch's random state is left as it was.
-            progress: whether to show a progress bar; ``None``: only in a terminal.
-            **options: those of methods that are trained by gradient do not apply, and raise ``InputError``.
-
-        Returns:
-            The model itself.
-
-        Raises:
-            InputError: data or options do not match the model; it is unchanged.
-            UnsupportedError: the network draws random numbers or keeps state, or has fewer than 32 bits.
-            DivergenceError: the log density is NaN or infinite where chains start; the model is unchanged.
-        """
-        for key in options:
-            raise unknown_name("option of HMC.fit", key, ["device", "seed", "progress"])
-        if torch.finfo(self.dtype).bits < 32:
-            raise UnsupportedError(f"HMC needs a network in float32 or float64, got {self.dtype}; use net.float()")
-        base, before = check_seed(seed), self.device
-        task = SupervisedTask(self)
-        self.to(check_device(device) if device is not None else before)
-        try:
-            batches = self._load(data, task)
-            target = self._log_joint(batches)
-            start = self._start(target, derive(base, _START))
-            if not bool(target(start).log_density.isfinite().all()):
-                raise DivergenceError(
-                    "the log density is NaN or infinite where chains start; scale the data, or choose another init="
-                )
-        except BaseException:
-            task.undo_setup()
-            self._adopt_likelihood()
-            self.to(before)
-            raise
-        run = self._run(target, start, derive(base, _SAMPLING), progress)
-        self._keep(target, run)
-        self._diagnose(run, first_rows(batches[0].x, _DIAGNOSED_ROWS))
-        return self
-
-    def outputs(self, x: Any) -> Tensor:
-        """The network's outputs for every draw, in the order of the chains, for :mod:`credo.diagnostics` and plots.
-
-        Args:
-            x: inputs, rows along dim 0.
-
-        Returns:
-            The outputs, ``[chains, draws, B, ...]``.
-        """
-        count = math.prod(self.posterior.shape)
-        flat = NetworkPredictor(self, count, 0).outputs(x)
-        place = torch.tensor(self.posterior.order(count, 0), device=flat.device).argsort()
-        by_chain: Tensor = flat[place].unflatten(0, self.posterior.shape)
-        return by_chain
-
-    @override
-    def summary(self) -> str:
-        report = ["not sampled yet: call fit"] if self._report is None else self._report.lines()
-        return "\n".join([super().summary(), "", *report])
-
-    def _load(self, data: Any, task: SupervisedTask[Any]) -> list[data_.Batch]:
-        """All data in large batches on the device, after a check that they match the model."""
-        dataset = task.make_dataset(data)
-        batches = merge(list(data_.batches(dataset, _ROWS, self.device, self.dtype)), _ROWS)
-        self.n_data = sum(len(batch.y) for batch in batches)
-        task.setup(batches[0])
-        self._adopt_likelihood()
-        for batch in batches:
-            task.check_data(batch, dataset)
-        self._inspect(batches[0].x)
-        return batches
-
-    def _log_joint(self, batches: list[data_.Batch]) -> LogJoint:
-        noise_priors = move_priors(self._noise_priors(), self.device, self.dtype)
-        module = RowLogLikelihood(self.net, self.likelihood, self._forward)
-        return LogJoint(module, self._priors_here, noise_priors, batches, self._chains, self.temperature)
-
-    def _start(self, target: LogJoint, seed: int) -> Tensor:
-        """The first positions of the chains, ``[K, P]``; that of chain k depends on (seed, k)."""
-        if self._init == "prior":
-            starts = []
-            for k in range(self._chains):
-                with seeded(derive(seed, k), self.device):
-                    starts.append(target.sample_prior())
-            return torch.stack(starts)
-        stack = Stack(self.net, self._chains, names=self.posterior.names())
-        noise = {n: p.detach().expand(self._chains, *p.shape) for n, p in self.likelihood.named_parameters()}
-        if self._init == "network":
-            return target.flatten(stack.initial_weights(), noise)
-        try:
-            weights = stack.initial_weights(reinitialize, seed)
-        except UnsupportedError as error:
-            raise UnsupportedError(
-                f"chains cannot start at new weights ({str(error).split(',')[0]}); use init='network' or init='prior'"
-            ) from error
-        return maximize(target, target.flatten(weights, noise), _OPTIMIZER_STEPS, _OPTIMIZER_LR)
-
-    def _run(self, target: LogJoint, start: Tensor, seed: int, progress: bool | None) -> Run:
-        self.history = []
-        total = self._warmup + self._draws
-        every = max(1, total // _HISTORY_ENTRIES)
-        scale = None if self._init == "prior" else curvature_scale(target, start, seed)
-        with ProgressBar(progress, total, 0, enabled=True) as bar:
-
-            def report(step: Progress) -> None:
-                if (step.iteration + 1) % every == 0:
-                    self.history.append(step._asdict())
-                    phase = "warm-up" if step.iteration < self._warmup else "sampling"
-                    bar.epoch(step.iteration + 1, f"{phase}  acceptance {step.acceptance:.2f}")
-
-            return sample(
-                target,
-                start,
-                warmup=self._warmup,
-                draws=self._draws,
-                seed=seed,
-                scale=scale,
-                acceptance=self._acceptance,
-                steps=self._leapfrog_steps,
-                report=report,
-            )
-
-    @torch.no_grad()
-    def _keep(self, target: LogJoint, run: Run) -> None:
-        """Store the draws; put the one of the highest density into the network and the likelihood."""
-        weights, noise = target.split(run.draws)
-        best = divmod(int(run.log_density.argmax()), run.log_density.shape[1])
-        for values, module in ((weights, self.net), (noise, self.likelihood)):
-            for name, value in values.items():
-                parameter = module.get_parameter(name)
-                values[name] = value.to(parameter.dtype)
-                parameter.copy_(value[best])
-        self.posterior.replace(weights)
-        if self.likelihood_posterior is not None:
-            self.likelihood_posterior.replace(noise)
-
-    def _diagnose(self, run: Run, x: Any) -> None:
-        """Build the report that :meth:`summary` shows, and give notice of what needs attention."""
-        posteriors = (
-            [self.posterior] if self.likelihood_posterior is None else [self.posterior, self.likelihood_posterior]
-        )
-        self._report = SamplingReport(
-            acceptance=run.acceptance.tolist(),
-            step_size=run.step_size.tolist(),
-            divergences=run.divergences.tolist(),
-            draws=self._draws,
-            leapfrog_steps=run.max_steps,
-            predictions=convergence([self.outputs(x)]),
-            parameters=convergence(draws for posterior in posteriors for draws in posterior.by_chain().values()),
-        )
-        for notice in self._report.notices():
-            notify(notice)
-
-    def _predictor(self, samples: int | str, seed: int | None) -> NetworkPredictor:
-        base = check_seed(seed) if samples else 0
-        predictor = NetworkPredictor(self, samples, base)
-        if isinstance(samples, int) and samples and self.likelihood_posterior is not None:
-            noise = self.likelihood_posterior.sample(samples, seed=base)
-            predictor._likelihood = DrawnLikelihood(self.likelihood, noise)
-        return predictor
-
-    def _adopt_likelihood(self) -> None:
-        """Begin the draws of the likelihood's parameters anew, if they are those of another likelihood."""
-        own = {name: parameter.detach()[None, None] for name, parameter in self.likelihood.named_parameters()}
-        current = getattr(self, "likelihood_posterior", None)
-        if current is None or current.names() != list(own):
-            self.likelihood_posterior = Empirical(own) if own else None
-
-    def _noise_priors(self) -> dict[str, Distribution]:
-        shapes = {name: parameter.shape for name, parameter in self.likelihood.named_parameters()}
-        return check_densities(resolve(self._noise_prior, shapes)) if shapes else {}
-
-    def _follow_parameters(self) -> None:
-        """Move the priors to the device of the parameters."""
-        self._priors_here = move_priors(self._priors, self.device, self.dtype)
-
-    def _describe_parameter(self, name: str) -> str:
-        return f"sampled (prior {self._priors[name]!r})"
-
-    @override
-    def extra_repr(self) -> str:
-        """The prior and the chains.
-
-        Returns:
-            What ``repr`` shows beside the submodules.
-        """
-        return f"prior={self.prior!r}, chains={self._chains}, warmup={self._warmup}, draws={self._draws}"
-
-    def _own_config(self) -> dict[str, object]:
-        return {
-            "prior": to_config(self.prior),
-            "chains": self._chains,
-            "warmup": self._warmup,
-            "draws": self._draws,
-            "init": self._init,
-            "leapfrog_steps": self._leapfrog_steps,
-            "acceptance": self._acceptance,
-            "noise_prior": to_config(self._noise_prior),
-            "bayesian": self._bayesian if isinstance(self._bayesian, str) else list(self._bayesian),
-            "temperature": self.temperature,
+        details = {
+            "acceptance by chain": by_chain(run.acceptance, ".2f"),
+            "step size by chain": by_chain(run.step_size, ".3g"),
+            "divergences by chain": by_chain(run.divergences, ",.0f"),
+            "leapfrog steps": f"up to {run.max_steps}",
         }
+        return Run(run.draws, run.log_density, run.divergences, details)
 
-    @classmethod
-    def _from_config(cls, config: dict[str, Any], net: Any, **overrides: Any) -> Self:
-        noise_prior = config.get("noise_prior")
-        if noise_prior is None:
-            notify("the custom noise_prior of the saved run is not restored; N(0, 1) takes its place")
-        built = None if noise_prior is None else prior_from_config(noise_prior)
-        return super()._from_config({**config, "noise_prior": built}, net, **overrides)
-
-    def _describe_training(self) -> dict[str, object]:
-        report = None if self._report is None else dataclasses.asdict(self._report)
-        return {**super()._describe_training(), "sampling": report}
-
-    def _restore_training(self, card: object) -> None:
-        super()._restore_training(card)
-        self._report = SamplingReport.from_card(card.get("sampling") if isinstance(card, dict) else None)
+    @override
+    def _settings(self) -> dict[str, object]:
+        return {"leapfrog_steps": self._leapfrog_steps, "acceptance": self._acceptance}

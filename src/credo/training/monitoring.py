@@ -162,9 +162,10 @@ class ProgressBar:
         epochs: the number of epochs.
         start: the number of epochs already done.
         enabled: whether this process may show it.
+        unit: what is counted.
     """
 
-    def __init__(self, show: bool | None, epochs: int, start: int, enabled: bool) -> None:
+    def __init__(self, show: bool | None, epochs: int, start: int, enabled: bool, unit: str = "epoch") -> None:
         console = Console(stderr=True)
         show = console.is_terminal or console.is_jupyter if show is None else show
         self._bar = Progress(
@@ -176,7 +177,7 @@ class ProgressBar:
             console=console,
             disable=not (enabled and show),
         )
-        self._task = self._bar.add_task("epoch", total=epochs, completed=start, metrics="")
+        self._task = self._bar.add_task(unit, total=epochs, completed=start, metrics="")
 
     def __enter__(self) -> Self:
         self._bar.start()
@@ -193,6 +194,10 @@ class ProgressBar:
     def epoch(self, done: int, text: str) -> None:
         """Show that ``done`` epochs are done, and the metrics of the last one as ``text``."""
         self._bar.update(self._task, completed=done, metrics=text)
+
+    def update(self, done: int, text: str, unit: str) -> None:
+        """:meth:`epoch`, with another unit from now on."""
+        self._bar.update(self._task, completed=done, metrics=text, description=unit)
 
 
 def _has_bad_numbers(batch: Batch, device: torch.device) -> Tensor:

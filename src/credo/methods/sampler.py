@@ -1,0 +1,366 @@
+"""What methods that draw from the posterior have in common: chains, their starts, and what becomes of the draws."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Never, Self
+
+import torch
+from torch import Tensor, nn
+from torch.distributions import Distribution
+from typing_extensions import override
+
+from credo import data as data_
+from credo._arguments import check_integer, check_option, check_positive
+from credo._devices import check_device
+from credo._notices import notify
+from credo.errors import DivergenceError, UnsupportedError, unknown_name
+from credo.functional import Caller, Forward
+from credo.likelihoods import Likelihood
+from credo.methods._flat_stack import RowLogLikelihood
+from credo.methods._initialization import reinitialize
+from credo.methods._log_joint import LogJoint, log_density, maximize
+from credo.methods._sampling import DrawnLikelihood, Plan, Run, SamplingReport, check_densities, convergence, merge
+from credo.methods.network import NetworkMethod, NetworkPredictor
+from credo.nests import first_rows
+from credo.posteriors.empirical import Empirical
+from credo.priors import Normal, Prior, move_priors, resolve, to_config
+from credo.priors import from_config as prior_from_config
+from credo.seeding import check_seed, derive, seeded
+from credo.selection import select
+from credo.stacking import Stack
+from credo.training.monitoring import ProgressBar
+from credo.training.supervised import SupervisedTask, Terms
+
+_INITS = ("optimized", "prior", "network")
+_START, _SAMPLING = 0, 1  # indices of random streams
+_OPTIMIZER_STEPS, _OPTIMIZER_LR = 500, 0.02
+_ROWS = 4096
+_DIAGNOSED_ROWS = 100
+_HISTORY_ENTRIES = 100
+
+Report = Callable[[int, Mapping[str, float | Tensor]], None]
+"""Called after every transition with its number, counted from 0, and what happened in it."""
+
+
+class Sampler(NetworkMethod):
+    r"""A method whose posterior is a set of draws, by several chains at once.
+
+    Arguments and attributes are those of :class:`credo.HMC`. A sampler adds :meth:`_run`.
+    """
+
+    posterior: Empirical
+    likelihood_posterior: Empirical | None
+    _derived = frozenset({"_priors_here"})
+
+    def __init__(
+        self,
+        net: nn.Module,
+        likelihood: Likelihood | None,
+        prior: Prior | None,
+        *,
+        chains: int,
+        plan: Plan,
+        init: str,
+        noise_prior: Prior | None,
+        bayesian: str | Sequence[str],
+        temperature: float,
+        forward: Forward | None,
+    ) -> None:
+        super().__init__(net, likelihood, forward)
+        self._chains = check_integer(chains, "chains", minimum=1)
+        self._plan = plan
+        self._init = check_option(init, "init", _INITS)
+        self.temperature = check_positive(temperature, "temperature")
+        self.prior: Prior = Normal(0.0, 1.0) if prior is None else prior
+        self._noise_prior: Prior = Normal(0.0, 1.0) if noise_prior is None else noise_prior
+        self._bayesian = bayesian
+        weights = {name: net.get_parameter(name).detach() for name in select(net, bayesian)}
+        self._priors = check_densities(resolve(self.prior, {name: w.shape for name, w in weights.items()}))
+        self.posterior = Empirical({name: w[None, None] for name, w in weights.items()})
+        self._report: SamplingReport | None = None
+        self._adopt_likelihood()
+        self._derive()
+
+    @abstractmethod
+    def _run(self, target: LogJoint, start: Tensor, seed: int, report: Report) -> Run:
+        """Run the chains.
+
+        Args:
+            target: the log density of all chains.
+            start: the first positions, ``[K, P]``.
+            seed: fixes the random numbers.
+            report: to be called after every transition.
+
+        Returns:
+            Draws and statistics.
+        """
+
+    def _settings(self) -> dict[str, object]:
+        """What JSON can hold of the arguments that a sampler adds to those of all."""
+        return {}
+
+    @override
+    def terms(self, x: Any, y: Tensor, sample_weight: Tensor | None = None) -> Terms:
+        """−log p(y | x, w) per row and −log p(w) at the network's own weights; their sum is the potential energy.
+
+        Args:
+            x: inputs, rows along dim 0.
+            y: targets.
+            sample_weight: ``[B]``, multiplies the log likelihood of each row.
+
+        Returns:
+            Both in nats and differentiable.
+        """
+        self._resolve_likelihood(y)
+        output = Caller(self.net, self._forward)(x)
+        return Terms(self._weighted_nll(self.likelihood.log_prob(output, y), sample_weight), self.kl())
+
+    @override
+    def kl(self) -> Tensor:
+        noise = move_priors(self._noise_priors(), self.device, self.dtype)
+        parts = [log_density(prior, self.net.get_parameter(name)) for name, prior in self._priors_here.items()]
+        parts += [log_density(prior, self.likelihood.get_parameter(name)) for name, prior in noise.items()]
+        return -torch.stack(parts).sum()
+
+    @override
+    def elbo(self, data: Any, samples: int = 10, seed: int | None = None) -> Never:
+        """Not available: a set of draws has no density.
+
+        Args:
+            data: as for :meth:`fit`.
+            samples: number of weight draws.
+            seed: for the draws.
+
+        Raises:
+            UnsupportedError: always.
+        """
+        raise UnsupportedError(
+            f"draws have no density, so {type(self).__name__} has no evidence lower bound; compare models by "
+            "predict(x).log_prob(y)"
+        )
+
+    def fit(
+        self,
+        data: Any,
+        *,
+        device: str | torch.device | None = None,
+        seed: int | None = None,
+        progress: bool | None = None,
+        **options: Any,
+    ) -> Self:
+        """Run the chains on all data, from new starts; earlier draws are replaced.
+
+        Args:
+            data: a DataLoader, a Dataset, or a tuple of tensors or arrays ``(x, y)`` or ``(x, y, sample_weight)``,
+                rows along dim 0.
+            device: where to sample; ``None``: where the network is.
+            seed: makes the run reproducible; torch's random state is left as it was.
+            progress: whether to show a progress bar; ``None``: only in a terminal.
+            **options: those of methods that are trained by gradient do not apply, and raise ``InputError``.
+
+        Returns:
+            The model itself.
+
+        Raises:
+            InputError: data or options do not match the model; it is unchanged.
+            UnsupportedError: the network draws random numbers or keeps state, or has fewer than 32 bits.
+            DivergenceError: the log density is NaN or infinite where chains start; the model is unchanged.
+        """
+        for key in options:
+            raise unknown_name(f"option of {type(self).__name__}.fit", key, ["device", "seed", "progress"])
+        if torch.finfo(self.dtype).bits < 32:
+            raise UnsupportedError(
+                f"{type(self).__name__} needs a network in float32 or float64, got {self.dtype}; use net.float()"
+            )
+        base, before = check_seed(seed), self.device
+        task = SupervisedTask(self)
+        self.to(check_device(device) if device is not None else before)
+        try:
+            batches = self._load(data, task)
+            target = self._log_joint(batches)
+            start = self._start(target, derive(base, _START))
+            if not bool(target(start).log_density.isfinite().all()):
+                raise DivergenceError(
+                    "the log density is NaN or infinite where chains start; scale the data, or choose another init="
+                )
+            with ProgressBar(progress, self._plan.steps, 0, enabled=True, unit="warm-up") as bar:
+                run = self._run(target, start, derive(base, _SAMPLING), self._reporter(bar))
+            if not bool(run.draws.isfinite().all()):
+                raise DivergenceError("draws became NaN or infinite; choose a smaller step size, or scale the data")
+        except BaseException:
+            task.undo_setup()
+            self._adopt_likelihood()
+            self.to(before)
+            raise
+        self._keep(target, run)
+        self._diagnose(run, first_rows(batches[0].x, _DIAGNOSED_ROWS))
+        return self
+
+    def outputs(self, x: Any) -> Tensor:
+        """The network's outputs for every draw, in the order of the chains, for :mod:`credo.diagnostics` and plots.
+
+        Args:
+            x: inputs, rows along dim 0.
+
+        Returns:
+            The outputs, ``[chains, draws, B, ...]``.
+        """
+        count = math.prod(self.posterior.shape)
+        flat = NetworkPredictor(self, count, 0).outputs(x)
+        place = torch.tensor(self.posterior.order(count, 0), device=flat.device).argsort()
+        by_chain: Tensor = flat[place].unflatten(0, self.posterior.shape)
+        return by_chain
+
+    @override
+    def summary(self) -> str:
+        report = ["not sampled yet: call fit"] if self._report is None else self._report.lines()
+        return "\n".join([super().summary(), "", *report])
+
+    def _load(self, data: Any, task: SupervisedTask[Any]) -> list[data_.Batch]:
+        """All data in large batches on the device, after a check that they match the model."""
+        dataset = task.make_dataset(data)
+        batches = merge(list(data_.batches(dataset, _ROWS, self.device, self.dtype)), _ROWS)
+        self.n_data = sum(len(batch.y) for batch in batches)
+        task.setup(batches[0])
+        self._adopt_likelihood()
+        for batch in batches:
+            task.check_data(batch, dataset)
+        self._inspect(batches[0].x)
+        return batches
+
+    def _log_joint(self, batches: list[data_.Batch]) -> LogJoint:
+        noise_priors = move_priors(self._noise_priors(), self.device, self.dtype)
+        module = RowLogLikelihood(self.net, self.likelihood, self._forward)
+        return LogJoint(module, self._priors_here, noise_priors, batches, self._chains, self.temperature)
+
+    def _start(self, target: LogJoint, seed: int) -> Tensor:
+        """The first positions of the chains, ``[K, P]``; that of chain k depends on (seed, k)."""
+        if self._init == "prior":
+            starts = []
+            for k in range(self._chains):
+                with seeded(derive(seed, k), self.device):
+                    starts.append(target.sample_prior())
+            return torch.stack(starts)
+        stack = Stack(self.net, self._chains, names=self.posterior.names())
+        noise = {n: p.detach().expand(self._chains, *p.shape) for n, p in self.likelihood.named_parameters()}
+        if self._init == "network":
+            return target.flatten(stack.initial_weights(), noise)
+        try:
+            weights = stack.initial_weights(reinitialize, seed)
+        except UnsupportedError as error:
+            raise UnsupportedError(
+                f"chains cannot start at new weights ({str(error).split(',')[0]}); use init='network' or init='prior'"
+            ) from error
+        return maximize(target, target.flatten(weights, noise), _OPTIMIZER_STEPS, _OPTIMIZER_LR)
+
+    def _reporter(self, bar: ProgressBar) -> Report:
+        """Writes the history and shows the progress."""
+        self.history = []
+        every = max(1, self._plan.steps // _HISTORY_ENTRIES)
+
+        def report(transition: int, metrics: Mapping[str, float | Tensor]) -> None:
+            if (transition + 1) % every == 0:
+                self.history.append({"iteration": transition, **{name: float(v) for name, v in metrics.items()}})
+                phase = "warm-up" if self._plan.is_exploring(transition) else "draws"
+                bar.update(transition + 1, "  ".join(f"{k} {v:.3g}" for k, v in metrics.items()), phase)
+
+        return report
+
+    @torch.no_grad()
+    def _keep(self, target: LogJoint, run: Run) -> None:
+        """Store the draws; put the one of the highest density into the network and the likelihood."""
+        weights, noise = target.split(run.draws)
+        best = divmod(int(run.log_density.argmax()), run.log_density.shape[1])
+        for values, module in ((weights, self.net), (noise, self.likelihood)):
+            for name, value in values.items():
+                parameter = module.get_parameter(name)
+                values[name] = value.to(parameter.dtype)
+                parameter.copy_(value[best])
+        self.posterior.replace(weights)
+        if self.likelihood_posterior is not None:
+            self.likelihood_posterior.replace(noise)
+
+    def _diagnose(self, run: Run, x: Any) -> None:
+        """Build the report that :meth:`summary` shows, and give notice of what needs attention."""
+        posteriors = (
+            [self.posterior] if self.likelihood_posterior is None else [self.posterior, self.likelihood_posterior]
+        )
+        self._report = SamplingReport(
+            chains=self._chains,
+            draws=self.posterior.shape[1],
+            details=dict(run.details),
+            divergences=run.divergences.tolist(),
+            predictions=convergence([self.outputs(x)]),
+            parameters=convergence(draws for posterior in posteriors for draws in posterior.by_chain().values()),
+        )
+        for notice in self._report.notices():
+            notify(notice)
+
+    def _predictor(self, samples: int | str, seed: int | None) -> NetworkPredictor:
+        base = check_seed(seed) if samples else 0
+        predictor = NetworkPredictor(self, samples, base)
+        if isinstance(samples, int) and samples and self.likelihood_posterior is not None:
+            noise = self.likelihood_posterior.sample(samples, seed=base)
+            predictor._likelihood = DrawnLikelihood(self.likelihood, noise)
+        return predictor
+
+    def _adopt_likelihood(self) -> None:
+        """Begin the draws of the likelihood's parameters anew, if they are those of another likelihood."""
+        own = {name: parameter.detach()[None, None] for name, parameter in self.likelihood.named_parameters()}
+        current = getattr(self, "likelihood_posterior", None)
+        if current is None or current.names() != list(own):
+            self.likelihood_posterior = Empirical(own) if own else None
+
+    def _noise_priors(self) -> dict[str, Distribution]:
+        shapes = {name: parameter.shape for name, parameter in self.likelihood.named_parameters()}
+        return check_densities(resolve(self._noise_prior, shapes)) if shapes else {}
+
+    def _follow_parameters(self) -> None:
+        """Move the priors to the device of the parameters."""
+        self._priors_here = move_priors(self._priors, self.device, self.dtype)
+
+    def _describe_parameter(self, name: str) -> str:
+        return f"sampled (prior {self._priors[name]!r})"
+
+    @override
+    def extra_repr(self) -> str:
+        """The prior and the chains.
+
+        Returns:
+            What ``repr`` shows beside the submodules.
+        """
+        count = {"chains": self._chains, "warmup": self._plan.warmup, "draws": self._plan.draws}
+        return f"prior={self.prior!r}, " + ", ".join(f"{name}={value}" for name, value in count.items())
+
+    def _own_config(self) -> dict[str, object]:
+        return {
+            "prior": to_config(self.prior),
+            "chains": self._chains,
+            "warmup": self._plan.warmup * self._plan.cycles,
+            "draws": self._plan.draws * self._plan.cycles,
+            "init": self._init,
+            "noise_prior": to_config(self._noise_prior),
+            "bayesian": self._bayesian if isinstance(self._bayesian, str) else list(self._bayesian),
+            "temperature": self.temperature,
+            **self._settings(),
+        }
+
+    @classmethod
+    def _from_config(cls, config: dict[str, Any], net: Any, **overrides: Any) -> Self:
+        noise_prior = config.get("noise_prior")
+        if noise_prior is None:
+            notify("the custom noise_prior of the saved run is not restored; N(0, 1) takes its place")
+        built = None if noise_prior is None else prior_from_config(noise_prior)
+        return super()._from_config({**config, "noise_prior": built}, net, **overrides)
+
+    def _describe_training(self) -> dict[str, object]:
+        report = None if self._report is None else dataclasses.asdict(self._report)
+        return {**super()._describe_training(), "sampling": report}
+
+    def _restore_training(self, card: object) -> None:
+        super()._restore_training(card)
+        self._report = SamplingReport.from_card(card.get("sampling") if isinstance(card, dict) else None)
