@@ -25,25 +25,6 @@ def result(name: str) -> dict[str, Any]:
     return content
 
 
-def step_and_predict() -> str:
-    """Ratios to the deterministic network, a column for every machine."""
-    columns = {
-        "CPU": result("step_and_predict_cpu"),
-        "GPU, float32": result("step_and_predict_gpu"),
-        "GPU, TF32": result("step_and_predict_gpu_tf32"),
-    }
-    rows = [(row["task"], row["name"]) for row in columns["CPU"]["rows"]]
-    lines = [f"| | | {' | '.join(columns)} |", f"|---|---|{'---|' * len(columns)}"]
-    for task, name in rows:
-        values = [
-            next((f"{row['ratio']:.2f}×" for row in r["rows"] if (row["task"], row["name"]) == (task, name)), "")
-            for r in columns.values()
-        ]
-        lines.append(f"| {task} | {name} | {' | '.join(values)} |")
-    machines = "; ".join(f"{title}: {r['hardware']}, {r['date']}" for title, r in columns.items())
-    return "\n".join([*lines, "", f"{machines}."])
-
-
 def uci() -> str:
     """Log likelihood, error and coverage on the UCI tables beside the published values."""
     found = result("uci_bbb")
@@ -121,9 +102,9 @@ def _cells(found: dict[str, Any], name: str, columns: dict[str, tuple[str, str, 
     return " | ".join(cells)
 
 
-def _peer_table(columns: dict[str, tuple[str, str, Callable[[Any], str]]]) -> str:
-    """The rows of ``peers_cpu`` that take part in a race of the columns, with the versions of libraries."""
-    found = result("peers_cpu")
+def _peer_table(columns: dict[str, tuple[str, str, Callable[[Any], str]]], machine: str = "cpu") -> str:
+    """The rows that take part in a race of the columns, with the machine."""
+    found = result(f"peers_{machine}")
     names = dict.fromkeys(
         row["name"] for race, _, _ in columns.values() for row in found["rows"] if row["race"] == race
     )
@@ -169,6 +150,30 @@ def peers_dropout() -> str:
             "a draw is one function": ("dropout checks", "one_mask_per_draw", lambda value: "yes" if value else "no"),
         }
     )
+
+
+def peers_gpu() -> str:
+    """Train steps, captured ones, prediction, MC dropout and memory on a GPU."""
+    return _peer_table(
+        {
+            "step, MLP": ("train step, MLP", "ratio", _times),
+            "step, CNN": ("train step, CNN", "ratio", _times),
+            "captured, MLP": ("train step, MLP, captured", "ratio", _times),
+            "captured, CNN": ("train step, CNN, captured", "ratio", _times),
+            "predict, MLP": ("predict, MLP", "ratio", _times),
+            "predict, CNN": ("predict, CNN", "ratio", _times),
+            "MC dropout": ("MC dropout, MLP", "ratio", _times),
+            "memory of a step": ("train step, MLP, memory", "ratio", _times),
+            "of a prediction": ("predict, MLP, memory", "ratio", _times),
+        },
+        "gpu",
+    )
+
+
+def fit_gpu() -> str:
+    """Seconds per epoch of ``fit`` on a GPU."""
+    columns = {title: (f"fit, {title}", "seconds", lambda value: f"{value:.2f} s") for title in ("MLP", "LeNet")}
+    return _peer_table(columns, "gpu")
 
 
 def convergence() -> str:
@@ -260,7 +265,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "moments": moments,
     "peers": peers,
     "peers_dropout": peers_dropout,
-    "step_and_predict": step_and_predict,
+    "peers_gpu": peers_gpu,
+    "fit_gpu": fit_gpu,
     "uci": uci,
     "uci_short": uci_short,
     "vae_mnist": vae_mnist,

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
@@ -85,7 +85,8 @@ class CudaGraph:
         Memory is still allocated for it, and the default generator still counts for the graph, so that drawing a random
         number fails; it stops at the end of the next capture.
         """
-        torch._C._cuda_endAllocateToPool(torch.cuda.current_device(), self._pool)
+        with suppress(RuntimeError):  # the capture itself ended well
+            torch._C._cuda_endAllocateToPool(torch.cuda.current_device(), self._pool)
         self._pool = torch.cuda.graph_pool_handle()
         one = torch.ones((), device=self._device)
         self._record(torch.cuda.CUDAGraph(), one.clone)
