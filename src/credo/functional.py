@@ -42,7 +42,7 @@ def stack_draws(draws: Sequence[Draw]) -> Draw:
 
 def _stack(parts: list[Tensor]) -> Tensor:
     first = parts[0]
-    if len(parts) > 1 and first.device.type == "cuda":
+    if len(parts) > 1:
         gap = parts[1].storage_offset() - first.storage_offset()
         storage = first.untyped_storage().data_ptr()
         if gap > 0 and all(

@@ -31,3 +31,18 @@ def test_masks_are_those_of_the_cpu() -> None:
     ours, theirs = model.predict(x, SAMPLES, 0).draws, twin.predict(x.cuda(), SAMPLES, 0).draws.cpu()
     torch.testing.assert_close(theirs, ours, rtol=1e-3, atol=1e-3)
     assert isinstance(model, credo.MCDropout)
+
+
+def test_a_draw_does_not_depend_on_those_around_it() -> None:
+    """Draw s has an offset of its own in the generator; the moments of 400 draws within 5 standard errors."""
+    model, _ = build("weights")
+    posterior = model.to("cuda").posterior
+    together = posterior.sampler(3)(range(400))
+    for name, mean in posterior.mean().items():
+        values = torch.stack([draw[name] for draw in together])
+        scale = posterior.scale()[name]
+        assert bool(((values.mean(0) - mean).abs() <= 5.0 * scale / 20.0).all())
+        assert bool((values.std(0) / scale - 1.0).abs().max() <= 5.0 / 800.0**0.5)
+    kept = {name: value.clone() for name, value in together[7].items()}
+    for name, value in posterior.sampler(3)([7])[0].items():
+        assert torch.equal(value, kept[name])

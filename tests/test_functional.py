@@ -1,0 +1,71 @@
+"""Private copies of networks, and draws as one."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from credo.functional import Replica, describe_modules, stack_draws
+
+
+def test_adjacent_draws_are_stacked_without_a_copy() -> None:
+    memory = torch.arange(24.0).view(3, 8)
+    draws = [{"a": row[:4].view(2, 2), "b": row[4:7]} for row in memory]
+    stacked = stack_draws(draws)
+    for name, value in stacked.items():
+        assert torch.equal(value, torch.stack([draw[name] for draw in draws]))
+        assert value.untyped_storage().data_ptr() == memory.untyped_storage().data_ptr()
+
+
+def test_draws_elsewhere_are_copied() -> None:
+    memory = torch.arange(12.0).view(3, 4)
+    for draws in ([memory[0], memory[2], memory[1]], [memory[1], memory[1]], [memory[0], memory[1].clone()]):
+        assert torch.equal(stack_draws([{"w": draw} for draw in draws])["w"], torch.stack(draws))
+
+
+class Twice(nn.Module):
+    """A module of its own, with a layer that is used under two names, a buffer and a plain setting."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(3, 3)
+        self.again = self.first
+        self.norm = nn.BatchNorm1d(3)
+        self.scale = 2.0
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.norm(self.again(self.first(x))) * self.scale
+
+
+def test_a_replica_shares_parameters_and_nothing_else() -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(Twice(), nn.Conv1d(1, 2, 1), nn.Flatten(), nn.LSTM(6, 4), nn.Dropout(0.3))
+    replica = Replica(net, None, own_buffers=True).net
+    for own, theirs in zip(replica.modules(), net.modules(), strict=True):
+        assert own is not theirs
+        assert type(own) is type(theirs)
+        assert set(vars(own)) == set(vars(theirs))
+        assert own.extra_repr() == theirs.extra_repr()
+        assert own._forward_hooks is not theirs._forward_hooks
+    assert replica[0].first is replica[0].again
+    assert all(a is b for a, b in zip(replica.parameters(), net.parameters(), strict=True))
+    for own, theirs in zip(replica.buffers(), net.buffers(), strict=True):
+        assert torch.equal(own, theirs)
+        assert own is not theirs
+    shared = Replica(net, None, own_buffers=False).net
+    assert all(a is b for a, b in zip(shared.buffers(), net.buffers(), strict=True))
+
+
+def test_hooks_come_along() -> None:
+    net = nn.Sequential(nn.Linear(2, 2))
+    net[0].register_forward_hook(lambda module, args, output: output + 1.0)
+    x = torch.randn(3, 2)
+    assert torch.equal(Replica(net, None, own_buffers=True)({}, x), net(x))
+
+
+def test_settings_are_part_of_a_description() -> None:
+    net = nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.3))
+    before = describe_modules(net)
+    assert describe_modules(net) == before
+    net[1].p = 0.2
+    assert describe_modules(net) != before
