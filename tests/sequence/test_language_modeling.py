@@ -48,6 +48,12 @@ def test_stream_reads_every_row_in_order_and_predicts_the_next_token(tokens):
     assert stream.n_data == 3 * 5
 
 
+def test_reading_a_stream_leaves_the_random_state_alone(tokens):
+    before = torch.get_rng_state()
+    list(TokenStream(tokens, batch_size=3, length=8))
+    assert torch.equal(torch.get_rng_state(), before)
+
+
 @pytest.mark.parametrize(
     ("tokens", "options", "message"),
     [
@@ -243,6 +249,13 @@ def test_bound_is_the_mean_nll_of_the_cuts_and_leaves_the_carried_state(tokens, 
     bound = perplexity_bound(model, TokenStream(tokens, batch_size=2, length=5), seed=0)
     if sharpening is None:
         assert bound == pytest.approx(perplexity(model, TokenStream(tokens, batch_size=2, length=5)), rel=1e-5)
+        again = perplexity_bound(model, TokenStream(tokens, batch_size=2, length=5), samples=0)
+        assert again == pytest.approx(bound, rel=1e-5)
+    else:  # from the mean weights and from draws that hardly differ, with the same noise around the step
+        again = perplexity_bound(model, TokenStream(tokens, batch_size=2, length=5), samples=20, seed=1)
+        mean = [perplexity_bound(model, TokenStream(tokens, batch_size=2, length=5), 0, seed) for seed in range(20)]
+        error = torch.tensor(mean).std().item() / math.sqrt(10)  # of the difference of two means of 20
+        assert again == pytest.approx(sum(mean) / 20, abs=4 * error)
     assert net.state_0 is state  # where a captured step would write
     assert torch.equal(state, values)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -20,6 +20,7 @@ from credo.seeding import check_seed, seeded
 from credo.sequence.streams import TokenStream
 
 if TYPE_CHECKING:
+    from credo.methods._sharpening import Sharpening
     from credo.methods.network import NetworkMethod
 
 
@@ -85,21 +86,41 @@ def perplexity_bound(model: NetworkMethod, stream: DataLoader[Any], samples: int
     Args:
         model: as for :func:`token_log_likelihood`.
         stream: minibatches that continue each other.
-        samples: number of times that the stream is read, with new weights for every minibatch.
+        samples: number of times that the stream is read, with new weights for every minibatch; 0: once, with steps that
+            start from the mean weights, which bounds their perplexity.
         seed: for the draws; ``None``: from torch's random state.
 
     Returns:
         The bound. The state that the network carries is as before the call.
     """
-    check_integer(samples, "samples", minimum=1)
+    check_integer(samples, "samples", minimum=0)
     _check_likelihood(model)
     total, tokens = 0.0, 0
     with seeded(seed, model.device), _evaluation_mode(model), preserve_buffers(model.net.modules()):
-        for _ in range(samples):
+        nll = model.nll if samples else _nll_near_mean(model)
+        for _ in range(max(samples, 1)):
             for x, y, _ in (move(as_batch(raw), model.device) for raw in stream):
-                total += float(model.nll(x, y)) * len(y)
+                total += float(nll(x, y)) * len(y)
                 tokens += y.numel()
     return math.exp(total / tokens)
+
+
+def _nll_near_mean(model: NetworkMethod) -> Callable[[Any, Tensor], Tensor]:
+    """The NLL per row of a minibatch by the mean weights, sharpened if the model has sharpening, with what it costs."""
+    network = Replica(model.net, model._forward, own_buffers=True)
+    sharpening: Sharpening | None = getattr(model, "_sharpening", None)
+
+    def nll_of(weights: Mapping[str, Tensor], x: Any, y: Tensor) -> Tensor:
+        return -_log_probability(network(weights, x), y).sum(1).mean()
+
+    def nll(x: Any, y: Tensor) -> Tensor:
+        if sharpening is None:
+            return nll_of(model.posterior.point(), x, y)
+        with network.preserve_buffers():
+            weights, cost = sharpening.forward(model.posterior.mean(), lambda shared: nll_of(shared, x, y))
+        return nll_of(weights, x, y) + cost / len(y)
+
+    return nll
 
 
 def dynamic_evaluation(model: NetworkMethod, stream: DataLoader[Any], lr: float = 0.1, decay: float = 0.0) -> Tensor:

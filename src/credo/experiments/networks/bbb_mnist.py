@@ -108,7 +108,7 @@ def run(config: RunConfig) -> Result:
     The published errors of Table 2 are of another run than those of Table 1. The quick run has 20,000 images, 100 units
     and 10 epochs, and no published values; the smoke run the 8×8 digits of scikit-learn.
 
-    On a GPU, `benchmarks/mnist.py` runs parts of the table, stores every run and puts them together.
+    On a GPU, `benchmarks/network_tables.py` runs parts of the table, stores every run and puts them together.
     """
     plan = PLANS[config.budget]
     data = load(config.budget == "smoke", config.seed)
