@@ -111,14 +111,14 @@ def _nll_near_mean(model: NetworkMethod) -> Callable[[Any, Tensor], Tensor]:
     sharpening: Sharpening | None = getattr(model, "_sharpening", None)
 
     def nll_of(weights: Mapping[str, Tensor], x: Any, y: Tensor) -> Tensor:
-        return -_log_probability(network(weights, x), y).sum(1).mean()
+        return -_log_probability(network(weights, x), y).sum()
 
     def nll(x: Any, y: Tensor) -> Tensor:
         if sharpening is None:
-            return nll_of(model.posterior.point(), x, y)
+            return nll_of(model.posterior.point(), x, y) / len(y)
         with network.preserve_buffers():
             weights, cost = sharpening.forward(model.posterior.mean(), lambda shared: nll_of(shared, x, y))
-        return nll_of(weights, x, y) + cost / len(y)
+        return (nll_of(weights, x, y) + cost) / len(y)
 
     return nll
 
