@@ -44,8 +44,6 @@ DYNAMIC_RATES = (0.1, 0.3, 1.0, 3.0)
 DYNAMIC_TOKENS = 20_000
 EVALUATION_LENGTH = 100
 """Steps of a minibatch where nothing is learned."""
-TRUNCATED_WEIGHTS = "RNN module weights are not part of single contiguous chunk"
-"""What torch warns of where weights are drawn: cuDNN copies them into one piece at every call."""
 
 
 @dataclass(frozen=True)
@@ -216,6 +214,19 @@ def measure(
     Raises:
         OutOfTimeError: if the training was stopped.
     """
+    with warnings.catch_warnings():  # that cuDNN copies drawn weights into one piece at every call, which costs little
+        warnings.filterwarnings("ignore", message="RNN module weights are not part of single contiguous chunk")
+        return _measure(variant, data, settings, seed, device, interruption)
+
+
+def _measure(
+    variant: Variant,
+    data: Words,
+    settings: Settings,
+    seed: int,
+    device: str | None,
+    interruption: Interruption | None,
+) -> Record:
     train, valid, test = (part.to(device or "cpu") for part in (data.train, data.valid, data.test))
     with seeded(seed, torch.device("cpu")):
         model = build(variant, len(data.vocabulary), settings)
@@ -313,21 +324,19 @@ def _train(
     options: dict[str, Any] = {}
     if interruption is not None:
         options = {"checkpoint": interruption.checkpoint, "checkpoint_every": interruption.every, "resume": True}
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=TRUNCATED_WEIGHTS)
-        model.fit(
-            TokenStream(train, settings.batch_size, settings.length),
-            epochs=schedule.epochs,
-            lr=settings.lr,
-            optimizer=_optimizer(settings),
-            schedule=partial(learning_rate, schedule=schedule, interruption=interruption),
-            gradient_clip=settings.gradient_clip,
-            on_epoch_end=note_perplexity,
-            device=device,
-            seed=seed,
-            progress=False,
-            **options,
-        )
+    model.fit(
+        TokenStream(train, settings.batch_size, settings.length),
+        epochs=schedule.epochs,
+        lr=settings.lr,
+        optimizer=_optimizer(settings),
+        schedule=partial(learning_rate, schedule=schedule, interruption=interruption),
+        gradient_clip=settings.gradient_clip,
+        on_epoch_end=note_perplexity,
+        device=device,
+        seed=seed,
+        progress=False,
+        **options,
+    )
     return sum(entry["seconds"] for entry in model.history)
 
 
