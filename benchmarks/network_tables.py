@@ -78,12 +78,16 @@ class Run:
         return self.folder / f"{self.row}_seed{self.seed}{changed}.json"
 
     @property
+    def checkpoint(self) -> Path:
+        """The folder of the checkpoint."""
+        return self.checkpoints / self.table / ("validation" if self.hold_out else "test") / self.path.stem
+
+    @property
     def interruption(self) -> dict[str, Any]:
         """The argument of ``measure`` for tables whose runs can stop and go on."""
         if TABLES[self.table] is not bayesian_rnn:
             return {}
-        folder = self.checkpoints / self.table / ("validation" if self.hold_out else "test") / self.path.stem
-        return {"interruption": Interruption(folder, self.deadline)}
+        return {"interruption": Interruption(self.checkpoint, self.deadline)}
 
 
 def compute(run: Run) -> tuple[Run, float]:
@@ -95,7 +99,9 @@ def compute(run: Run) -> tuple[Run, float]:
     try:
         record = module.measure(variant, data, settings, run.seed, run.device, **run.interruption)
     except OutOfTimeError as stop:
-        print(f"{run.path.stem}: out of time, {stop}", flush=True)
+        last = json.loads((run.checkpoint / "training.json").read_text(encoding="utf-8"))["history"][-1]
+        found = f"validation perplexity {last['valid_perplexity']:.2f}, {last['seconds']:.1f} s per epoch"
+        print(f"{run.path.stem}: out of time, {stop}, {found}", flush=True)
         return run, time.perf_counter() - start
     seconds = time.perf_counter() - start
     content = {
