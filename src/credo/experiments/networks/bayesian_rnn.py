@@ -71,8 +71,8 @@ _SMALL = Settings(
     layers=1,
     batch_size=10,
     length=30,
-    epochs=12,
-    constant_epochs=7,
+    epochs=10,
+    constant_epochs=6,
     decay=0.5,
     optimizer="adam",
     lr=0.01,
@@ -117,7 +117,8 @@ def run(config: RunConfig) -> Result:
     published value of the LSTM without regularization is that of Zaremba et al. The quick run has 30,000 tokens and the
     1,000 most frequent words, one layer of 128 units with tied weights, and Adam; its posteriors are tempered, T = 0.2,
     as in the few steps of such a run the KL outweighs the text. It shows what regularization gains, but the differences
-    between the three ways of it are smaller than those between seeds. The smoke run has a Markov chain of 12 words.
+    between the three ways of it are about as large as those between seeds. The smoke run has a Markov chain of 12
+    words.
 
     On a GPU, `benchmarks/network_tables.py` runs parts of the table, with checkpoints, stores every run and puts
     them together.
