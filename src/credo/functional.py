@@ -8,8 +8,8 @@ leaves nothing behind.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 import torch
@@ -84,30 +84,6 @@ class Caller(nn.Module):
         )
 
 
-@contextmanager
-def preserve_buffers(modules: Iterable[nn.Module]) -> Iterator[None]:
-    """Undo at the end of the block what forward passes in it do to buffers: a carried state, batch statistics.
-
-    Buffers are the same tensors afterwards, so that a captured step can go on writing to them.
-
-    Args:
-        modules: the modules that hold the buffers.
-    """
-    before = [
-        (module, {name: (b, None if b is None else b.clone()) for name, b in module._buffers.items()})
-        for module in modules
-    ]
-    try:
-        yield
-    finally:
-        with torch.no_grad():
-            for module, buffers in before:
-                for name, (buffer, values) in buffers.items():
-                    module._buffers[name] = buffer
-                    if buffer is not None and values is not None:
-                        buffer.copy_(values)
-
-
 class Replica:
     """A private copy of a network's module tree over the network's own parameters.
 
@@ -178,9 +154,11 @@ class Replica:
         for own, theirs in self._foreign:
             _copy_state(own, theirs)
 
-    def preserve_buffers(self) -> AbstractContextManager[None]:
-        """Undo at the end of the block what forward passes in it do to buffers."""
-        return preserve_buffers([own for own, _ in self._pairs])
+    @contextmanager
+    def preserve_buffers(self) -> Iterator[None]:
+        """Undo at the end of the block what forward passes in it do to buffers: a carried state, batch statistics."""
+        with preserve_buffers([own for own, _ in self._pairs]):
+            yield
 
     def is_stateful(self) -> bool:
         """Whether a forward pass changed the state: a buffer or a cached value."""
@@ -195,6 +173,30 @@ class Replica:
             )
             for own, _ in self._pairs
         ]
+
+
+@contextmanager
+def preserve_buffers(modules: Sequence[nn.Module]) -> Iterator[None]:
+    """Undo at the end of the block what forward passes in it do to buffers: a carried state, batch statistics.
+
+    Buffers are the same tensors afterwards, so that a captured step can go on writing to them.
+
+    Args:
+        modules: the modules that hold the buffers.
+    """
+    before = [
+        (module, {name: (b, None if b is None else b.clone()) for name, b in module._buffers.items()})
+        for module in modules
+    ]
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for module, buffers in before:
+                for name, (buffer, values) in buffers.items():
+                    module._buffers[name] = buffer
+                    if buffer is not None and values is not None:
+                        buffer.copy_(values)
 
 
 def _plain_tensors(net: nn.Module) -> Iterator[Tensor]:

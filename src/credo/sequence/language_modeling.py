@@ -96,7 +96,7 @@ def perplexity_bound(model: NetworkMethod, stream: DataLoader[Any], samples: int
     check_integer(samples, "samples", minimum=0)
     _check_likelihood(model)
     total, tokens = 0.0, 0
-    with seeded(seed, model.device), _evaluation_mode(model), preserve_buffers(model.net.modules()):
+    with seeded(seed, model.device), _evaluation_mode(model), preserve_buffers(list(model.net.modules())):
         nll = model.nll if samples else _nll_near_mean(model)
         for _ in range(max(samples, 1)):
             for x, y, _ in (move(as_batch(raw), model.device) for raw in stream):
