@@ -167,17 +167,8 @@ class Replica:
     @contextmanager
     def preserve_buffers(self) -> Iterator[None]:
         """Undo at the end of the block what forward passes in it do to buffers: a carried state, batch statistics."""
-        before = [
-            (own, {name: (buffer, None if buffer is None else buffer.clone()) for name, buffer in own._buffers.items()})
-            for own, _ in self._pairs
-        ]
-        yield
-        with torch.no_grad():
-            for own, buffers in before:
-                for name, (buffer, values) in buffers.items():
-                    own._buffers[name] = buffer
-                    if buffer is not None and values is not None:
-                        buffer.copy_(values)
+        with preserve_buffers([own for own, _ in self._pairs]):
+            yield
 
     def is_stateful(self) -> bool:
         """Whether a forward pass changed the state: a buffer or a cached value."""
@@ -192,6 +183,30 @@ class Replica:
             )
             for own, _ in self._pairs
         ]
+
+
+@contextmanager
+def preserve_buffers(modules: Sequence[nn.Module]) -> Iterator[None]:
+    """Undo at the end of the block what forward passes in it do to buffers: a carried state, batch statistics.
+
+    Buffers are the same tensors afterwards, so that a captured step can go on writing to them.
+
+    Args:
+        modules: the modules that hold the buffers.
+    """
+    before = [
+        (module, {name: (b, None if b is None else b.clone()) for name, b in module._buffers.items()})
+        for module in modules
+    ]
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for module, buffers in before:
+                for name, (buffer, values) in buffers.items():
+                    module._buffers[name] = buffer
+                    if buffer is not None and values is not None:
+                        buffer.copy_(values)
 
 
 def _plain_tensors(net: nn.Module) -> Iterator[Tensor]:

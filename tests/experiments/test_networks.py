@@ -80,3 +80,18 @@ def test_convolutional_networks_are_less_certain_of_letters_than_of_digits(run_v
         for method in ("Bayes by Backprop", "MC dropout", "ensemble"):
             assert value[f"{network}, {method}: test error, %"] < 5.0
             assert value[f"{network}, {method}: AUROC of entropy, letters"] > 0.8
+
+
+@pytest.mark.slow
+def test_regularized_language_models_have_the_lower_perplexity(run_values):
+    if not datasets.available()["ptb"]:
+        pytest.skip("Penn Treebank is not in the data folder")
+    value = run_values("bayesian-rnn", "quick")
+    plain = value["LSTM, 1 × 128: test perplexity"]
+    for name in ("variational LSTM", "Bayesian LSTM", "Bayesian LSTM, sharpened"):
+        assert value[f"{name}, 1 × 128: test perplexity"] < 0.9 * plain
+        assert (
+            value[f"{name}, 1 × 128: test perplexity, dynamic evaluation"] < value[f"{name}, 1 × 128: test perplexity"]
+        )
+    sharpened = value["Bayesian LSTM, sharpened, 1 × 128: bound on the test perplexity"]
+    assert sharpened == pytest.approx(value["Bayesian LSTM, sharpened, 1 × 128: test perplexity"], rel=0.05)

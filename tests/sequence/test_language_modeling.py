@@ -12,7 +12,16 @@ from torch import Tensor, nn
 import credo
 from credo.architectures import LanguageModel
 from credo.errors import InputError
-from credo.sequence import CarriedState, TokenStream, dynamic_evaluation, perplexity, token_log_likelihood
+from credo.sequence import (
+    CarriedState,
+    TokenStream,
+    dynamic_evaluation,
+    entropy_gap,
+    perplexity,
+    perplexity_bound,
+    token_entropy,
+    token_log_likelihood,
+)
 
 VOCABULARY = 7
 
@@ -37,6 +46,12 @@ def test_stream_reads_every_row_in_order_and_predicts_the_next_token(tokens):
     assert [x.shape[1] for (x, _), _ in stream] == [8, 8, 8, 8, 1]
     assert stream.n_tokens == 99
     assert stream.n_data == 3 * 5
+
+
+def test_reading_a_stream_leaves_the_random_state_alone(tokens):
+    before = torch.get_rng_state()
+    list(TokenStream(tokens, batch_size=3, length=8))
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 @pytest.mark.parametrize(
@@ -77,10 +92,12 @@ def test_only_rows_that_start_forget_their_state(tokens):
 
 def test_state_is_not_saved_and_can_be_reset(tokens):
     net = make_net()
-    net(tokens[:10].view(2, 5), torch.ones(2, dtype=torch.bool))
+    x, goes_on = tokens[:10].view(2, 5), torch.zeros(2, dtype=torch.bool)
+    first = net(x, ~goes_on)
     assert not any("state" in name for name in net.state_dict())
+    assert not torch.equal(net(x, goes_on), first)
     net.reset_state()
-    assert net.state_0 is None
+    torch.testing.assert_close(net(x, goes_on), first, rtol=0, atol=0)
 
 
 class Stateless(nn.Module):
@@ -166,6 +183,110 @@ def test_dynamic_evaluation_learns_from_the_text_and_leaves_the_model_alone():
     assert float(adapted[:, -20:].mean()) > float(static[:, -20:].mean()) + 0.3
     for name, p in model.state_dict().items():
         assert torch.equal(p, before[name])
+
+
+def test_entropy_of_a_uniform_model_is_that_of_the_vocabulary(tokens):
+    net = make_net(tied=False)
+    nn.init.zeros_(net.net.decoder.weight)
+    nn.init.zeros_(net.net.decoder.bias)
+    found = token_entropy(credo.MAP(net, credo.Categorical()), TokenStream(tokens, 2, 9))
+    torch.testing.assert_close(found, torch.full((2, 50), math.log(VOCABULARY), dtype=torch.float64), rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize("samples", [0, 3])
+def test_entropy_is_minus_the_expected_log_likelihood_under_the_model(tokens, samples):
+    """Σ_w p(w) log p(w), with p(w) from the log likelihood of streams whose targets are all w."""
+    model = credo.BayesByBackprop(make_net(), credo.Categorical(), initial_scale=0.3)
+    stream = TokenStream(tokens, batch_size=2, length=7)
+    logs = []
+    for word in range(VOCABULARY):
+        targets = [(x, torch.full_like(y, word)) for x, y in stream]
+        logs.append(token_log_likelihood(model, targets, samples, seed=5))  # type: ignore[arg-type]
+    log_p = torch.stack(logs)
+    torch.testing.assert_close(log_p.logsumexp(0), torch.zeros(2, 50, dtype=torch.float64), rtol=0, atol=1e-5)
+    found = token_entropy(model, stream, samples, seed=5)
+    torch.testing.assert_close(found, -(log_p.exp() * log_p).sum(0), rtol=1e-5, atol=1e-5)
+
+
+class KnowsCounting(nn.Module):
+    """Is certain of the next token if the last two count upwards; else all are equally probable."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.certainty = nn.Parameter(torch.tensor(1e3))
+
+    def forward(self, x: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:
+        last = torch.full((1, len(x)), -1.0) if state is None else state
+        before = torch.cat([last.T.long(), x[:, :-1]], dim=1)
+        counts = x == (before + 1) % VOCABULARY
+        logits = self.certainty * F.one_hot((x + 1) % VOCABULARY, VOCABULARY) * counts[..., None]
+        return logits, x[None, :, -1].float()
+
+
+def test_a_model_that_counts_upwards_is_less_certain_of_the_reversed_text():
+    """Forwards the entropy is 0, and log V at no token but the first of a row that does not follow on the zero state.
+
+    The rows start at 0, 2 and 4, after a state of −1 in the first call, so that two of three are uncertain at first.
+    """
+    text = torch.arange(3 * 51 + 1) % VOCABULARY
+    model = credo.MAP(CarriedState(KnowsCounting(), n_states=1), credo.Categorical())
+    found = entropy_gap(model, text, batch_size=3, length=10)
+    uniform = math.log(VOCABULARY)
+    assert found.text == pytest.approx(uniform * 2 / (3 * 51), rel=1e-5)
+    assert found.reversed == pytest.approx(uniform, rel=1e-5)
+    assert found.gap == found.reversed - found.text
+
+
+@pytest.mark.parametrize("sharpening", [None, 0.1])
+def test_bound_is_the_mean_nll_of_the_cuts_and_leaves_the_carried_state(tokens, sharpening):
+    """Without noise in the weights the bound is exp of the mean NLL, whatever the state was before."""
+    net = make_net()
+    model = credo.BayesByBackprop(net, credo.Categorical(), initial_scale=1e-9, sharpening=sharpening)
+    stream = TokenStream(tokens, batch_size=4, length=5)
+    for x, y in list(stream)[:2]:
+        model.loss(x, y, n_data=20)
+    state, values = net.state_0, net.state_0.clone()
+    bound = perplexity_bound(model, TokenStream(tokens, batch_size=2, length=5), seed=0)
+    if sharpening is None:
+        assert bound == pytest.approx(perplexity(model, TokenStream(tokens, batch_size=2, length=5)), rel=1e-5)
+        again = perplexity_bound(model, TokenStream(tokens, batch_size=2, length=5), samples=0)
+        assert again == pytest.approx(bound, rel=1e-5)
+    else:  # from the mean weights and from draws that hardly differ, with the same noise around the step
+        again = perplexity_bound(model, TokenStream(tokens, batch_size=2, length=5), samples=20, seed=1)
+        mean = [perplexity_bound(model, TokenStream(tokens, batch_size=2, length=5), 0, seed) for seed in range(20)]
+        error = torch.tensor(mean).std().item() / math.sqrt(10)  # of the difference of two means of 20
+        assert again == pytest.approx(sum(mean) / 20, abs=4 * error)
+    assert net.state_0 is state  # where a captured step would write
+    assert torch.equal(state, values)
+
+
+@pytest.mark.parametrize("measure", [perplexity_bound, dynamic_evaluation])
+def test_recurrent_layers_keep_the_mode_in_which_cudnn_has_gradients(tokens, measure):
+    net = CarriedState(Stacked())
+    seen: list[tuple[bool, bool, float]] = []
+    Stacked.seen = seen
+    model = credo.BayesByBackprop(net, credo.Categorical(), sharpening=0.1).eval()
+    measure(model, TokenStream(tokens, batch_size=4, length=5))
+    assert set(seen) == {(False, True, 0.0)}
+    assert not net.net.rnn.training
+    assert net.net.rnn.dropout == 0.5
+
+
+class Stacked(nn.Module):
+    """A network whose recurrent layer has dropout of its own; notes modes and rates."""
+
+    seen: list[tuple[bool, bool, float]]
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.embedding = nn.Embedding(VOCABULARY, 4)
+        self.rnn = nn.LSTM(4, VOCABULARY, num_layers=2, dropout=0.5, batch_first=True)
+
+    def forward(self, x: Tensor, state: tuple[Tensor, Tensor] | None) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        self.seen.append((self.training, self.rnn.training, self.rnn.dropout))
+        output: tuple[Tensor, tuple[Tensor, Tensor]] = self.rnn(self.embedding(x), state)
+        return output
 
 
 def test_other_likelihoods_raise(tokens):

@@ -2,13 +2,17 @@ r"""Posterior sharpening: weights that take a gradient step towards the minibatc
 
 A minibatch (x, y) has weights of its own, θ, around weights φ that all minibatches share:
 
-    p(θ | φ) = N(φ, σ₀²),      q(θ | φ, x, y) = N(φ − η∘g, σ₀²),      g = −∇_φ (1/B) Σ log p(y | x, φ),
+    p(θ | φ) = N(φ, σ₀²),      q(θ | φ, x, y) = N(φ − η∘g, σ₀²),      g = −∇_φ log p(y | x, φ),
 
 with a learned step size η for every weight. The bound on the log likelihood of the minibatch is
 
     log p(y | x) ≥ E[log p(y | x, θ)] − ‖η∘g‖²/(2σ₀²) − KL(q(φ) ‖ p(φ))·(share of the minibatch).
 
 Gradients are taken through θ = φ − η∘g + σ₀ε with g held fixed: its derivative would be one of second order.
+
+Where log p(y | x, θ) has curvature −h in a weight, the best step size is σ₀²/(1 + σ₀²h). What is learned is therefore
+r = η/σ₀², 1 at the start: it has no unit and lies between 0 and 1 for the best steps, whatever σ₀, the size of
+minibatches and the scale of a gradient, so that one learning rate suits all of them.
 
 Reference: M. Fortunato, C. Blundell, O. Vinyals, "Bayesian recurrent neural networks", arXiv:1704.02798, 2017.
 """
@@ -24,7 +28,7 @@ from credo._arguments import check_positive
 
 
 class Sharpening(nn.Module):
-    """The step sizes η of q(θ | φ, x, y), 0 at the start.
+    """The step sizes η = σ₀²r of q(θ | φ, x, y), with a parameter r for every weight, 1 at the start.
 
     Args:
         net: the network.
@@ -37,7 +41,7 @@ class Sharpening(nn.Module):
         self.scale = check_positive(scale, "sharpening")
         self._keys = {name: name.replace(".", "/") for name in names}
         for name, key in self._keys.items():
-            self.register_parameter(key, nn.Parameter(torch.zeros_like(net.get_parameter(name))))
+            self.register_parameter(key, nn.Parameter(torch.ones_like(net.get_parameter(name))))
 
     def forward(
         self, shared: Mapping[str, Tensor], nll: Callable[[Mapping[str, Tensor]], Tensor]
@@ -46,7 +50,7 @@ class Sharpening(nn.Module):
 
         Args:
             shared: φ by name.
-            nll: the negative log likelihood per row as a function of the weights.
+            nll: the negative log likelihood of the minibatch, −log p(y | x, ·), as a function of the weights.
 
         Returns:
             θ by name, and KL(q(θ | φ, x, y) ‖ p(θ | φ)) = ‖η∘g‖²/(2σ₀²), differentiable.
@@ -62,7 +66,7 @@ class Sharpening(nn.Module):
             if gradient is None:
                 drawn[name] = weight + noise
                 continue
-            step = self.get_parameter(self._keys[name]) * gradient
+            step = self.get_parameter(self._keys[name]) * (self.scale**2 * gradient)
             drawn[name] = weight - step + noise
             squares.append(step.square().sum())
         return drawn, torch.stack(squares).sum() / (2.0 * self.scale**2)

@@ -283,7 +283,7 @@ class BayesByBackprop(NetworkMethod):
         self._hooks.begin(rows, {})
         try:
             with self._replica.preserve_buffers():
-                own, divergence = sharpening(shared, nll)
+                own, divergence = sharpening(shared, lambda weights: nll(weights) * rows)
             loss = nll(own) + divergence / max(rows, 1)
         finally:
             self._hooks.end()

@@ -16,7 +16,8 @@ class CarriedState(nn.Module):
 
     In truncated backpropagation through time a long sequence is cut into pieces: gradients end at a cut, the state does
     not. This module stores the state between calls, so that any method of the library can train and evaluate the
-    network on the cuts of a :class:`TokenStream`.
+    network on the cuts of a :class:`TokenStream`. As long as the number of rows stays the same, the state stays in the
+    same memory, which a training step captured as a CUDA graph reads and writes.
 
     Args:
         net: called as ``net(x, state)``, returns the output ``[B, T, ...]`` and the new state, a tensor or a tuple of
@@ -44,9 +45,10 @@ class CarriedState(nn.Module):
             self.register_buffer(name, None, persistent=False)
 
     def reset_state(self) -> None:
-        """Forget the state, so that the next call starts a sequence."""
-        for name in self._names:
-            setattr(self, name, None)
+        """Set the state to zero, as at the start of a sequence."""
+        for state in (getattr(self, name) for name in self._names):
+            if state is not None:
+                state.zero_()
 
     def forward(self, x: Tensor, start: Tensor) -> Tensor:
         """The output for the next piece of every row's sequence.

@@ -1,22 +1,26 @@
-"""How well a method predicts the tokens of a stream: perplexity, with carried states, draws and dynamic evaluation."""
+"""How a method predicts the tokens of a stream: perplexity, entropy and dynamic evaluation, with carried states."""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from credo._arguments import check_integer, check_non_negative
 from credo.data import as_batch, move
 from credo.errors import InputError
-from credo.functional import Replica
+from credo.functional import Replica, preserve_buffers
 from credo.likelihoods import Categorical
 from credo.seeding import check_seed, seeded
+from credo.sequence.streams import TokenStream
 
 if TYPE_CHECKING:
+    from credo.methods._sharpening import Sharpening
     from credo.methods.network import NetworkMethod
 
 
@@ -42,8 +46,7 @@ def token_log_likelihood(
     """
     check_integer(samples, "samples", minimum=0)
     _check_likelihood(model)
-    network = Replica(model.net, model._forward, own_buffers=True)
-    network.net.eval()
+    network = _reader(model)
     if samples == 0:
         point = model.posterior.point()
         return _read(stream, model.device, lambda x: network(point, x))
@@ -83,25 +86,41 @@ def perplexity_bound(model: NetworkMethod, stream: DataLoader[Any], samples: int
     Args:
         model: as for :func:`token_log_likelihood`.
         stream: minibatches that continue each other.
-        samples: number of times that the stream is read, with new weights for every minibatch.
+        samples: number of times that the stream is read, with new weights for every minibatch; 0: once, with steps that
+            start from the mean weights, which bounds their perplexity.
         seed: for the draws; ``None``: from torch's random state.
 
     Returns:
-        The bound.
+        The bound. The state that the network carries is as before the call.
     """
-    check_integer(samples, "samples", minimum=1)
+    check_integer(samples, "samples", minimum=0)
     _check_likelihood(model)
-    total, tokens, training = 0.0, 0, model.training
-    model.eval()
-    try:
-        with seeded(seed, model.device):
-            for _ in range(samples):
-                for x, y, _ in (move(as_batch(raw), model.device) for raw in stream):
-                    total += float(model.nll(x, y)) * len(y)
-                    tokens += y.numel()
-    finally:
-        model.train(training)
+    total, tokens = 0.0, 0
+    with seeded(seed, model.device), _evaluation_mode(model), preserve_buffers(list(model.net.modules())):
+        nll = model.nll if samples else _nll_near_mean(model)
+        for _ in range(max(samples, 1)):
+            for x, y, _ in (move(as_batch(raw), model.device) for raw in stream):
+                total += float(nll(x, y)) * len(y)
+                tokens += y.numel()
     return math.exp(total / tokens)
+
+
+def _nll_near_mean(model: NetworkMethod) -> Callable[[Any, Tensor], Tensor]:
+    """The NLL per row of a minibatch by the mean weights, sharpened if the model has sharpening, with what it costs."""
+    network = Replica(model.net, model._forward, own_buffers=True)
+    sharpening: Sharpening | None = getattr(model, "_sharpening", None)
+
+    def nll_of(weights: Mapping[str, Tensor], x: Any, y: Tensor) -> Tensor:
+        return -_log_probability(network(weights, x), y).sum()
+
+    def nll(x: Any, y: Tensor) -> Tensor:
+        if sharpening is None:
+            return nll_of(model.posterior.point(), x, y) / len(y)
+        with network.preserve_buffers():
+            weights, cost = sharpening.forward(model.posterior.mean(), lambda shared: nll_of(shared, x, y))
+        return (nll_of(weights, x, y) + cost) / len(y)
+
+    return nll
 
 
 def dynamic_evaluation(model: NetworkMethod, stream: DataLoader[Any], lr: float = 0.1, decay: float = 0.0) -> Tensor:
@@ -130,22 +149,140 @@ def dynamic_evaluation(model: NetworkMethod, stream: DataLoader[Any], lr: float 
     check_non_negative(lr, "lr")
     check_non_negative(decay, "decay")
     _check_likelihood(model)
-    network = Replica(model.net, model._forward, own_buffers=True)
-    network.net.eval()
+    network = _reader(model)
     trained = {name: p.detach() for name, p in model.net.named_parameters()} | model.posterior.point()
     weights = {name: p.clone().requires_grad_() for name, p in trained.items()}
     scores = []
-    for raw in stream:
-        batch = move(as_batch(raw), model.device)
-        with torch.enable_grad():
-            log_likelihood = _log_probability(network(weights, batch.x), batch.y)
-            gradients = torch.autograd.grad(-log_likelihood.mean(), list(weights.values()), allow_unused=True)
-        scores.append(log_likelihood.detach().double().cpu())
-        with torch.no_grad():
-            for (name, weight), gradient in zip(weights.items(), gradients, strict=True):
-                if gradient is not None:
-                    weight.sub_(gradient, alpha=lr).lerp_(trained[name], decay)
+    with _evaluation_mode(network.net):
+        for raw in stream:
+            batch = move(as_batch(raw), model.device)
+            with torch.enable_grad():
+                log_likelihood = _log_probability(network(weights, batch.x), batch.y)
+                gradients = torch.autograd.grad(-log_likelihood.mean(), list(weights.values()), allow_unused=True)
+            scores.append(log_likelihood.detach().double().cpu())
+            with torch.no_grad():
+                for (name, weight), gradient in zip(weights.items(), gradients, strict=True):
+                    if gradient is not None:
+                        weight.sub_(gradient, alpha=lr).lerp_(trained[name], decay)
     return torch.cat(scores, dim=1)
+
+
+@torch.no_grad()
+def token_entropy(model: NetworkMethod, stream: DataLoader[Any], samples: int = 0, seed: int | None = None) -> Tensor:
+    r"""The entropy of the distribution of every next token, given the tokens before it.
+
+        H_t = −Σ_w p(w | x_{≤t}) log p(w | x_{≤t}),
+
+    where p is the mean over S draws as in :func:`token_log_likelihood`. All draws are held in memory.
+
+    Args:
+        model: as for :func:`token_log_likelihood`.
+        stream: minibatches that continue each other.
+        samples: number of draws S; 0: the mean weights.
+        seed: for the draws; ``None``: from torch's random state.
+
+    Returns:
+        Nats ``[B, steps]``, float64, on the CPU.
+    """
+    check_integer(samples, "samples", minimum=0)
+    _check_likelihood(model)
+    if samples == 0:
+        network, point = _reader(model), model.posterior.point()
+        return _entropy(stream, model.device, [lambda x: network(point, x)])
+    draws = model.posterior.sampler(check_seed(seed))(range(samples))
+    readers = [(_reader(model), draw) for draw in draws]  # each carries its own state
+    calls = [lambda x, n=network, w=draw: model.posterior.call(n, w, x) for network, draw in readers]
+    return _entropy(stream, model.device, calls)
+
+
+class EntropyGap(NamedTuple):
+    """The mean entropy of the next token on a text and on the same text read backwards, in nats.
+
+    Attributes:
+        text: on the text.
+        reversed: on the text read backwards.
+    """
+
+    text: float
+    reversed: float
+
+    @property
+    def gap(self) -> float:
+        """How much less certain the model is of the reversed text, in nats per token."""
+        return self.reversed - self.text
+
+
+def entropy_gap(
+    model: NetworkMethod,
+    tokens: Tensor,
+    samples: int = 0,
+    seed: int | None = None,
+    *,
+    batch_size: int = 20,
+    length: int = 35,
+) -> EntropyGap:
+    r"""How much less certain a model is of a text that is read backwards, which no training text resembles.
+
+    The gap is ΔH = mean_t H_t[reversed text] − mean_t H_t[text], with the entropies of :func:`token_entropy`. A model
+    that knows what it does not know has a large gap.
+
+    Args:
+        model: as for :func:`token_log_likelihood`.
+        tokens: int64 indices ``[N]``.
+        samples: number of draws; 0: the mean weights.
+        seed: for the draws, which are the same for both texts; ``None``: from torch's random state.
+        batch_size: number of rows that are read in parallel.
+        length: number of steps of a minibatch.
+
+    Returns:
+        Both entropies, and their difference as ``gap``.
+
+    Reference: M. Fortunato, C. Blundell, O. Vinyals, "Bayesian recurrent neural networks", arXiv:1704.02798, 2017,
+    equation 20.
+    """
+    seed = check_seed(seed)
+    texts = (tokens, tokens.flip(0))
+    streams = [TokenStream(text, batch_size, length) for text in texts]
+    return EntropyGap(*(float(token_entropy(model, stream, samples, seed).mean()) for stream in streams))
+
+
+def _reader(model: NetworkMethod) -> Replica:
+    """The network in evaluation mode, with a state of its own."""
+    network = Replica(model.net, model._forward, own_buffers=True)
+    network.net.eval()
+    return network
+
+
+@contextmanager
+def _evaluation_mode(module: nn.Module) -> Iterator[None]:
+    """Evaluation mode in which recurrent layers have gradients.
+
+    cuDNN computes them in training mode only, so recurrent layers stay in it, without their dropout between layers.
+    """
+    modes = [(part, part.training) for part in module.modules()]
+    layers = [(part, part.dropout) for part in module.modules() if isinstance(part, nn.RNNBase)]
+    module.eval()
+    for layer, _ in layers:
+        layer.train()
+        layer.dropout = 0.0
+    try:
+        yield
+    finally:
+        for part, training in modes:
+            part.training = training
+        for layer, dropout in layers:
+            layer.dropout = dropout
+
+
+def _entropy(stream: DataLoader[Any], device: torch.device, calls: Sequence[Callable[[Any], Tensor]]) -> Tensor:
+    """The entropy of the mean over ``calls`` of the probabilities, ``[B, steps]``."""
+    parts = []
+    for x, _, _ in (move(as_batch(raw), device) for raw in stream):
+        probability = calls[0](x).float().softmax(-1)
+        for call in calls[1:]:
+            probability += call(x).float().softmax(-1)
+        parts.append(torch.special.entr(probability / len(calls)).sum(-1).double().cpu())
+    return torch.cat(parts, dim=1)
 
 
 def _read(stream: DataLoader[Any], device: torch.device, call: Any) -> Tensor:

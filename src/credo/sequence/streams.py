@@ -48,7 +48,8 @@ class TokenStream(DataLoader[Any]):
 
     def __init__(self, tokens: Any, batch_size: int = 20, length: int = 35) -> None:
         cuts = _Cuts(torch.as_tensor(tokens), check_integer(batch_size, "batch_size", 1), length)
-        super().__init__(cuts, batch_size=None, shuffle=False)
+        # A loader draws a seed for workers at every pass: of its own generator, so that reading leaves torch's alone.
+        super().__init__(cuts, batch_size=None, shuffle=False, generator=torch.Generator())
         self.n_data, self.n_tokens = cuts.n_data, cuts.rows.shape[0] * (cuts.rows.shape[1] - 1)
 
 
@@ -80,5 +81,5 @@ class _Cuts(Dataset[Any]):
             raise IndexError(i)
         begin = i * self.length
         window = self.rows[:, begin : begin + self.length + 1]
-        start = torch.full((len(window),), i == 0)
+        start = torch.full((len(window),), i == 0, device=window.device)
         return (window[:, :-1], start), window[:, 1:]

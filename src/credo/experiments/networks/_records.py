@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from torch import Tensor
 
 from credo.datasets import Images
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 Record = dict[str, Any]
 """The measurements of one run, as JSON values."""
@@ -27,6 +31,27 @@ def group_seeds(records: Sequence[Record], order: Callable[[str], Any]) -> dict[
     for record in sorted(records, key=lambda record: (order(record["variant"]), int(record["seed"]))):
         groups.setdefault(record["variant"], []).append(record)
     return groups
+
+
+def draw_epochs(ax: Axes, curves: Sequence[Sequence[float]], label: str, color: str, linestyle: Any) -> float:
+    """Draw the mean and the range over seeds of a quantity after every epoch.
+
+    Args:
+        ax: where to draw.
+        curves: the values of each seed; those of epochs that not all of them have are left out.
+        label: in the legend.
+        color: of line and range.
+        linestyle: of the line.
+
+    Returns:
+        The mean after the last epoch.
+    """
+    length = min(map(len, curves))
+    values = np.array([curve[:length] for curve in curves])
+    epochs = np.arange(1, length + 1)
+    ax.plot(epochs, values.mean(0), color=color, linestyle=linestyle, label=label)
+    ax.fill_between(epochs, values.min(0), values.max(0), color=color, alpha=0.15, linewidth=0)
+    return float(values[:, -1].mean())
 
 
 def density(counts: Tensor, total: int, width: float) -> list[float]:

@@ -105,7 +105,7 @@ def run(config: RunConfig) -> Result:
     images; the quick run is tempered, T = 0.1, as 1,347 images are few for so many weights, and its ensemble has three
     networks. At 8×8 pixels a rotated 1 is soon a 4 to all of them, misread and certain.
 
-    On a GPU, `benchmarks/mnist.py` runs parts of the table, stores every run and puts them together.
+    On a GPU, `benchmarks/network_tables.py` runs parts of the table, stores every run and puts them together.
     """
     plan = PLANS[config.budget]
     data = load(not plan.on_mnist, config.seed)

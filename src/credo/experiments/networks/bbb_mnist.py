@@ -22,7 +22,7 @@ from credo.experiments.networks._bbb_mnist_runs import (
     load,
     measure,
 )
-from credo.experiments.networks._records import Record, group_seeds
+from credo.experiments.networks._records import Record, draw_epochs, group_seeds
 from credo.experiments.registry import Budget, Result, Row, RunConfig, experiment
 from credo.plots.style import CYCLE, DASHES, MUTED
 
@@ -108,7 +108,7 @@ def run(config: RunConfig) -> Result:
     The published errors of Table 2 are of another run than those of Table 1. The quick run has 20,000 images, 100 units
     and 10 epochs, and no published values; the smoke run the 8×8 digits of scikit-learn.
 
-    On a GPU, `benchmarks/mnist.py` runs parts of the table, stores every run and puts them together.
+    On a GPU, `benchmarks/network_tables.py` runs parts of the table, stores every run and puts them together.
     """
     plan = PLANS[config.budget]
     data = load(config.budget == "smoke", config.seed)
@@ -203,12 +203,8 @@ def _error_figure(runs: dict[Variant, list[Record]]) -> Figure:
     ax = figure.subplots()
     last = []
     for (variant, records), color, dashes in zip(runs.items(), cycle(CYCLE), cycle(DASHES), strict=False):
-        length = min(len(record["wrong_by_epoch"]) for record in records)
-        errors = np.array([[_percent(r, wrong) for wrong in r["wrong_by_epoch"][:length]] for r in records])
-        epochs = np.arange(1, length + 1)
-        ax.plot(epochs, errors.mean(0), color=color, linestyle=dashes, label=_label(variant))
-        ax.fill_between(epochs, errors.min(0), errors.max(0), color=color, alpha=0.15, linewidth=0)
-        last.append(errors.mean(0)[-1])
+        curves = [[_percent(record, wrong) for wrong in record["wrong_by_epoch"]] for record in records]
+        last.append(draw_epochs(ax, curves, _label(variant), color, dashes))
     ax.set(xlabel="epochs", ylabel="test error, %", ylim=(0.75 * min(last), 2.5 * np.median(last)))
     ax.set_title(_width_title(runs))
     _legend(ax)

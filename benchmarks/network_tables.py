@@ -1,17 +1,20 @@
-"""The tables of ``credo reproduce bbb-mnist`` and ``bayesian-cnn`` in parts, for a GPU that is lent for minutes.
+"""The tables of ``credo reproduce bbb-mnist``, ``bayesian-cnn`` and ``bayesian-rnn`` in parts, as a GPU is lent.
 
-    python benchmarks/mnist.py run bbb-mnist --rows mixture-1200-T1 sgd-400 --seeds 0 1 --minutes 7.5
-    python benchmarks/mnist.py run bbb-mnist --rows mixture-1200-T1 --hold-out --options '{"sigma1": 0.37}'
-    python benchmarks/mnist.py table bbb-mnist
-    python benchmarks/mnist.py run bayesian-cnn --rows lenet-flipout lenet-ensemble --seeds 0 1 --minutes 7.5
+    python benchmarks/network_tables.py run bbb-mnist --rows mixture-1200-T1 sgd-400 --seeds 0 1 --minutes 7.5
+    python benchmarks/network_tables.py run bbb-mnist --rows mixture-1200-T1 --hold-out --options '{"sigma1": 0.37}'
+    python benchmarks/network_tables.py table bbb-mnist
+    python benchmarks/network_tables.py run bayesian-cnn --rows lenet-flipout lenet-ensemble --seeds 0 1 --minutes 7.5
+    python benchmarks/network_tables.py run bayesian-rnn --rows bayes-lstm --minutes 8
 
 The same code as the experiments of those names. Every row and seed is one run, written to its own file in
-``benchmarks/results/bbb_mnist`` or ``bayesian_cnn`` when it is done; runs that are there already are skipped, so that a
-list of rows may be given again until all are done. ``table`` puts together what there is:
+``benchmarks/results/bbb_mnist``, ``bayesian_cnn`` or ``bayesian_rnn`` when it is done; runs that are there already are
+skipped, so that a list of rows may be given again until all are done. A run of ``bayesian-rnn`` that is not done after
+``--minutes`` stops at a checkpoint, from which the same command goes on. ``table`` puts together what there is:
 ``benchmarks/results/bbb_mnist.json`` and the figures.
 
-Settings are chosen with ``--hold-out``, which trains on the first 50,000 training images, counts errors on the last
-10,000 of them and never reads the test images; ``table --hold-out`` lists these runs. Needs CREDO_DATA.
+Settings are chosen with ``--hold-out``, which never reads the test data: it trains on the first 50,000 training images
+and counts errors on the last 10,000 of them, or evaluates on the validation part of the text; ``table --hold-out``
+lists these runs. Needs CREDO_DATA.
 """
 
 from __future__ import annotations
@@ -33,12 +36,13 @@ from typing import Any
 import torch
 
 from credo import experiments, plots
-from credo.experiments.networks import bayesian_cnn, bbb_mnist
+from credo.experiments.networks import bayesian_cnn, bayesian_rnn, bbb_mnist
+from credo.experiments.networks._bayesian_rnn_runs import Interruption, OutOfTimeError
 
 RESULTS = Path(__file__).parent / "results"
-HELD_OUT = 10_000
-TABLES: dict[str, Any] = {"bbb-mnist": bbb_mnist, "bayesian-cnn": bayesian_cnn}
+TABLES: dict[str, Any] = {"bbb-mnist": bbb_mnist, "bayesian-cnn": bayesian_cnn, "bayesian-rnn": bayesian_rnn}
 """Each has ``PLANS``, ``Variant``, ``load``, ``measure`` and ``assemble``."""
+HELD_OUT: dict[str, Any] = {"bbb-mnist": 10_000, "bayesian-cnn": 10_000, "bayesian-rnn": True}
 
 
 @dataclass(frozen=True)
@@ -50,9 +54,11 @@ class Run:
         row: the name of the row.
         seed: seed of everything.
         options: settings that differ from those of the experiment.
-        hold_out: whether the last training images take the place of the test images.
+        hold_out: whether held-out training data take the place of the test data.
         device: device to train on.
         folder: the folder of the records.
+        checkpoints: the folder of checkpoints.
+        deadline: time of ``time.monotonic`` after which a run that has checkpoints stops.
     """
 
     table: str
@@ -62,6 +68,8 @@ class Run:
     hold_out: bool
     device: str
     folder: Path
+    checkpoints: Path
+    deadline: float
 
     @property
     def path(self) -> Path:
@@ -69,15 +77,32 @@ class Run:
         changed = "".join(f"_{key}={value}" for key, value in self.options)
         return self.folder / f"{self.row}_seed{self.seed}{changed}.json"
 
+    @property
+    def checkpoint(self) -> Path:
+        """The folder of the checkpoint."""
+        return self.checkpoints / self.table / ("validation" if self.hold_out else "test") / self.path.stem
+
+    @property
+    def interruption(self) -> dict[str, Any]:
+        """The argument of ``measure`` for tables whose runs can stop and go on."""
+        if TABLES[self.table] is not bayesian_rnn:
+            return {}
+        return {"interruption": Interruption(self.checkpoint, self.deadline)}
+
 
 def compute(run: Run) -> tuple[Run, float]:
     """Train and measure one row, write its record, and return the seconds it took."""
     start = time.perf_counter()
     module = TABLES[run.table]
     settings = replace(module.PLANS["full"].settings, **dict(run.options))
-    record = module.measure(
-        module.Variant.parse(run.row), load(run.table, run.hold_out), settings, run.seed, run.device
-    )
+    variant, data = module.Variant.parse(run.row), load(run.table, run.hold_out)
+    try:
+        record = module.measure(variant, data, settings, run.seed, run.device, **run.interruption)
+    except OutOfTimeError as stop:
+        last = json.loads((run.checkpoint / "training.json").read_text(encoding="utf-8"))["history"][-1]
+        found = f"validation perplexity {last['valid_perplexity']:.2f}, {last['seconds']:.1f} s per epoch"
+        print(f"{run.path.stem}: out of time, {stop}, {found}", flush=True)
+        return run, time.perf_counter() - start
     seconds = time.perf_counter() - start
     content = {
         **record,
@@ -96,7 +121,7 @@ def compute(run: Run) -> tuple[Run, float]:
 
 @cache
 def load(table: str, hold_out: bool) -> Any:
-    return TABLES[table].load(hold_out=HELD_OUT if hold_out else 0)
+    return TABLES[table].load(hold_out=HELD_OUT[table]) if hold_out else TABLES[table].load()
 
 
 def hardware(device: str) -> str:
@@ -105,7 +130,12 @@ def hardware(device: str) -> str:
 
 
 def summary(record: dict[str, Any]) -> str:
-    """The errors of a record, for the log."""
+    """The errors or perplexities of a record, for the log."""
+    if "test_tokens" in record:
+        found = {"test": record["test"], "validation": record["valid"], "draws": record.get("test_draws")}
+        found |= {"bound": record.get("bound", {}).get("test"), "dynamic": record["dynamic"]["test"]}
+        found |= {"80 % pruned": record.get("pruned", {}).get("0.8")}
+        return "perplexity " + ", ".join(f"{name} {value:.2f}" for name, value in found.items() if value is not None)
     images = record["test_images"]
     errors = {"error": record["wrong"], "mean weights": record["wrong_mean_weights"]}
     errors |= {f"{float(f):.0%} pruned": found["wrong"] for f, found in record.get("pruned", {}).items()}
@@ -149,7 +179,7 @@ def write_table(table: str, folder: Path, out: Path, figures: Path) -> None:
     content = {
         "name": table.replace("-", "_"),
         "title": experiments.get(table).title,
-        "command": f"python benchmarks/mnist.py run {table}",
+        "command": f"python benchmarks/network_tables.py run {table}",
         "date": max(record["date"] for record in records),
         "hardware": "; ".join(dict.fromkeys(record["hardware"] for record in records)),
         "rows": [{**vars(row), "mean": row.mean, "standard_error": row.standard_error} for row in result.rows],
@@ -167,11 +197,17 @@ def main() -> int:
     parser.add_argument("--rows", nargs="+", help="by default all of the full run")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--options", type=json.loads, default={}, help="settings to change, as JSON")
-    parser.add_argument("--hold-out", action="store_true", help="train on 50,000 images, evaluate on the other 10,000")
-    parser.add_argument("--minutes", type=float, default=float("inf"), help="start no run that would end later")
+    parser.add_argument("--hold-out", action="store_true", help="evaluate on held-out training data")
+    parser.add_argument(
+        "--minutes",
+        type=float,
+        default=float("inf"),
+        help="start no run that would end later, and stop those with checkpoints",
+    )
     parser.add_argument("--workers", type=int, default=1, help="runs at a time, each in its own process")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--out", type=Path, help="folder of the records; by default in benchmarks/results")
+    parser.add_argument("--checkpoints", type=Path, default=Path("reproductions") / "checkpoints")
     parser.add_argument("--figures", type=Path, default=Path("reproductions"), help="folder of the figures")
     arguments = parser.parse_args()
     name = arguments.table.replace("-", "_")
@@ -185,8 +221,9 @@ def main() -> int:
         return 0
     rows = arguments.rows or [variant.name for variant in TABLES[arguments.table].PLANS["full"].variants]
     options = tuple(arguments.options.items())
+    places = (arguments.device, folder, arguments.checkpoints, time.monotonic() + 60.0 * arguments.minutes)
     runs = [
-        Run(arguments.table, row, seed, options, arguments.hold_out, arguments.device, folder)
+        Run(arguments.table, row, seed, options, arguments.hold_out, *places)
         for seed in arguments.seeds
         for row in rows
     ]
