@@ -45,8 +45,9 @@ PUBLISHED = {
 PUBLISHED_PRUNED = {"0": 1.24, "0.5": 1.24, "0.75": 1.24, "0.95": 1.29, "0.98": 1.39}
 CUT_OFF = 0.75
 """The fraction of weights that the line in the paper's Figure 4 separates."""
-TEMPERATURE = 0.3
-"""Of the tempered rows."""
+TEMPERATURE = 0.1
+"""Of the tempered rows: with 1, 0.3 and 0.1, 2 × 1200 units misclassified 1.78, 1.62 and 1.47 % of held-out images, one
+seed each (``benchmarks/results/bbb_mnist_validation``)."""
 
 
 @dataclass(frozen=True)
