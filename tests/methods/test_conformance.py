@@ -84,6 +84,10 @@ METHODS: dict[str, Row] = {
         lambda net, likelihood: credo.MCLMC(net, likelihood, warmup=50, draws=250, thinning=2, init="prior"),
         fit_options={"progress": False},
     ),
+    "ivon": Row(lambda net, likelihood: credo.IVON(net, likelihood)),
+    "ivon-clipped": Row(
+        lambda net, likelihood: credo.IVON(net, likelihood, credo.Normal(0.1, 0.5), bayesian="2.*", clip_radius=0.1)
+    ),
     "map": Row(lambda net, likelihood: credo.MAP(net, likelihood), stochastic=False),
     "laplace": Row(lambda net, likelihood: credo.Laplace(net, likelihood), stochastic=False),
     "laplace-full": Row(lambda net, likelihood: credo.Laplace(net, likelihood, structure="full"), stochastic=False),

@@ -4,6 +4,7 @@ from credo.methods.base import Method
 from credo.methods.bayes_by_backprop import BayesByBackprop
 from credo.methods.deep_ensemble import DeepEnsemble
 from credo.methods.hmc import HMC
+from credo.methods.ivon import IVON
 from credo.methods.laplace import Laplace
 from credo.methods.map import MAP
 from credo.methods.mc_dropout import MCDropout
@@ -14,6 +15,7 @@ from credo.training.supervised import Terms
 
 __all__ = [
     "HMC",
+    "IVON",
     "MAP",
     "MCLMC",
     "SGHMC",
