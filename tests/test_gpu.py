@@ -25,6 +25,7 @@ def cnn() -> nn.Module:
 
 METHODS = {
     "bbb": lambda n: credo.BayesByBackprop(n, credo.Categorical()),
+    "swag": lambda n: credo.SWAG(n, credo.Categorical()),
     "ivon": lambda n: credo.IVON(n, credo.Categorical()),
     "mixture": lambda n: credo.BayesByBackprop(n, credo.Categorical(), credo.ScaleMixture()),
     "dropout": lambda n: credo.MCDropout(n, credo.Categorical(), p=0.1),

@@ -108,6 +108,12 @@ def test_captured_steps_of_ivon_equal_eager_ones(noise: Any, graphs: list[FakeGr
     assert captured.summary().endswith("trained by captured steps")
 
 
+def test_weights_are_collected_between_replays(graphs: list[FakeGraph]) -> None:
+    captured = fit(credo.SWAG(net(), credo.Gaussian(0.3), rank=4), capture=True)
+    assert_same(captured, fit(credo.SWAG(net(), credo.Gaussian(0.3), rank=4)))
+    assert captured.summary().endswith("trained by captured steps")
+
+
 def test_only_full_minibatches_are_replayed(graphs: list[FakeGraph]) -> None:
     fit(METHODS["map"](), capture=True)
     (graph,) = graphs

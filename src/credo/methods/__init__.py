@@ -11,6 +11,7 @@ from credo.methods.mc_dropout import MCDropout
 from credo.methods.mclmc import MCLMC
 from credo.methods.network import NetworkMethod
 from credo.methods.stochastic_gradient_mcmc import SGHMC, SGLD
+from credo.methods.swag import SWAG
 from credo.training.supervised import Terms
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "MCLMC",
     "SGHMC",
     "SGLD",
+    "SWAG",
     "BayesByBackprop",
     "DeepEnsemble",
     "Laplace",
