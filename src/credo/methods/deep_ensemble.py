@@ -171,7 +171,8 @@ class DeepEnsemble(Method):
         if config.get("members") != found:
             raise LoadError(f"has {config.get('members')!r:.100} members, but {TENSORS} holds {found}")
         base = MODELS.lookup(config.get("base"))
-        base._check_sizes(config["member"] if isinstance(config.get("member"), dict) else {}, tensors)
+        checked = base if issubclass(base, NetworkMethod) else NetworkMethod
+        checked._check_sizes(config["member"] if isinstance(config.get("member"), dict) else {}, tensors)
 
     @classmethod
     def _from_config(cls, config: dict[str, Any], net: Any, **overrides: Any) -> Self:
