@@ -74,8 +74,9 @@ class IVON(NetworkMethod):
     """
 
     posterior: MeanField
-    _derived = frozenset({"_replica", "_priors_here", "_noise", "_is_newton_step"})
-    _noise: dict[str, Tensor]
+    _derived = frozenset({"_replica", "_priors_here", "_drawn", "_is_newton_step"})
+    _drawn: dict[str, tuple[Tensor, Tensor]]
+    """σ and θ − m of the last forward pass of a training step."""
     _is_newton_step: bool
 
     def __init__(
@@ -118,7 +119,7 @@ class IVON(NetworkMethod):
         for name, shift in noise.items():
             mean = self.net.get_parameter(name)
             weights[name] = (mean.to(shift.dtype) + shift).to(mean.dtype)
-        self._noise = noise if self._is_newton_step else {}
+        self._drawn = {name: (scale[name], noise[name]) for name in noise} if self._is_newton_step else {}
         output = self._replica(weights, x)
         if not torch.compiler.is_compiling():
             self._replica.sync_to_network()
@@ -190,7 +191,7 @@ class IVON(NetworkMethod):
         """Build the replica that training runs on, and the priors on the network's device."""
         self._follow_parameters()
         self._replica = Replica(self.net, self._forward, own_buffers=False)
-        self._noise, self._is_newton_step = {}, False
+        self._drawn, self._is_newton_step = {}, False
 
 
 class _Weight(NamedTuple):
@@ -245,15 +246,14 @@ class _Newton(Adam):
 
     def _take_newton_step(self, weights: list[_Weight]) -> None:
         model, group = self._model, self.param_groups[0]
-        (beta1, beta2), n_data, drawn = model._betas, model.n_data, model._noise
+        (beta1, beta2), n_data = model._betas, model.n_data
         if not weights or n_data is None:
             return
         means, rhos = [w.mean for w in weights], [w.rho for w in weights]
         precisions = [w.prior_precision for w in weights]
         gradients = [w.mean.grad.to(w.rho.dtype) for w in weights]  # type: ignore[union-attr]
-        noise = [drawn[w.name] for w in weights]
+        scales, noise = (list(parts) for parts in zip(*(model._drawn[w.name] for w in weights), strict=True))
         momenta, steps = self._state_of(weights)
-        scales = [nn.functional.softplus(rho) for rho in rhos]
 
         growth = torch._foreach_mul(gradients, noise)
         torch._foreach_mul_(growth, float(n_data))
@@ -272,7 +272,7 @@ class _Newton(Adam):
         torch._foreach_add_(steps, 1.0)
         torch._foreach_lerp_(momenta, gradients, 1.0 - beta1)
         changes = torch._foreach_mul(momenta, n_data / (1.0 - beta1 ** steps[0]))
-        centered = [w.mean.to(w.rho.dtype) - w.prior_mean for w in weights]
+        centered = torch._foreach_sub([w.mean.to(w.rho.dtype) for w in weights], [w.prior_mean for w in weights])
         torch._foreach_mul_(centered, precisions)
         torch._foreach_add_(changes, centered)
         torch._foreach_mul_(changes, scales)
@@ -336,7 +336,7 @@ class _NewtonTask(SupervisedTask[IVON]):
 
     def on_step_end(self, optimizer: str) -> None:
         """Forget the noise."""
-        self.model._noise = {}
+        self.model._drawn = {}
 
     @torch.no_grad()
     def epoch_metrics(self, means: Mapping[str, float]) -> dict[str, float]:
