@@ -54,6 +54,17 @@ def test_fit_predict_save_load(method: str, build: object, tmp_path: Path) -> No
     torch.testing.assert_close(deterministic, model.predict(x, samples=0).mean.cpu(), rtol=1e-3, atol=1e-4)
 
 
+def test_captured_steps_of_ivon_reach_the_exact_variance() -> None:
+    """A quadratic with curvature 1 per row: the variance is 1/(N + 1); bounds as in tests/methods/test_ivon.py."""
+    n, net = 16, nn.Linear(1, 4000, bias=False)
+    model = credo.IVON(net, credo.Gaussian(1.0), initial_scale=0.1)
+    data = (torch.ones(n, 1), torch.zeros(n, 4000))
+    model.fit(data, epochs=800, batch_size=n, device="cuda", capture=True, seed=0, progress=False)
+    assert model.summary().endswith("trained by captured steps")
+    precision = model.posterior.scale()["weight"].detach().double().pow(-2)
+    assert float(precision.mean()) == pytest.approx(n + 1, rel=0.016)
+
+
 def test_reaches_the_mean_field_optimum_on_the_gpu() -> None:
     target = linear_gaussian()
     torch.manual_seed(0)
