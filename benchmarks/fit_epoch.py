@@ -50,7 +50,7 @@ def plain_loop(net: nn.Module, x: Tensor, y: Tensor, captured: bool) -> Fit:
     return fit
 
 
-def credo_fit(model: credo.MAP | credo.BayesByBackprop, x: Tensor, y: Tensor, precision: str) -> Fit:
+def credo_fit(model: credo.MAP | credo.BayesByBackprop | credo.IVON, x: Tensor, y: Tensor, precision: str) -> Fit:
     return lambda epochs: model.fit(
         (x, y), epochs=epochs, batch_size=BATCH, device=x.device, precision=precision, progress=False, seed=0
     )
@@ -68,6 +68,7 @@ def fits(network: Callable[[], nn.Module], x: Tensor, y: Tensor) -> dict[str, Ca
     found = {
         "plain loop": lambda: plain_loop(net(), x, y, captured=False),
         "MAP": lambda: credo_fit(credo.MAP(net(), credo.Categorical()), x, y, "32-true"),
+        "IVON": lambda: credo_fit(credo.IVON(net(), credo.Categorical()), x, y, "32-true"),
         "BayesByBackprop": bayes(),
         "BayesByBackprop, weight": bayes(estimator="weight"),
         "BayesByBackprop, bf16-mixed": bayes("bf16-mixed"),

@@ -25,6 +25,8 @@ def cnn() -> nn.Module:
 
 METHODS = {
     "bbb": lambda n: credo.BayesByBackprop(n, credo.Categorical()),
+    "swag": lambda n: credo.SWAG(n, credo.Categorical()),
+    "ivon": lambda n: credo.IVON(n, credo.Categorical()),
     "mixture": lambda n: credo.BayesByBackprop(n, credo.Categorical(), credo.ScaleMixture()),
     "dropout": lambda n: credo.MCDropout(n, credo.Categorical(), p=0.1),
     "map": lambda n: credo.MAP(n, credo.Categorical()),
@@ -50,6 +52,17 @@ def test_fit_predict_save_load(method: str, build: object, tmp_path: Path) -> No
     loaded = credo.load(tmp_path / "run", net=copy.deepcopy(network).cpu())
     deterministic = loaded.predict(x, samples=0).mean
     torch.testing.assert_close(deterministic, model.predict(x, samples=0).mean.cpu(), rtol=1e-3, atol=1e-4)
+
+
+def test_captured_steps_of_ivon_reach_the_exact_variance() -> None:
+    """A quadratic with curvature 1 per row: the variance is 1/(N + 1); bounds as in tests/methods/test_ivon.py."""
+    n, net = 16, nn.Linear(1, 4000, bias=False)
+    model = credo.IVON(net, credo.Gaussian(1.0), initial_scale=0.1)
+    data = (torch.ones(n, 1), torch.zeros(n, 4000))
+    model.fit(data, epochs=800, batch_size=n, device="cuda", capture=True, seed=0, progress=False)
+    assert model.summary().endswith("trained by captured steps")
+    precision = model.posterior.scale()["weight"].detach().double().pow(-2)
+    assert float(precision.mean()) == pytest.approx(n + 1, rel=0.016)
 
 
 def test_reaches_the_mean_field_optimum_on_the_gpu() -> None:

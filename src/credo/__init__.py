@@ -18,7 +18,20 @@ from credo._version import __version__
 from credo.hierarchical import HierarchicalNormal
 from credo.io import load
 from credo.likelihoods import Bernoulli, Categorical, Gaussian, Likelihood, Poisson, StudentT
-from credo.methods import HMC, MAP, MCLMC, SGHMC, SGLD, BayesByBackprop, DeepEnsemble, Laplace, MCDropout, Method
+from credo.methods import (
+    HMC,
+    IVON,
+    MAP,
+    MCLMC,
+    SGHMC,
+    SGLD,
+    SWAG,
+    BayesByBackprop,
+    DeepEnsemble,
+    Laplace,
+    MCDropout,
+    Method,
+)
 from credo.posteriors import MeanField, Posterior
 from credo.predictive import Predictive
 from credo.priors import AdaptiveNormal, LaplacePrior, Normal, ScaleMixture
@@ -29,10 +42,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "HMC",
+    "IVON",
     "MAP",
     "MCLMC",
     "SGHMC",
     "SGLD",
+    "SWAG",
     "AdaptiveNormal",
     "BayesByBackprop",
     "Bernoulli",

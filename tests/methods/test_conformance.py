@@ -20,6 +20,7 @@ from credo.methods import Method
 from credo.posteriors import Empirical, MeanField, Posterior
 from credo.posteriors.dropout import WeightDropout, weight_layers
 from credo.posteriors.point import PointMass
+from credo.posteriors.trajectory import TrajectoryGaussian
 from credo.selection import select
 from credo.testing import check_method, check_posterior
 from credo.testing.method import Task
@@ -83,6 +84,15 @@ METHODS: dict[str, Row] = {
     "mclmc": Row(
         lambda net, likelihood: credo.MCLMC(net, likelihood, warmup=50, draws=250, thinning=2, init="prior"),
         fit_options={"progress": False},
+    ),
+    "ivon": Row(lambda net, likelihood: credo.IVON(net, likelihood)),
+    "ivon-clipped": Row(
+        lambda net, likelihood: credo.IVON(net, likelihood, credo.Normal(0.1, 0.5), bayesian="2.*", clip_radius=0.1)
+    ),
+    "swag": Row(lambda net, likelihood: credo.SWAG(net, likelihood)),
+    "swag-diagonal": Row(lambda net, likelihood: credo.SWAG(net, likelihood, rank=0, start=0.0, bayesian="2.*")),
+    "multi-swag": Row(
+        lambda net, likelihood: credo.DeepEnsemble(net, 2, credo.SWAG, likelihood=likelihood, rank=2, start=0.2)
     ),
     "map": Row(lambda net, likelihood: credo.MAP(net, likelihood), stochastic=False),
     "laplace": Row(lambda net, likelihood: credo.Laplace(net, likelihood), stochastic=False),
@@ -178,7 +188,23 @@ def laplace(structure: str) -> Callable[[nn.Module], Posterior]:
     return build
 
 
+def trajectory(rank: int) -> Callable[[nn.Module], Posterior]:
+    def build(net: nn.Module) -> Posterior:
+        posterior = TrajectoryGaussian(net, select(net), rank)
+        source = torch.Generator().manual_seed(0)
+        for _ in range(7):
+            for weight in posterior.mean().values():
+                weight += 0.1 * torch.randn(weight.shape, generator=source, dtype=weight.dtype)
+            posterior.collect()
+        posterior.center()
+        return posterior
+
+    return build
+
+
 POSTERIORS: dict[str, Callable[[nn.Module], Posterior]] = {
+    "trajectory": trajectory(rank=4),
+    "trajectory-diagonal": trajectory(rank=0),
     **{f"laplace-{structure}": laplace(structure) for structure in ("full", "kron", "diag", "low_rank")},
     "mean-field": mean_field,
     "mean-field-pruned": pruned,

@@ -100,6 +100,20 @@ def test_captured_training_equals_eager_training(name: str, options: dict[str, A
     assert captured.summary().endswith("trained by captured steps")
 
 
+@pytest.mark.parametrize("noise", [0.3, "learned"])
+def test_captured_steps_of_ivon_equal_eager_ones(noise: Any, graphs: list[FakeGraph]) -> None:
+    """The noise of a forward pass meets its gradient inside the step, and the steps are counted there."""
+    captured = fit(credo.IVON(net(norm=True), credo.Gaussian(noise)), capture=True)
+    assert_same(captured, fit(credo.IVON(net(norm=True), credo.Gaussian(noise))))
+    assert captured.summary().endswith("trained by captured steps")
+
+
+def test_weights_are_collected_between_replays(graphs: list[FakeGraph]) -> None:
+    captured = fit(credo.SWAG(net(), credo.Gaussian(0.3), rank=4), capture=True)
+    assert_same(captured, fit(credo.SWAG(net(), credo.Gaussian(0.3), rank=4)))
+    assert captured.summary().endswith("trained by captured steps")
+
+
 def test_only_full_minibatches_are_replayed(graphs: list[FakeGraph]) -> None:
     fit(METHODS["map"](), capture=True)
     (graph,) = graphs

@@ -170,7 +170,9 @@ class DeepEnsemble(Method):
         found = len({name.split(".")[1] for name in tensors if name.startswith("members.")})
         if config.get("members") != found:
             raise LoadError(f"has {config.get('members')!r:.100} members, but {TENSORS} holds {found}")
-        NetworkMethod._check_sizes(config["member"] if isinstance(config.get("member"), dict) else {}, tensors)
+        base = MODELS.lookup(config.get("base"))
+        checked = base if issubclass(base, NetworkMethod) else NetworkMethod
+        checked._check_sizes(config["member"] if isinstance(config.get("member"), dict) else {}, tensors)
 
     @classmethod
     def _from_config(cls, config: dict[str, Any], net: Any, **overrides: Any) -> Self:

@@ -170,6 +170,7 @@ class _Run:
                     self._stop_if_diverged(epoch)
                 if i == 1:  # only now is it known that the last epoch ended well
                     self.good, self.good_epochs = self.epoch_start, epoch
+            task.on_batch_end(self.step)
             progress.step(self.batches)
         if i == 0:
             raise InputError("the loader yielded no batches; give it data, or drop_last=False")

@@ -47,8 +47,8 @@ class Task(ABC, Generic[M]):
 
     The loop calls the hooks in this order: :meth:`check_keywords`; :meth:`setup` and :meth:`check_data` on a first
     batch; :meth:`on_train_start`; :meth:`configure_optimizers`; per minibatch and active optimizer
-    :meth:`training_step` and :meth:`on_step_end`; per epoch :meth:`epoch_metrics`, :meth:`validation_step` and
-    :meth:`on_epoch_end`; and :meth:`on_train_end`.
+    :meth:`training_step` and :meth:`on_step_end`, then :meth:`on_batch_end`; per epoch :meth:`epoch_metrics`,
+    :meth:`validation_step` and :meth:`on_epoch_end`; and :meth:`on_train_end`.
 
     Args:
         model: the model to train; ``model(x, y, n_data, **arguments)`` is its loss on a minibatch, per row.
@@ -145,6 +145,9 @@ class Task(ABC, Generic[M]):
 
     def on_step_end(self, optimizer: str) -> None:
         """Called after a step of an optimizer."""
+
+    def on_batch_end(self, step: int) -> None:
+        """Called after the steps on minibatch number ``step`` of the run, also where they are replayed."""
 
     def finite_check(self, batch: data_.Batch) -> Tensor:
         """A number that is NaN or infinite if the last step made the parameters so."""
