@@ -65,7 +65,7 @@ class Spread:
     figures=["spread"],
 )
 def run(config: RunConfig) -> Result:
-    """With 64 times the data the variance of a posterior falls by about that factor; with a fixed drop rate it does not.
+    """With 64 times the data the variance of a posterior falls about 64-fold; with a fixed drop rate it does not.
 
     The papers' claims. Kendall & Gal: epistemic uncertainty falls as the training set grows. Osband: with a fixed rate,
     dropout does not concentrate. Gal, Hron & Kendall: it does if the rate is fitted to the data. No paper gives numbers
