@@ -104,7 +104,7 @@ def run(config: RunConfig) -> Result:
     variance, but it does not find the right one: once v is far below σ² the log likelihood of single observations
     hardly depends on it (by 0.002 to 0.003 nats between the two lowest rates), and for 25 data the chosen rate depends
     on the data set (5·10⁻⁵ for seed 0, 0.025 for seed 1). In a quick run the chains of HMC are short; their R-hat,
-    which is printed, is up to 1.3.
+    which is printed, is up to 1.4.
     """
     sizes = SIZES[config.budget]
     with one_thread():
