@@ -40,6 +40,42 @@ def eruptions(config: RunConfig) -> NDArray[np.float64]:
     return mean + deviation * (0.6 * common + 0.8 * random.normal(size=(SYNTHETIC_ERUPTIONS, 2)))
 
 
+@dataclass(frozen=True, eq=False)
+class CarbonDioxide:
+    """Monthly means of the carbon dioxide over Mauna Loa.
+
+    Attributes:
+        date: years, ``[N]``.
+        ppm: parts per million, ``[N]``.
+        split: date of the first forecast.
+    """
+
+    date: NDArray[np.float64]
+    ppm: NDArray[np.float64]
+    split: float
+
+    @property
+    def past(self) -> NDArray[np.bool_]:
+        """The rows to fit to."""
+        return self.date < self.split
+
+
+def carbon_dioxide(config: RunConfig) -> CarbonDioxide:
+    """NOAA's monthly means from March 1958, with forecasts from 2004.
+
+    For a smoke run a synthetic series of the same kind: a rising curve with a season and correlated noise, 30 years of
+    every third month, with forecasts from year 18.
+    """
+    if config.budget != "smoke":
+        stored = arrays("small/mauna_loa_co2.npz")
+        return CarbonDioxide(stored["decimal_date"], stored["co2"], 2004.0)
+    random, t = np.random.default_rng(config.seed), np.arange(120) / 4.0 + 0.1
+    drift = np.cumsum(random.normal(size=120)) * 0.05
+    season = 3.0 * np.sin(2.0 * np.pi * t) + 0.8 * np.sin(4.0 * np.pi * t + 1.0)
+    ppm = 315.0 + 0.7 * t + 0.012 * t**2 + season + drift + 0.2 * random.normal(size=120)
+    return CarbonDioxide(1958.0 + t, ppm, 1976.0)
+
+
 def standardize(x: NDArray[np.float64]) -> NDArray[np.float64]:
     """Scale every column to mean 0 and standard deviation 1."""
     scaled: NDArray[np.float64] = (x - x.mean(0)) / x.std(0)

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from credo import metrics
-from credo.datasets.files import arrays
+from credo.experiments._shared import CarbonDioxide, carbon_dioxide
 from credo.experiments.registry import Result, Row, RunConfig, experiment
 from credo.plots.style import CYCLE, DASHES, DATA, EPISTEMIC, MUTED, TRUTH
 
@@ -53,20 +53,6 @@ HYPERPARAMETERS = (
 )
 
 
-@dataclass(frozen=True)
-class Series:
-    """Monthly means: dates in years, ppm, and the date of the first forecast."""
-
-    date: NDArray[np.float64]
-    ppm: NDArray[np.float64]
-    split: float
-
-    @property
-    def past(self) -> NDArray[np.bool_]:
-        """The rows to fit to."""
-        return self.date < self.split
-
-
 @experiment(
     "co2-forecast",
     title="Carbon dioxide over Mauna Loa, forecast from 2003 by a Gaussian process",
@@ -98,7 +84,7 @@ def run(config: RunConfig) -> Result:
     from credo.gaussian_process.kernels import White
 
     smoke = config.budget == "smoke"
-    series = _synthetic(config.seed) if smoke else _measured()
+    series = carbon_dioxide(config)
     past, mean = series.past, float(series.ppm[series.past].mean())
     X, y = series.date[:, None], series.ppm - mean
     config.report("maximizing the evidence")
@@ -151,20 +137,6 @@ def _in_book_units(gp: GaussianProcessRegressor) -> list[float]:
     return [*values.tolist(), gp.noise_]
 
 
-def _measured() -> Series:
-    """NOAA's monthly means from March 1958, with forecasts from 2004."""
-    stored = arrays("small/mauna_loa_co2.npz")
-    return Series(stored["decimal_date"], stored["co2"], 2004.0)
-
-
-def _synthetic(seed: int) -> Series:
-    """A rising curve with a season and correlated noise, 30 years of every third month, with forecasts from year 18."""
-    random, t = np.random.default_rng(seed), np.arange(120) / 4.0 + 0.1
-    drift = np.cumsum(random.normal(size=120)) * 0.05
-    season = 3.0 * np.sin(2.0 * np.pi * t) + 0.8 * np.sin(4.0 * np.pi * t + 1.0)
-    return Series(1958.0 + t, 315.0 + 0.7 * t + 0.012 * t**2 + season + drift + 0.2 * random.normal(size=120), 1976.0)
-
-
 def _scores(words: str, forecast: Predictive, truth: torch.Tensor) -> list[Row]:
     return [
         Row(f"{words}: RMSE, ppm", ((forecast.mean - truth).square().mean().sqrt().item(),)),
@@ -173,7 +145,7 @@ def _scores(words: str, forecast: Predictive, truth: torch.Tensor) -> list[Row]:
     ]
 
 
-def _forecast_figure(series: Series, forecast: Predictive, mean: float) -> Figure:
+def _forecast_figure(series: CarbonDioxide, forecast: Predictive, mean: float) -> Figure:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7.0, 5.2), layout="constrained")
@@ -200,7 +172,7 @@ def _forecast_figure(series: Series, forecast: Predictive, mean: float) -> Figur
     return figure
 
 
-def _parts_figure(series: Series, gp: GaussianProcessRegressor, mean: float) -> Figure:
+def _parts_figure(series: CarbonDioxide, gp: GaussianProcessRegressor, mean: float) -> Figure:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(8.0, 5.2), layout="constrained")
