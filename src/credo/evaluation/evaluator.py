@@ -36,10 +36,9 @@ WAYS = ("auto", "vmap", "fold", "loop")
 _KEPT_BYTES = {"cpu": 128 * 2**20, "cuda": 512 * 2**20}
 """Draws held at once; all are kept from the second batch on, if they fit. 784-1200-1200-10 took 0.98 forwards per draw
 on an H200 with 128 MiB, 0.88 with 256, 0.85 with 512 and 0.84 with 1,100."""
-_LOOP_BYTES = 24 * 2**20
-"""Draws that a loop generates together, on several threads; a compromise between memory and time. On one thread their
-number made no difference that could be measured. On two, 784-1200-1200-10 (two draws here) took 1.45 forwards
-per draw with one at a time, 1.27 with 4 and 1.21 with 13."""
+_LOOP_BYTES = 64 * 2**20
+"""Draws that a loop generates together, on several threads: 784-1200-1200-10 took 1.52 forwards of CPU time per draw
+with 12 MiB on two threads, 1.38 with 24, 1.34 with 48 and 1.25 with 64."""
 _FEWEST_DRAWS_TO_SHARE = 4
 _LIVE_ACTIVATIONS = 4
 """Activations of the largest size that a forward pass holds at once: input and output of a layer, and a temporary."""
