@@ -29,7 +29,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from step_and_predict import hardware, network
+from racing import hardware, mlp
 from torch import Tensor
 
 import credo
@@ -42,7 +42,7 @@ FORMS_JACOBIANS = ("CurvlinopsGGN", "diag")
 
 def fit_credo(structure: str, x: Tensor, y: Tensor, batch: int) -> Callable[[], object]:
     """Fit without training."""
-    model = credo.Laplace(network(), credo.Categorical(), structure=structure)
+    model = credo.Laplace(mlp(), credo.Categorical(), structure=structure)
     return lambda: model.fit((x, y), epochs=0, batch_size=batch, progress=False)
 
 
@@ -54,7 +54,7 @@ def fit_peer(backend: str, structure: str, x: Tensor, y: Tensor, batch: int) -> 
 
     loader = DataLoader(TensorDataset(x, y), batch_size=batch)
     model = laplace.Laplace(
-        network(),
+        mlp(),
         "classification",
         subset_of_weights="all",
         hessian_structure=structure,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib.util
 import re
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
@@ -127,3 +128,17 @@ def test_test_folders_mirror_the_package() -> None:
     folders = {path.relative_to(TESTS).parts[0] for path in TESTS.glob("*/**/*.py")}
     names = set(import_graph(PACKAGE))
     assert folders - NOT_MIRRORED <= names, "test folders without a package or module of credo of the same name"
+
+
+def test_benchmarks_import_what_there_is() -> None:
+    """A benchmark has its neighbors, the package and libraries, of which some are not installed; none is run here."""
+    folder = ROOT / "benchmarks"
+    neighbors = {path.stem for path in folder.glob("*.py")}
+    missing = []
+    for path in sorted(folder.glob("*.py")):
+        top = [node for node in ast.parse(path.read_text(encoding="utf-8")).body if isinstance(node, ast.ImportFrom)]
+        for node in top:
+            root = str(node.module).split(".")[0]
+            if root not in neighbors and importlib.util.find_spec(root) is None:
+                missing.append(f"{path.name}: {node.module}")
+    assert not missing

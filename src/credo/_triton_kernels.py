@@ -20,6 +20,13 @@ def softplus(x):
 
 
 @triton.jit
+def slope(x):
+    """The derivative of softplus."""
+    e = tl.exp(-tl.abs(x))
+    return tl.where(x >= 0.0, 1.0, e) / (1.0 + e)
+
+
+@triton.jit
 def scale_and_kl(mean, rho, prior_scale, value, partial, n, SQUARED: tl.constexpr, BLOCK: tl.constexpr):
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = i < n
@@ -59,13 +66,6 @@ def scale_and_kl_backward(
     grad_sigma = (g + pull) * sigma if SQUARED else g + sigma * pull
     tl.store(grad_mean + i, tl.load(mean + i, inside, 0.0) * pull, inside)
     tl.store(grad_rho + i, (grad_sigma - c / sigma) * derivative, inside)
-
-
-@triton.jit
-def slope(x):
-    """The derivative of softplus."""
-    e = tl.exp(-tl.abs(x))
-    return tl.where(x >= 0.0, 1.0, e) / (1.0 + e)
 
 
 @triton.jit

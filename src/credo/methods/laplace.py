@@ -18,7 +18,7 @@ from credo._devices import at_least_float32
 from credo.curvature import GaussNewton, NetworkGradients
 from credo.curvature.network import is_factorable
 from credo.errors import InputError, UnsupportedError
-from credo.functional import Caller, Forward, Replica
+from credo.functional import Forward, Replica
 from credo.likelihoods import Likelihood
 from credo.methods._linearized import LinearizedPredictor
 from credo.methods._noise_hooks import noisy_layers
@@ -120,9 +120,7 @@ class Laplace(NetworkMethod):
 
     @override
     def terms(self, x: Any, y: Tensor, sample_weight: Tensor | None = None) -> Terms:
-        self._resolve_likelihood(y)
-        output = Caller(self.net, self._forward)(x)
-        return Terms(self._weighted_nll(self.likelihood.log_prob(output, y), sample_weight), self.kl())
+        return self._point_terms(x, y, sample_weight)
 
     @override
     def kl(self) -> Tensor:

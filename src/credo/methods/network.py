@@ -17,7 +17,7 @@ from credo._arguments import check_integer
 from credo._notices import notify
 from credo.errors import InputError, LoadError
 from credo.evaluation import Evaluator, Findings
-from credo.functional import Forward, Replica
+from credo.functional import Caller, Forward, Replica
 from credo.likelihoods import Gaussian, Likelihood, infer_likelihood, likelihood_from_config
 from credo.methods.base import Method, Predictor, check_samples
 from credo.model import Model
@@ -131,6 +131,12 @@ class NetworkMethod(Method):
         Returns:
             Negative log likelihood per row and KL, both in nats and differentiable.
         """
+
+    def _point_terms(self, x: Any, y: Tensor, sample_weight: Tensor | None) -> Terms:
+        """The terms at the network's own weights."""
+        self._resolve_likelihood(y)
+        output = Caller(self.net, self._forward)(x)
+        return Terms(self._weighted_nll(self.likelihood.log_prob(output, y), sample_weight), self.kl())
 
     @abstractmethod
     def kl(self) -> Tensor:

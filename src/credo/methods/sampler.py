@@ -18,7 +18,7 @@ from credo._arguments import check_integer, check_option, check_positive
 from credo._devices import check_device
 from credo._notices import notify
 from credo.errors import DivergenceError, UnsupportedError, unknown_name
-from credo.functional import Caller, Forward
+from credo.functional import Forward
 from credo.likelihoods import Likelihood
 from credo.methods._flat_stack import RowLogLikelihood
 from credo.methods._initialization import reinitialize
@@ -115,9 +115,7 @@ class Sampler(NetworkMethod):
         Returns:
             Both in nats and differentiable.
         """
-        self._resolve_likelihood(y)
-        output = Caller(self.net, self._forward)(x)
-        return Terms(self._weighted_nll(self.likelihood.log_prob(output, y), sample_weight), self.kl())
+        return self._point_terms(x, y, sample_weight)
 
     @override
     def kl(self) -> Tensor:

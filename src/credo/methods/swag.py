@@ -98,9 +98,7 @@ class SWAG(NetworkMethod):
 
     @override
     def terms(self, x: Any, y: Tensor, sample_weight: Tensor | None = None) -> Terms:
-        self._resolve_likelihood(y)
-        output = Caller(self.net, self._forward)(x)
-        return Terms(self._weighted_nll(self.likelihood.log_prob(output, y), sample_weight), self.kl())
+        return self._point_terms(x, y, sample_weight)
 
     @override
     def kl(self) -> Tensor:
