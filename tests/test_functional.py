@@ -69,3 +69,22 @@ def test_settings_are_part_of_a_description() -> None:
     assert describe_modules(net) == before
     net[1].p = 0.2
     assert describe_modules(net) != before
+
+
+def test_a_call_leaves_nothing_of_the_draw_in_a_recurrent_layer() -> None:
+    """nn.LSTM lists its weights a second time; a draw left in the list would keep its graph alive."""
+
+    class Last(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.LSTM(2, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.layer(x)[0]
+
+    net = Last()
+    replica = Replica(net, None, own_buffers=True)
+    drawn = {name: parameter * 2.0 for name, parameter in net.named_parameters()}
+    replica(drawn, torch.ones(4, 1, 2))
+    listed = replica.net.layer._flat_weights
+    assert all(weight is own for weight, own in zip(listed, net.parameters(), strict=True))

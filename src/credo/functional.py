@@ -8,7 +8,7 @@ leaves nothing behind.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeAlias
 
@@ -94,6 +94,16 @@ def describe_modules(net: nn.Module) -> Hashable:
     )
 
 
+def restore_flat_weights(layers: Iterable[nn.RNNBase]) -> None:
+    """Let recurrent layers list their own weights; ``functional_call`` leaves those of the call, with their graph.
+
+    Args:
+        layers: on which ``functional_call`` has ended.
+    """
+    for layer in layers:
+        layer._flat_weights = [getattr(layer, name) for name in layer._flat_weights_names]
+
+
 class Replica:
     """A private copy of a network's module tree over the network's own parameters.
 
@@ -127,6 +137,7 @@ class Replica:
         self.plan: Any = None
         self.has_used_draw = False
         self._pairs = list(zip(twin.modules(), net.modules(), strict=True))
+        self._recurrent = [module for module in twin.modules() if isinstance(module, nn.RNNBase)]
         self._foreign = [pair for pair in self._pairs if not type(pair[0]).__module__.startswith("torch.nn.")]
         self._found = self._state() if own_buffers else []
 
@@ -137,10 +148,11 @@ class Replica:
 
     def __call__(self, weights: Mapping[str, Tensor], x: Any) -> Tensor:
         """The output for ``x`` with ``weights`` in place of the parameters of those names."""
-        if not weights:
-            return self.caller(x)  # type: ignore[no-any-return]
         named = {f"net.{name}": weight for name, weight in weights.items()}
-        return functional_call(self.caller, named, (x,))  # type: ignore[no-any-return]
+        try:
+            return functional_call(self.caller, named, (x,)) if named else self.caller(x)  # type: ignore[no-any-return]
+        finally:
+            restore_flat_weights(self._recurrent)
 
     def sync_from_network(self) -> None:
         """Take over parameters, buffers, flags and plain settings as they now are in the user's network.

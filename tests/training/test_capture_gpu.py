@@ -82,7 +82,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "plain": {},
     "clipped": {"gradient_clip": 0.1},
     "SGD": {"optimizer": torch.optim.SGD},
-    "AdamW": {"optimizer": lambda groups, lr: torch.optim.AdamW(groups, lr=lr)},
+    "AdamW": {"optimizer": lambda groups, lr: torch.optim.AdamW(groups, lr=lr, eps=1e-3)},
 }
 
 

@@ -12,6 +12,7 @@ from torch.func import functional_call
 from credo._arguments import check_bool, check_integer, check_option
 from credo.architectures._base import Architecture
 from credo.errors import InputError
+from credo.functional import restore_flat_weights
 
 State: TypeAlias = Tensor | tuple[Tensor, Tensor]
 """The state of a recurrent network, ``[layers, B, width]``; hidden and cell state of an LSTM."""
@@ -113,12 +114,16 @@ class LanguageModel(Architecture):
         return F.dropout1d(x.transpose(1, 2), self.dropout, self.training).transpose(1, 2)
 
     def _run(self, layer: nn.Module, x: Tensor, state: State | None) -> tuple[Tensor, State]:
+        assert isinstance(layer, nn.RNNBase)
+        output: tuple[Tensor, State]
         if self.recurrent_dropout == 0:
-            output: tuple[Tensor, State] = layer(x, state)
+            output = layer(x, state)
             return output
         weight: Tensor = layer.weight_hh_l0  # type: ignore[assignment]
         kept = F.dropout(weight.new_ones(weight.shape[1]), self.recurrent_dropout, self.training)
-        return functional_call(layer, {"weight_hh_l0": weight * kept}, (x, state))  # type: ignore[no-any-return]
+        output = functional_call(layer, {"weight_hh_l0": weight * kept}, (x, state))
+        restore_flat_weights([layer])
+        return output
 
 
 class _Embedding(nn.Embedding):
