@@ -15,7 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from credo.training.capture import CudaGraph
+from credo.cuda_graphs import CudaGraph
 
 Step = Callable[[], object]
 Loss = Callable[[Tensor, Tensor], Tensor]

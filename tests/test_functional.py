@@ -85,6 +85,7 @@ def test_a_call_leaves_nothing_of_the_draw_in_a_recurrent_layer() -> None:
     net = Last()
     replica = Replica(net, None, own_buffers=True)
     drawn = {name: parameter * 2.0 for name, parameter in net.named_parameters()}
-    replica(drawn, torch.ones(4, 1, 2))
+    once = replica(drawn, torch.ones(4, 1, 2))
     listed = replica.net.layer._flat_weights
     assert all(weight is own for weight, own in zip(listed, net.parameters(), strict=True))
+    assert torch.equal(replica(drawn, torch.ones(4, 1, 2)), once), "the same tensors again"

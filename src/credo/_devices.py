@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+
 import torch
 
 from credo.errors import InputError
@@ -18,3 +21,14 @@ def check_device(device: str | torch.device | None) -> torch.device:
 def at_least_float32(dtype: torch.dtype) -> torch.dtype:
     """``dtype``, or float32 where it has 16 bits: too few for long sums, and for numbers that learn by small steps."""
     return torch.promote_types(dtype, torch.float32)
+
+
+def seconds(run: Callable[[], object], device: torch.device) -> float:
+    """The time ``run`` takes on ``device``."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    start = time.perf_counter()
+    run()
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter() - start

@@ -8,6 +8,7 @@ leaves nothing behind.
 from __future__ import annotations
 
 import copy
+import weakref
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeAlias
@@ -102,6 +103,7 @@ def restore_flat_weights(layers: Iterable[nn.RNNBase]) -> None:
     """
     for layer in layers:
         layer._flat_weights = [getattr(layer, name) for name in layer._flat_weights_names]
+        layer._flat_weight_refs = [weakref.ref(weight) for weight in layer._flat_weights if weight is not None]
 
 
 class Replica:
@@ -119,7 +121,7 @@ class Replica:
 
     def __init__(self, net: nn.Module, forward: Forward | None, *, own_buffers: bool) -> None:
         memo: dict[int, Any] = {id(parameter): parameter for parameter in net.parameters()}
-        for tensor in _plain_tensors(net):  # a forward pass may have left tensors with a graph, which cannot be copied
+        for tensor in plain_tensors(net):  # a forward pass may have left tensors with a graph, which cannot be copied
             if not own_buffers or tensor.grad_fn is not None:
                 memo[id(tensor)] = tensor.detach().clone() if own_buffers else tensor.detach()
         if not own_buffers:
@@ -176,6 +178,13 @@ class Replica:
         for own, theirs in self._foreign:
             _copy_state(own, theirs)
 
+    def copy_buffers(self) -> None:
+        """Give own buffers the values of the user's network, in the memory where they are."""
+        pairs = [(own._buffers[key], theirs._buffers[key]) for own, theirs in self._pairs for key in own._buffers]
+        found = [(mine, yours) for mine, yours in pairs if mine is not None and yours is not None]
+        if found:
+            torch._foreach_copy_([mine for mine, _ in found], [yours for _, yours in found])
+
     @contextmanager
     def preserve_buffers(self) -> Iterator[None]:
         """Undo at the end of the block what forward passes in it do to buffers: a carried state, batch statistics."""
@@ -221,8 +230,15 @@ def preserve_buffers(modules: Sequence[nn.Module]) -> Iterator[None]:
                         buffer.copy_(values)
 
 
-def _plain_tensors(net: nn.Module) -> Iterator[Tensor]:
-    """The tensors that modules keep as plain attributes, also inside lists and mappings."""
+def plain_tensors(net: nn.Module) -> Iterator[Tensor]:
+    """The tensors that modules keep as plain attributes, also inside lists and mappings.
+
+    Args:
+        net: with all modules inside it.
+
+    Yields:
+        The tensors.
+    """
     for module in net.modules():
         for key, value in vars(module).items():
             if key not in _REGISTRIES:

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import credo
+from credo.evaluation.captured import CapturedDraws, CapturedPredictions
 from evaluation.test_evaluator import MODELS, SAMPLES, build
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
@@ -46,3 +47,25 @@ def test_a_draw_does_not_depend_on_those_around_it() -> None:
     kept = {name: value.clone() for name, value in together[7].items()}
     for name, value in posterior.sampler(3)([7])[0].items():
         assert torch.equal(value, kept[name])
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_replayed_prediction_gives_the_draws_of_the_loop(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Captured at the second prediction, replayed from the third on, for other inputs, seeds and weights."""
+    monkeypatch.setattr(CapturedPredictions, "add", lambda self, key, make, replay: self._seen.update({key: make()}))
+    model, x = build(name)
+    model, x = model.to("cuda"), x.cuda()
+    together = "fold" if name == "dropout" else "vmap"
+    for _ in range(2):
+        model.predict(x, SAMPLES, 0, vectorize=together)
+    assert list(map(type, model._findings.captured._seen.values())) == [CapturedDraws]
+    with torch.no_grad():
+        for parameter in model.net.parameters():
+            parameter.mul_(1.1)
+    state = torch.cuda.get_rng_state()
+    for seed in (1, 2):
+        other = torch.randn(9, 3, generator=torch.Generator().manual_seed(seed)).cuda()
+        found = model.predict(other, SAMPLES, seed, vectorize=together).draws
+        looped = model.predict(other, SAMPLES, seed, vectorize="loop").draws
+        torch.testing.assert_close(found, looped, rtol=1e-4, atol=1e-4)
+    assert torch.equal(torch.cuda.get_rng_state(), state)

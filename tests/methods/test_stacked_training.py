@@ -149,7 +149,7 @@ def test_large_networks_are_stacked_on_a_cpu_only_if_asked_for() -> None:
 def test_captured_steps_equal_eager_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     FakeGraph.made = []
     monkeypatch.setattr(capture, "find_obstacle", lambda fabric, optimizers: None)
-    monkeypatch.setattr(capture, "make_graph", lambda device: FakeGraph)
+    monkeypatch.setattr(capture, "make_graph", lambda device: FakeGraph())
     options = {"epochs": 4, "batch_size": 10, "seed": 2}
     eager, captured = (credo.DeepEnsemble(nets(), likelihood=credo.Gaussian("learned")) for _ in range(2))
     eager.fit(table(), capture=False, **options)

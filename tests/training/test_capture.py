@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import credo
 from credo.errors import DivergenceError, InputError
-from credo.training import capture
+from credo.training import capture, precision
 
 ROWS, BATCH, EPOCHS = 70, 16, 3
 """Four minibatches of 16 rows and one of 6 per epoch."""
@@ -49,7 +49,7 @@ class FailingGraph(FakeGraph):
 def install(monkeypatch: pytest.MonkeyPatch, graph: type[FakeGraph]) -> list[FakeGraph]:
     graph.made = []
     monkeypatch.setattr(capture, "find_obstacle", lambda fabric, optimizers: None)
-    monkeypatch.setattr(capture, "make_graph", lambda device: graph)
+    monkeypatch.setattr(capture, "make_graph", lambda device: graph())
     return graph.made
 
 
@@ -202,3 +202,46 @@ def test_auto_is_eager_and_true_says_why_it_is(caplog: pytest.LogCaptureFixture)
     assert "training steps are not captured: that needs a CUDA GPU" in caplog.text
     with pytest.raises(InputError, match="capture must be True, False or 'auto', got 'yes'"):
         fit(METHODS["map"](), capture="yes")
+
+
+@pytest.mark.parametrize("pays", [True, False])
+def test_mixed_precision_is_kept_where_it_pays(
+    pays: bool, graphs: list[FakeGraph], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Neither the measurement nor its result may leave a trace but the precision of later steps."""
+    caplog.set_level("INFO", logger="credo")
+    times = iter([1.0] * 3 + [2.0 if pays else 0.5] * 3)
+
+    def seconds(run: Callable[[], None], device: torch.device) -> float:
+        run()
+        return next(times)
+
+    monkeypatch.setattr(precision, "make_graph", lambda device: FakeGraph())
+    monkeypatch.setattr(precision, "seconds", seconds)
+    seen: list[bool] = []
+    original = nn.Linear.forward
+
+    def forward(layer: nn.Linear, x: Tensor) -> Tensor:
+        seen.append(torch.is_autocast_enabled("cpu"))
+        return original(layer, x)
+
+    monkeypatch.setattr(nn.Linear, "forward", forward)
+    fit(credo.MAP(net(norm=True), credo.Gaussian(1.0)), capture=True, precision="bf16-mixed")
+    assert any(seen[-10:]) is pays, "the last pass looks at the loss after training, in float32"
+    assert ("training computes in float32" in caplog.text) is not pays
+
+
+def test_measuring_the_precision_changes_nothing_else(graphs: list[FakeGraph], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(precision, "make_graph", lambda device: FakeGraph())
+    times = iter([1.0] * 3 + [2.0] * 3)
+
+    def seconds(run: Callable[[], None], device: torch.device) -> float:
+        run()
+        return next(times)
+
+    monkeypatch.setattr(precision, "seconds", seconds)
+    models = [
+        fit(credo.BayesByBackprop(net(norm=True), credo.Gaussian(1.0)), capture=capture, precision="bf16-mixed")
+        for capture in (True, False)
+    ]
+    assert_same(*models)

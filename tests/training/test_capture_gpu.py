@@ -78,11 +78,16 @@ METHODS: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
     "WGAN": (lambda: sequential(lambda: credo.generative.WGAN(nn.Linear(3, 2), nn.Linear(2, 1), latent=3)), table),
 }
 GENERATIVE = ("auto-encoder", "VAE", "VQ-VAE", "GAN", "WGAN")
+EXACT: dict[str, Any] = {
+    "lr": 2.0**-7,
+    "optimizer": lambda groups, lr: torch.optim.AdamW(groups, lr=lr, betas=(0.5, 0.5)),
+}
+"""A captured Adam keeps learning rate and bias corrections in float32; of powers of two they are exact."""
 OPTIONS: dict[str, dict[str, Any]] = {
     "plain": {},
     "clipped": {"gradient_clip": 0.1},
     "SGD": {"optimizer": torch.optim.SGD},
-    "AdamW": {"optimizer": lambda groups, lr: torch.optim.AdamW(groups, lr=lr, eps=1e-3)},
+    "AdamW": EXACT,
 }
 
 

@@ -8,9 +8,7 @@ drawn weights into a grouped one, which is sometimes fast and sometimes far slow
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field
+from collections.abc import Hashable
 from typing import Any, NamedTuple
 
 import torch
@@ -44,19 +42,6 @@ class Sharing(NamedTuple):
     calls: frozenset[tuple[int, int]] = frozenset()
     row_bytes: float | None = None
     draws_itself: bool = False
-
-
-@dataclass
-class Findings:
-    """What was found out about a network, by workload, in earlier predictions.
-
-    Attributes:
-        ways: the fastest way to evaluate draws.
-        sharing: what draws share.
-    """
-
-    ways: dict[Hashable, str] = field(default_factory=dict)
-    sharing: dict[Hashable, Sharing] = field(default_factory=dict)
 
 
 class Workload(NamedTuple):
@@ -104,29 +89,19 @@ def signature(net: nn.Module, x: Any) -> Hashable:
     return (leaves[0].device, max(rows - 1, 0).bit_length(), shapes, hash(network), dtypes)
 
 
-def draws_at_once(x: Any, bytes_per_draw: int, row_bytes: float | None) -> int:
+def draws_at_once(x: Any, bytes_per_draw: int, row_bytes: float | None, limit: int = _GPU_BYTES) -> int:
     """Draws per chunk such that weights and activations stay within a part of the free memory.
 
     Args:
         x: a batch.
         bytes_per_draw: of the weights.
         row_bytes: of the activations of a row, all that live at a time; ``None``: not known, as many as of the input.
+        limit: bytes at most, on a GPU.
     """
     device = tensors(x)[0].device
     activations = input_bytes(x) if row_bytes is None else row_bytes * count_rows(x)
     if device.type != "cuda":
         return max(1, int(min(_CPU_BYTES / max(activations, 1), 2 * _CPU_BYTES / max(bytes_per_draw, 1))))
     free, _ = torch.cuda.mem_get_info(device)
-    budget = min(_PART_OF_FREE_MEMORY * free, _GPU_BYTES)
+    budget = min(_PART_OF_FREE_MEMORY * free, limit)
     return max(1, int(budget / max(activations + 2 * bytes_per_draw, 1)))
-
-
-def seconds(run: Callable[[], object], device: torch.device) -> float:
-    """The time ``run`` takes on ``device``."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    start = time.perf_counter()
-    run()
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    return time.perf_counter() - start

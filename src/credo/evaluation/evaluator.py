@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import nullcontext
 from typing import Any
 
 import torch
-from torch import Tensor
-from torch.func import vmap
+from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 
 from credo._arguments import check_option
+from credo._devices import seconds
 from credo._notices import notify
 from credo.errors import CredoError, InputError
+from credo.evaluation.captured import CAPTURED_BYTES, CapturedDraws, balanced, fingerprint
 from credo.evaluation.choice import (
     TRIAL_DRAWS,
-    Findings,
     Sharing,
     Workload,
     describe,
     draws_at_once,
-    seconds,
     signature,
 )
-from credo.evaluation.convolutions import per_draw
+from credo.evaluation.findings import Findings
 from credo.evaluation.shared_work import SharedWork, SharedWorkError
-from credo.functional import Draw, Replica, Sampler, describe_modules, stack_draws
+from credo.evaluation.together import evaluate_together
+from credo.functional import Draw, Replica, Sampler, describe_modules
 from credo.nests import count_rows, default_batch_size, first_rows, split_rows, tensors
 from credo.posteriors.base import Posterior
 from credo.probing import ROWS, trace_rows
@@ -54,6 +54,7 @@ class Evaluator:
         samples: how many draws, S.
         seed: governs what the network itself draws, if it does.
         found: what earlier predictions found out; what this one does is added.
+        net: the network that ``build`` copies, if predictions may be captured and replayed.
     """
 
     def __init__(
@@ -64,22 +65,17 @@ class Evaluator:
         samples: int,
         seed: int,
         found: Findings,
+        net: nn.Module | None = None,
     ) -> None:
         self._build, self._posterior, self._sampler = build, posterior, sampler
         self.samples, self.seed = samples, seed
-        self._found = found
-        self._replica = build()
-        first = sampler([0])[0]
-        self._bytes_per_draw = sum(t.numel() * t.element_size() for t in first.values())
-        self._numbers_per_draw = sum(t.numel() for t in first.values())
-        self._drawn_names = set(first)
-        kinds = {t.device.type for t in first.values()}
-        self._kept_bytes = _KEPT_BYTES["cuda" if "cuda" in kinds else "cpu"]
+        self._found, self._net = found, net
+        self._way = "loop"
         self._kept: list[Draw] = []
         self._is_repeated = False
         self._shared: SharedWork | None = None
         self._row_bytes: float | None = None
-        self._is_prepared = self._is_stateful = False
+        self._is_started = self._is_prepared = self._is_stateful = False
         self._only_loop = samples == 1 or posterior is None
         self._draws_itself: bool | None = None
         self._independent_rows: bool | None = None
@@ -88,6 +84,66 @@ class Evaluator:
     def __call__(self, x: Any, batch_size: int | None = None, vectorize: str = "auto") -> Tensor:
         """Outputs ``[S, B, ...]`` for the rows of ``x``; beyond rounding they depend on no other argument."""
         check_option(vectorize, "vectorize", WAYS)
+        key = self._capture_key(x, batch_size, vectorize)
+        if key is None:
+            return self._outputs(x, batch_size, vectorize)
+        if self._found.captured.is_due(key):
+            return self._capture(key, x, vectorize)
+        captured = self._found.captured.get(key)
+        outputs = None if captured is None else captured(self._sampler, self.samples, x)
+        return self._outputs(x, batch_size, vectorize) if outputs is None else outputs
+
+    def _capture_key(self, x: Any, batch_size: int | None, vectorize: str) -> Hashable | None:
+        """What a captured prediction of ``x`` depends on; ``None``: it is not to be captured."""
+        is_one_batch = 0 < count_rows(x) <= (batch_size or default_batch_size(x))
+        if self._net is None or self._posterior is None or self.samples == 1 or vectorize == "loop" or not is_one_batch:
+            return None
+        return fingerprint(self._net, x, self.samples, vectorize, type(self._posterior))
+
+    def _capture(self, key: Hashable, x: Any, vectorize: str) -> Tensor:
+        """The outputs; from now on they are replayed if that is faster."""
+        device, found = _device(x), []
+        eager = seconds(lambda: found.append(self._outputs(x, None, vectorize)), device)
+        if self._way == "loop" or self._draws_itself or self._replica.is_stateful():
+            self._found.captured.refuse(key)
+        else:
+
+            def relative_time(captured: CapturedDraws) -> float:
+                return seconds(lambda: captured(self._sampler, self.samples, x), device) / eager
+
+            self._found.captured.add(key, lambda: self._make_captured(x), relative_time)
+        return found[0]
+
+    def _make_captured(self, x: Any) -> CapturedDraws:
+        posterior, replica = self._posterior, self._build()
+        assert posterior is not None
+        posterior.prepare(replica, x)
+        shared = None if self._shared is None else SharedWork(replica, self._shared.calls)
+
+        def run(draws: list[Draw], x: Any) -> Tensor:
+            return evaluate_together(posterior, replica, shared, self._way, draws, x)
+
+        def begin(draws: list[Draw], x: Any) -> None:
+            if shared is not None:
+                shared.record(lambda: posterior.call(replica, draws[0], x), draws[0])
+
+        at_once = draws_at_once(x, self._bytes_per_draw, self._row_bytes, CAPTURED_BYTES)
+        draws = self._sampler(range(balanced(self.samples, at_once)))
+        return CapturedDraws(replica, run, draws, x, None if shared is None else begin)
+
+    def _start(self) -> None:
+        """Copy the network, and see how large a draw is."""
+        self._replica = self._build()
+        first = self._sampler([0])[0]
+        self._bytes_per_draw = sum(t.numel() * t.element_size() for t in first.values())
+        self._numbers_per_draw = sum(t.numel() for t in first.values())
+        self._drawn_names = set(first)
+        self._kept_bytes = _KEPT_BYTES["cuda" if any(t.is_cuda for t in first.values()) else "cpu"]
+        self._is_started = True
+
+    def _outputs(self, x: Any, batch_size: int | None, vectorize: str) -> Tensor:
+        if not self._is_started:
+            self._start()
         parts = list(split_rows(x, batch_size or default_batch_size(x)))
         if batch_size is None and len(parts) > 1 and not self._has_independent_rows(parts[0]):
             parts = [x]
@@ -169,8 +225,10 @@ class Evaluator:
     def _run_draws(self, parts: Sequence[Any], vectorize: str) -> Tensor:
         outputs = [] if self._shared is None else [self._record_shared(self._shared, parts[0])]
         way = self._find_way(parts, vectorize, outputs)
+        self._way = way
         rest = None if way == "loop" else self._attempt(way, _count(outputs), self.samples, parts)
         if rest is None:
+            self._way = "loop"
             rest = self._looped(_count(outputs), self.samples, parts)
         return torch.cat([*outputs, rest])
 
@@ -253,19 +311,11 @@ class Evaluator:
 
     def _together(self, way: str, start: int, stop: int, parts: Sequence[Any]) -> Tensor:
         """The outputs of draws ``start`` to ``stop``, as many at once as memory allows."""
-        posterior, shared = self._posterior, self._shared
+        posterior = self._posterior
         assert posterior is not None
-        mapped = vmap(lambda weights, x: posterior.call(self._replica, weights, x), in_dims=(0, None))
 
         def evaluate(draws: list[Draw], x: Any) -> Tensor:
-            def run() -> Tensor:
-                if way == "fold":
-                    return posterior.call_folded(self._replica, draws, x)
-                return mapped(stack_draws(draws), x)
-
-            loops = way == "vmap" and _device(x).type == "cuda" and not posterior.differentiates
-            with per_draw(self._replica.net) if loops else nullcontext():
-                return run() if shared is None else shared.reuse(run)
+            return evaluate_together(posterior, self._replica, self._shared, way, draws, x)
 
         size = min(draws_at_once(part, self._bytes_per_draw, self._row_bytes) for part in parts)
         while True:

@@ -15,7 +15,8 @@ NeurIPS 2015; Y. Wen, P. Vicol, J. Ba, D. Tran, R. Grosse, "Flipout", ICLR 2018.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Container, Mapping
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 import torch
@@ -130,12 +131,15 @@ class NoiseHooks:
         self.scale: Mapping[str, Tensor] = {}
         self._are_squared: Container[str] = ()
         self._drawn: dict[str, _Flips | None] = {}
+        self._is_captured = False
+        self._entered: dict[nn.Module, torch.cuda.Event] = {}
+        """The moments at which the inputs of layers were known, in a pass that is captured."""
         self._names = {path: (f"{path}.weight".lstrip("."), f"{path}.bias".lstrip(".")) for path in layers}
         self._on_matrices = {path: type(replica.net.get_submodule(path)) is nn.Linear for path in layers}
         """Whether the last input of a layer was one row of features per datum."""
         self.set_plan(dict.fromkeys(layers, estimator))
         for path in owners:
-            replica.net.get_submodule(path).register_forward_pre_hook(self._refuse_recomputation)
+            replica.net.get_submodule(path).register_forward_pre_hook(self._enter)
         for path in layers:
             replica.net.get_submodule(path).register_forward_hook(self._noise_for(path), with_kwargs=True)
 
@@ -148,13 +152,14 @@ class NoiseHooks:
     def begin(self, rows: int, scale: Mapping[str, Tensor], squared: Container[str] = ()) -> None:
         """Open a forward pass over ``rows`` rows with σ²/2 of the parameters in ``squared`` and σ of the others."""
         self.rows, self.scale, self.active = rows, scale, True
+        self._is_captured = _is_captured(scale)
         self._are_squared = squared
         self._drawn = {}
 
     def end(self) -> None:
         """Close it: nothing of the pass stays behind."""
         self.scale, self.active = {}, False
-        self._drawn = {}
+        self._drawn, self._entered = {}, {}
         if self._is_stale:
             self.set_plan(self.plan)
 
@@ -162,12 +167,14 @@ class NoiseHooks:
         """Whether the noise of parameter ``name`` comes from a hook."""
         return self.plan.get(name.rpartition(".")[0], "weight") != "weight"
 
-    def _refuse_recomputation(self, module: nn.Module, args: Any) -> None:
+    def _enter(self, layer: nn.Module, args: Any) -> None:
         if not self.active:
             raise UnsupportedError(
                 "the network uses gradient checkpointing, which would recompute activations with other weights "
                 "than the forward pass drew; switch it off in the network"
             )
+        if self._is_captured:
+            self._entered[layer] = torch.cuda.current_stream().record_event()
 
     def _noise_for(self, path: str) -> Callable[..., Tensor | None]:
         def hook(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Tensor) -> Tensor | None:
@@ -193,6 +200,9 @@ class NoiseHooks:
         """The output with noise √(σ²∗x²)·ε, with an ε for every number."""
         weight, bias = self._half_variances(path, layer)
         if type(layer) is nn.Linear and x.dim() == 2 and not _is_rewritten(x):
+            if layer in self._entered:
+                half = _product_beside(self._entered[layer], x, weight, bias)
+                return _Noise.apply(output, half)  # type: ignore[no-any-return, no-untyped-call]
             return _LocalNoise.apply(output, x, weight, bias)  # type: ignore[no-any-return, no-untyped-call]
         _, apply = _LAYERS[type(layer)]
         half_variance = apply(layer, x.square(), weight, bias, *rest)
@@ -257,26 +267,93 @@ class _LocalNoise(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, output: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        half_variance = F.linear(x.square(), weight, bias)
-        noise = torch.randn_like(half_variance)
-        if kernels.accepts([output, half_variance]):
-            result = kernels.add_noise(output, half_variance, noise)
-        else:
-            deviation = half_variance.clamp_min_(torch.finfo(half_variance.dtype).tiny).mul_(2.0).sqrt_()
-            result = torch.addcmul(output, deviation, noise)
-            noise.div_(deviation)
-        ctx.save_for_backward(x, weight, noise)
+        result, ratio = _add_noise(output, F.linear(x.square(), weight, bias))
+        ctx.save_for_backward(x, weight, ratio)
         return result
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, weight, ratio = ctx.saved_tensors
-        grad_half = grad * ratio
-        needs_x, needs_weight, needs_bias = ctx.needs_input_grad[1:]
-        grad_x = (grad_half @ weight) * (2.0 * x) if needs_x else None
-        grad_weight = grad_half.t() @ x.square() if needs_weight else None
-        return grad, grad_x, grad_weight, grad_half.sum(0) if needs_bias else None
+        return grad, *_product_gradients(ctx.needs_input_grad[1:], grad * ratio, x, weight, x.square())
+
+
+class _Noise(torch.autograd.Function):
+    """y + √(2h)·ε; the second half of :class:`_LocalNoise`, for an h that is computed beside y."""
+
+    @staticmethod
+    def forward(ctx: Any, output: Tensor, half_variance: Tensor) -> Tensor:
+        result, ratio = _add_noise(output, half_variance)
+        ctx.save_for_backward(ratio)
+        return result
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
+        return grad, grad * ctx.saved_tensors[0]
+
+
+class _HalfVariance(torch.autograd.Function):
+    """h = x²·Vᵀ + b; the first half of :class:`_LocalNoise`."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        squares = x.square()
+        ctx.save_for_backward(x, weight, squares)
+        return F.linear(squares, weight, bias)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        return _product_gradients(ctx.needs_input_grad, grad, *ctx.saved_tensors)
+
+
+def _add_noise(output: Tensor, half_variance: Tensor) -> tuple[Tensor, Tensor]:
+    """y + √(2h)·ε, and ε/√(2h); overwrites h."""
+    noise = torch.randn_like(half_variance)
+    if kernels.accepts([output, half_variance]):
+        return kernels.add_noise(output, half_variance, noise), noise
+    deviation = half_variance.clamp_min_(torch.finfo(half_variance.dtype).tiny).mul_(2.0).sqrt_()
+    return torch.addcmul(output, deviation, noise), noise.div_(deviation)
+
+
+def _product_gradients(
+    needed: Sequence[bool], grad: Tensor, x: Tensor, weight: Tensor, squares: Tensor
+) -> tuple[Tensor | None, ...]:
+    """The gradients of x²·Vᵀ + b in x, V and b, as far as they are needed."""
+    needs_x, needs_weight, needs_bias = needed
+    grad_x = (grad @ weight) * (2.0 * x) if needs_x else None
+    return grad_x, grad.t() @ squares if needs_weight else None, grad.sum(0) if needs_bias else None
+
+
+def _product_beside(known: torch.cuda.Event, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """x²·Vᵀ + b on a second stream, from the moment at which x was ``known``, while a captured layer computes μ∗x.
+
+    Products of a minibatch are too small for a GPU; two at once take little more time than one. Autograd runs the
+    derivative on the same stream.
+    """
+    main, beside = torch.cuda.current_stream(), _second_stream(x.device)
+    beside.wait_event(known)
+    with torch.cuda.stream(beside):
+        half: Tensor = _HalfVariance.apply(x, weight, bias)  # type: ignore[no-untyped-call]
+    for tensor in (x, weight, bias):
+        if tensor is not None:
+            tensor.record_stream(beside)
+    half.record_stream(main)
+    main.wait_stream(beside)
+    return half
+
+
+@cache
+def _second_stream(device: torch.device) -> torch.cuda.Stream:
+    return torch.cuda.Stream(device)
+
+
+def _is_captured(scale: Mapping[str, Tensor]) -> bool:
+    """Whether the pass is being captured as a CUDA graph; compiled code does not ask."""
+    if torch.compiler.is_compiling() or not scale:
+        return False
+    return next(iter(scale.values())).is_cuda and torch.cuda.is_current_stream_capturing()
 
 
 def _is_rewritten(x: Tensor) -> bool:

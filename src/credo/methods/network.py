@@ -324,7 +324,7 @@ class NetworkPredictor(Predictor):
             self._evaluate = Evaluator(build, None, lambda _: [point], 1, base, Findings())
         else:
             sampler = posterior.sampler(base)
-            self._evaluate = Evaluator(build, posterior, sampler, samples, base, method._findings)
+            self._evaluate = Evaluator(build, posterior, sampler, samples, base, method._findings, method.net)
 
     def outputs(self, x: Any, batch_size: int | None = None, vectorize: str = "auto") -> Tensor:
         """The network's outputs ``[S, B, ...]``."""

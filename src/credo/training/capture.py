@@ -13,20 +13,20 @@ Reference: PyTorch, "CUDA semantics: CUDA graphs", https://docs.pytorch.org/docs
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from credo._notices import notify
+from credo.cuda_graphs import Graph, first_reason, make_graph, without_host_randomness
 from credo.data import Batch
 from credo.nests import leaves, tensors
 from credo.training.monitoring import make_record
 from credo.training.optimizers import OptimizerSet
 from credo.training.options import FitOptions
+from credo.training.precision import drop_precision_that_does_not_pay
 from credo.training.step import StepInput, TrainingStep
 from credo.training.task import Task
 
@@ -34,66 +34,6 @@ if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
 _EAGER_STEPS = 3
-
-
-class Graph(Protocol):
-    """A recording of a step that can be repeated."""
-
-    def warm_up(self, step: Callable[[], None]) -> None:
-        """Run ``step`` as before a capture."""
-
-    def capture(self, step: Callable[[], None]) -> None:
-        """Record ``step`` without running it."""
-
-    def replay(self) -> None:
-        """Run what was recorded."""
-
-
-class CudaGraph:
-    """A CUDA graph on ``device``."""
-
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
-        self._stream = torch.cuda.Stream(device)
-        self._graph = torch.cuda.CUDAGraph()
-        self._pool = torch.cuda.graph_pool_handle()
-
-    def warm_up(self, step: Callable[[], None]) -> None:
-        """Run ``step`` on the stream of the capture."""
-        current = torch.cuda.current_stream(self._device)
-        self._stream.wait_stream(current)
-        with torch.cuda.stream(self._stream):
-            step()
-        current.wait_stream(self._stream)
-
-    def capture(self, step: Callable[[], None]) -> None:
-        """Record ``step``; other threads, such as those of a loader, may go on using the GPU."""
-        with torch.cuda.device(self._device):
-            try:
-                self._record(self._graph, step)
-            except BaseException:
-                self._clean_up()
-                raise
-
-    def _record(self, graph: torch.cuda.CUDAGraph, step: Callable[[], object]) -> None:
-        with torch.cuda.graph(graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"):
-            step()
-
-    def _clean_up(self) -> None:
-        """Undo what a failed capture leaves behind.
-
-        Memory is still allocated for it, and the default generator still counts for the graph, so that drawing a random
-        number fails; it stops at the end of the next capture.
-        """
-        with suppress(RuntimeError):  # the capture itself ended well
-            torch._C._cuda_endAllocateToPool(torch.cuda.current_device(), self._pool)
-        self._pool = torch.cuda.graph_pool_handle()
-        one = torch.ones((), device=self._device)
-        self._record(torch.cuda.CUDAGraph(), one.clone)
-
-    def replay(self) -> None:
-        """Launch all kernels of the step."""
-        self._graph.replay()
 
 
 def make_step(
@@ -122,7 +62,7 @@ def make_step(
     if not captured:
         return step
     optimizers.hold_rates_in_tensors(fabric.device)
-    return CapturedStep(step, make_graph(fabric.device))
+    return CapturedStep(step, lambda: make_graph(fabric.device))
 
 
 def find_obstacle(fabric: Fabric, optimizers: OptimizerSet) -> str | None:
@@ -138,11 +78,6 @@ def find_obstacle(fabric: Fabric, optimizers: OptimizerSet) -> str | None:
         if not is_known:
             return f"{type(optimizer).__name__} has no option capturable"
     return None
-
-
-def make_graph(device: torch.device) -> Callable[[], Graph]:
-    """What makes an empty graph on ``device``."""
-    return lambda: CudaGraph(device)
 
 
 class CapturedStep:
@@ -186,10 +121,12 @@ class CapturedStep:
 
     def _capture(self, recording: _Recording, name: str, given: StepInput, number: int) -> None:
         try:
-            with _without_host_randomness():
+            with without_host_randomness():
+                if self._step.is_mixed and not any(r.is_captured for r in self._recordings.values()):
+                    drop_precision_that_does_not_pay(self._step, name, given)
                 recording.capture(self._step, name, given)
         except Exception as error:  # whatever CUDA, the network or the optimizer raises during a capture
-            self._failure = _first_reason(error)
+            self._failure = first_reason(error)
         if self._failure is None:
             recording.replay(given)
         else:  # after the except clause, where the error no longer holds on to what was computed
@@ -218,26 +155,6 @@ class _Recording:
     def replay(self, given: StepInput) -> None:
         torch._foreach_copy_(self._inputs, _tensors(given))
         self.graph.replay()
-
-
-@contextmanager
-def _without_host_randomness() -> Iterator[None]:
-    """Raise an error if random numbers are drawn on the host, which a replay would not draw; restore their states."""
-    torch_state, python_state = torch.get_rng_state(), random.getstate()
-    try:
-        yield
-        if not (torch.equal(torch.get_rng_state(), torch_state) and random.getstate() == python_state):
-            raise RuntimeError("the step draws random numbers on the host")
-    finally:
-        torch.set_rng_state(torch_state)
-        random.setstate(python_state)
-
-
-def _first_reason(error: BaseException) -> str:
-    """The message of the error that came first; others follow from it at the end of a capture."""
-    while error.__context__ is not None:
-        error = error.__context__
-    return (str(error).strip() or type(error).__name__).split("\n")[0][:160]
 
 
 def _with_buffers_in_place(module: nn.Module, step: Callable[[], None]) -> None:

@@ -44,6 +44,8 @@ class TrainingStep:
 
     path = "eager steps"
     """How the steps ran, in words."""
+    is_mixed: bool
+    """Whether to compute in the mixed precision that was asked for."""
 
     def __init__(
         self,
@@ -58,11 +60,11 @@ class TrainingStep:
         self._fabric, self._options, self._n_data = fabric, options, n_data
         self._optimizers = optimizers.by_name
         loss: Any = torch.compile(task.module) if options.compile else task.module
-        self._loss, *wrapped = fabric.setup(loss, *self._optimizers.values())
+        self._plain_loss = loss
+        self._fabric_loss, *wrapped = fabric.setup(loss, *self._optimizers.values())
         self._wrapped = dict(zip(self._optimizers, wrapped, strict=True))
-        self._is_plain = fabric.world_size == 1 and fabric.strategy.precision.precision == "32-true"
-        if self._is_plain:
-            self._loss, self._wrapped = loss, self._optimizers
+        self._is_alone = fabric.world_size == 1
+        self.is_mixed = fabric.strategy.precision.precision != "32-true"
         self._parameters = {
             name: [p for group in optimizer.param_groups for p in group["params"]]
             for name, optimizer in self._optimizers.items()
@@ -73,26 +75,45 @@ class TrainingStep:
         loss = self._training_loss(given, step)
         if not self.record.add_loss(step, loss, given.batch):
             return
+        self._backward(name, loss)
+        if self._options.gradient_clip is not None:
+            self._fabric.clip_gradients(
+                self._fabric_loss,
+                self._optimizers[name],
+                max_norm=self._options.gradient_clip,
+                error_if_nonfinite=False,
+            )
+        (self._optimizers if self._is_plain else self._wrapped)[name].step()
+        self.task.on_step_end(name)
+        self.record.add_metrics(self.task.step_metrics(), given.rows)
+
+    def take_gradient(self, name: str, given: StepInput) -> None:
+        """The loss and its gradient, without a step."""
+        self._backward(name, self._training_loss(given, 0))
+
+    def drop_gradient(self, name: str) -> None:
+        """Forget the gradient of the parameters of one of the optimizers."""
         for parameter in self._parameters[name]:
             parameter.grad = None
+
+    @property
+    def _is_plain(self) -> bool:
+        return self._is_alone and not self.is_mixed
+
+    def _backward(self, name: str, loss: Tensor) -> None:
+        self.drop_gradient(name)
         if self._is_plain:
             loss.backward()
         else:
             self._fabric.backward(loss)
-        if self._options.gradient_clip is not None:
-            self._fabric.clip_gradients(
-                self._loss, self._optimizers[name], max_norm=self._options.gradient_clip, error_if_nonfinite=False
-            )
-        self._wrapped[name].step()
-        self.task.on_step_end(name)
-        self.record.add_metrics(self.task.step_metrics(), given.rows)
 
     def _training_loss(self, given: StepInput, step: int) -> Tensor:
         """The loss; the error for a minibatch that does not match the model has the number of the step."""
         if self._options.compile:
             self.task.before_step(given.batch.x)
+        loss = self._plain_loss if self._is_plain else self._fabric_loss
         try:
-            return self.task.training_step(self._loss, given.batch, self._n_data, given.arguments)
+            return self.task.training_step(loss, given.batch, self._n_data, given.arguments)
         except Exception as error:
             self._explain(given.batch, step, error)
             raise

@@ -1,0 +1,174 @@
+"""Predictions on a GPU that are captured once as a CUDA graph and replayed for other inputs and other draws.
+
+What Python does for a prediction, such as copying the module tree and calling the network under ``vmap``, takes longer
+than a small network on a GPU. Where the same network predicts batches of the same shape again and again, all of it but
+the draws is recorded at the second prediction and replayed from the third on, if that is measured to be faster.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Hashable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from credo.cuda_graphs import Graph, make_graph, without_host_randomness
+from credo.functional import Draw, Replica, Sampler, describe_modules, plain_tensors, stack_draws
+from credo.nests import leaves, map_tensors, plain, tensors
+
+CAPTURED_BYTES = 512 * 2**20
+"""Weights and activations of the draws that one graph evaluates; a captured prediction keeps as much memory."""
+_KEPT = 2
+_DEVICES = ("cuda",)
+Run = Callable[[list[Draw], Any], Tensor]
+
+
+class CapturedDraws:
+    """The outputs of K draws on one batch, as a graph over tensors that are written before every replay.
+
+    Args:
+        replica: a private copy of the network, for this graph alone.
+        run: the outputs ``[K, B, ...]`` of a list of draws; calls ``replica``.
+        draws: K draws.
+        x: a batch.
+        begin: what comes before all draws of a prediction, such as the work that they share; gets ``draws`` and ``x``.
+
+    Raises:
+        RuntimeError: the work cannot be captured.
+    """
+
+    def __init__(
+        self, replica: Replica, run: Run, draws: list[Draw], x: Any, begin: Callable[[list[Draw], Any], None] | None
+    ) -> None:
+        device = tensors(x)[0].device
+        self._replica, self._size = replica, len(draws)
+        self._x = map_tensors(torch.clone, x)
+        self._stacked = {name: t.to(device, copy=True) for name, t in stack_draws(draws).items()}
+        columns = zip(*(value.unbind() for value in self._stacked.values()), strict=True)
+        own = [dict(zip(self._stacked, values, strict=True)) for values in columns]
+        self._lock = threading.Lock()
+        self._output = torch.empty(0)
+
+        def evaluate() -> None:
+            self._output = run(own, self._x)
+
+        self._begin = None if begin is None else _capture(lambda: begin(own, self._x), device)
+        self._evaluate = _capture(evaluate, device)
+
+    def __call__(self, sampler: Sampler, samples: int, x: Any) -> Tensor | None:
+        """Outputs ``[S, B, ...]`` of draws 0 to S − 1; ``None`` if another thread is using the graph."""
+        if not self._lock.acquire(blocking=False):
+            return None
+        try:
+            self._replica.copy_buffers()
+            torch._foreach_copy_(tensors(self._x), tensors(x))
+            parts = []
+            for first in range(0, samples, self._size):
+                numbers = [min(s, samples - 1) for s in range(first, first + self._size)]
+                drawn = stack_draws(sampler(numbers))
+                torch._foreach_copy_(list(self._stacked.values()), [drawn[name] for name in self._stacked])
+                if self._begin is not None and first == 0:
+                    self._begin.replay()
+                self._evaluate.replay()
+                parts.append(self._output[: samples - first].clone())
+            return parts[0] if len(parts) == 1 else torch.cat(parts)
+        finally:
+            self._lock.release()
+
+
+def _capture(work: Callable[[], None], device: torch.device) -> Graph:
+    graph = make_graph(device)
+    graph.warm_up(work)
+    with without_host_randomness():
+        graph.capture(work)
+    return graph
+
+
+class CapturedPredictions:
+    """The captured predictions of one network, by what they depend on besides numbers in tensors."""
+
+    def __init__(self) -> None:
+        self._seen: dict[Hashable, CapturedDraws | None] = {}
+        """``None``: seen once."""
+        self._refused: set[Hashable] = set()
+
+    def get(self, key: Hashable) -> CapturedDraws | None:
+        """What was captured for ``key``."""
+        return self._seen.get(key)
+
+    def is_due(self, key: Hashable) -> bool:
+        """Whether to capture now: at the second prediction of a kind."""
+        if key in self._refused:
+            return False
+        if key in self._seen:
+            return self._seen[key] is None
+        self._forget()
+        self._seen[key] = None
+        return False
+
+    def add(self, key: Hashable, make: Callable[[], CapturedDraws], replay: Callable[[CapturedDraws], float]) -> None:
+        """Capture a prediction.
+
+        Args:
+            key: from :func:`fingerprint`.
+            make: captures.
+            replay: the time it takes over that of the eager prediction; kept if it is below 1.
+        """
+        try:
+            captured = make()
+            replay(captured)
+            ratio = replay(captured)
+        except Exception:  # whatever CUDA or the network raises during a capture
+            ratio = 1.0
+        if ratio < 1.0:
+            self._seen[key] = captured
+        else:
+            self.refuse(key)
+
+    def refuse(self, key: Hashable) -> None:
+        """Do not try to capture ``key`` again."""
+        self._seen.pop(key, None)
+        self._refused.add(key)
+
+    def _forget(self) -> None:
+        while len(self._seen) >= _KEPT:
+            del self._seen[next(iter(self._seen))]
+
+
+def fingerprint(net: nn.Module, x: Any, *others: Hashable) -> Hashable | None:
+    """What a captured prediction depends on besides the numbers in inputs, draws, parameters and buffers.
+
+    Args:
+        net: the user's network.
+        x: a batch.
+        *others: further dependencies.
+
+    Returns:
+        ``None`` if it cannot be captured: not on a GPU, or the network or the batch keep values outside of parameters
+        and buffers that it may compute with.
+    """
+    inputs, every = tensors(x), leaves(x)
+    if inputs[0].device.type not in _DEVICES or len(inputs) < len(every) or any(True for _ in plain_tensors(net)):
+        return None
+    return (
+        torch.cuda.current_stream().cuda_stream if inputs[0].is_cuda else None,
+        str(pytree.tree_structure(plain(x))),
+        tuple((t.shape, t.dtype) for t in inputs),
+        tuple((t.data_ptr(), t.shape, t.dtype) for t in net.parameters()),
+        tuple((t.shape, t.dtype, t.device) for t in net.buffers()),
+        tuple((*module._forward_hooks, *module._forward_pre_hooks) for module in net.modules()),
+        describe_modules(net),
+        torch.get_float32_matmul_precision(),
+        torch.backends.cudnn.allow_tf32,
+        torch.is_autocast_enabled("cuda"),
+        *others,
+    )
+
+
+def balanced(samples: int, at_once: int) -> int:
+    """Draws per graph: at most ``at_once``, such that the last replay has as many to do as the others."""
+    rounds = -(-samples // max(at_once, 1))
+    return -(-samples // rounds)
