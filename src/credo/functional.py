@@ -95,6 +95,25 @@ def describe_modules(net: nn.Module) -> Hashable:
     )
 
 
+def complete_weights(layer: nn.RNNBase, drawn: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """All weights of a recurrent layer on a GPU, if some are ``drawn``: copies of the others.
+
+    cuDNN wants them in one block of memory, and torch moves them there, own parameters too: a captured step would go on
+    from the values that they had before.
+
+    Args:
+        layer: the layer.
+        drawn: by name inside the layer.
+
+    Returns:
+        By name; ``drawn`` itself on a CPU, or if it has none or all.
+    """
+    own = dict(layer.named_parameters(recurse=False))
+    if not drawn or len(drawn) == len(own) or not next(iter(own.values())).is_cuda:
+        return dict(drawn)
+    return {name: drawn[name] if name in drawn else parameter.clone() for name, parameter in own.items()}
+
+
 def restore_flat_weights(layers: Iterable[nn.RNNBase]) -> None:
     """Let recurrent layers list their own weights; ``functional_call`` leaves those of the call, with their graph.
 
@@ -139,7 +158,7 @@ class Replica:
         self.plan: Any = None
         self.has_used_draw = False
         self._pairs = list(zip(twin.modules(), net.modules(), strict=True))
-        self._recurrent = [module for module in twin.modules() if isinstance(module, nn.RNNBase)]
+        self._recurrent = {path: m for path, m in twin.named_modules() if isinstance(m, nn.RNNBase)}
         self._foreign = [pair for pair in self._pairs if not type(pair[0]).__module__.startswith("torch.nn.")]
         self._found = self._state() if own_buffers else []
 
@@ -151,10 +170,14 @@ class Replica:
     def __call__(self, weights: Mapping[str, Tensor], x: Any) -> Tensor:
         """The output for ``x`` with ``weights`` in place of the parameters of those names."""
         named = {f"net.{name}": weight for name, weight in weights.items()}
+        for path, layer in self._recurrent.items():
+            prefix = f"net.{path}." if path else "net."
+            drawn = {name.removeprefix(prefix): weight for name, weight in named.items() if name.startswith(prefix)}
+            named |= {prefix + name: weight for name, weight in complete_weights(layer, drawn).items()}
         try:
             return functional_call(self.caller, named, (x,)) if named else self.caller(x)  # type: ignore[no-any-return]
         finally:
-            restore_flat_weights(self._recurrent)
+            restore_flat_weights(self._recurrent.values())
 
     def sync_from_network(self) -> None:
         """Take over parameters, buffers, flags and plain settings as they now are in the user's network.

@@ -32,6 +32,8 @@ def make_model(name: str) -> Any:
         return credo.MCDropout(make_net(dropout=0.2, recurrent_dropout=0.2, word_dropout=0.1), likelihood)
     if name == "sharpened":
         return credo.BayesByBackprop(make_net(), likelihood, credo.ScaleMixture(), sharpening=0.05)
+    if name == "partly":
+        return credo.BayesByBackprop(make_net(), likelihood, estimator="weight", bayesian="*.weight_hh_l0")
     if name == "bayes":
         return credo.BayesByBackprop(make_net(), likelihood, credo.ScaleMixture(), estimator="weight")
     return credo.MAP(make_net(cell=name), likelihood)
@@ -76,7 +78,7 @@ def test_state_stays_in_the_same_memory(name: str) -> None:
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", [*METHODS, "partly"])
 def test_captured_training_equals_eager_training_on_a_gpu(name: str) -> None:
     """In float64, so that rounding does not grow; learning rates are kept in float32, which gives the tolerance."""
 

@@ -12,7 +12,7 @@ from torch.func import functional_call
 from credo._arguments import check_bool, check_integer, check_option
 from credo.architectures._base import Architecture
 from credo.errors import InputError
-from credo.functional import restore_flat_weights
+from credo.functional import complete_weights, restore_flat_weights
 
 State: TypeAlias = Tensor | tuple[Tensor, Tensor]
 """The state of a recurrent network, ``[layers, B, width]``; hidden and cell state of an LSTM."""
@@ -121,7 +121,7 @@ class LanguageModel(Architecture):
             return output
         weight: Tensor = layer.weight_hh_l0  # type: ignore[assignment]
         kept = F.dropout(weight.new_ones(weight.shape[1]), self.recurrent_dropout, self.training)
-        output = functional_call(layer, {"weight_hh_l0": weight * kept}, (x, state))
+        output = functional_call(layer, complete_weights(layer, {"weight_hh_l0": weight * kept}), (x, state))
         restore_flat_weights([layer])
         return output
 
