@@ -19,8 +19,9 @@ from credo.cuda_graphs import Graph, make_graph, without_host_randomness
 from credo.functional import Draw, Replica, Sampler, describe_modules, plain_tensors, stack_draws
 from credo.nests import leaves, map_tensors, plain, tensors
 
-CAPTURED_BYTES = 512 * 2**20
-"""Weights and activations of the draws that one graph evaluates; a captured prediction keeps as much memory."""
+CAPTURED_BYTES = 2**30
+"""Weights and activations of the draws that one graph evaluates; a captured prediction keeps as much memory. MC dropout
+of 784-1200-1200-10 took 0.54 forwards per draw on an H200 with 512 MiB and 0.50 with 2 GiB."""
 _KEPT = 2
 _DEVICES = ("cuda",)
 Run = Callable[[list[Draw], Any], Tensor]

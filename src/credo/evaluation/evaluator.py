@@ -70,7 +70,6 @@ class Evaluator:
         self._build, self._posterior, self._sampler = build, posterior, sampler
         self.samples, self.seed = samples, seed
         self._found, self._net = found, net
-        self._way = "loop"
         self._kept: list[Draw] = []
         self._is_repeated = False
         self._shared: SharedWork | None = None
@@ -101,10 +100,11 @@ class Evaluator:
         return fingerprint(self._net, x, self.samples, vectorize, type(self._posterior))
 
     def _capture(self, key: Hashable, x: Any, vectorize: str) -> Tensor:
-        """The outputs; from now on they are replayed if that is faster."""
-        device, found = _device(x), []
+        """The outputs; from now on draws are evaluated together and replayed if that is faster."""
+        device, found, posterior = _device(x), [], self._posterior
         eager = seconds(lambda: found.append(self._outputs(x, None, vectorize)), device)
-        if self._way == "loop" or self._draws_itself or self._replica.is_stateful():
+        only_loop = self._only_loop or self._draws_itself or self._replica.is_stateful()
+        if only_loop or posterior is None or not posterior.can_vectorize(self._replica, x):
             self._found.captured.refuse(key)
         else:
 
@@ -121,7 +121,7 @@ class Evaluator:
         shared = None if self._shared is None else SharedWork(replica, self._shared.calls)
 
         def run(draws: list[Draw], x: Any) -> Tensor:
-            return evaluate_together(posterior, replica, shared, self._way, draws, x)
+            return evaluate_together(posterior, replica, shared, posterior.vectorization, draws, x)
 
         def begin(draws: list[Draw], x: Any) -> None:
             if shared is not None:
@@ -225,10 +225,8 @@ class Evaluator:
     def _run_draws(self, parts: Sequence[Any], vectorize: str) -> Tensor:
         outputs = [] if self._shared is None else [self._record_shared(self._shared, parts[0])]
         way = self._find_way(parts, vectorize, outputs)
-        self._way = way
         rest = None if way == "loop" else self._attempt(way, _count(outputs), self.samples, parts)
         if rest is None:
-            self._way = "loop"
             rest = self._looped(_count(outputs), self.samples, parts)
         return torch.cat([*outputs, rest])
 
