@@ -83,10 +83,10 @@ class Settings:
     lr: float = 1e-3
     widths: tuple[int, int] = (32, 64)
     prior_scale: float = 1.0
-    temperature: float = 1.0
+    temperature: float = 0.1
     initial_scale: float = 0.01
     kl_warmup: int | None = None
-    dropout: float = 0.25
+    dropout: float = 0.5
     length_scale: float = 1.0
     members: int = 5
     draws: int = 100
