@@ -14,7 +14,7 @@ Reference: PyTorch, "CUDA semantics: CUDA graphs", https://docs.pytorch.org/docs
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -149,6 +149,7 @@ class CapturedStep:
     """A training step that is recorded after a few eager ones and then replayed.
 
     Minibatches of another shape than the first, such as a smaller last one, run eagerly; if the capture fails, all do.
+    If the task's ``capture_key`` changes, as with the resolution of a growing network, the step is recorded anew.
 
     Args:
         step: the eager step.
@@ -158,7 +159,7 @@ class CapturedStep:
     def __init__(self, step: TrainingStep, make_graph: Callable[[], Graph]) -> None:
         self._step, self._make_graph = step, make_graph
         self.record = step.record
-        self._recordings: dict[str, _Recording] = {}
+        self._recordings: dict[tuple[str, Hashable], _Recording] = {}
         self._failure: str | None = None
 
     @property
@@ -171,9 +172,10 @@ class CapturedStep:
     def __call__(self, name: str, given: StepInput, number: int) -> None:
         """Take step ``number`` with one of the optimizers."""
         signature = _signature(given)
-        if name not in self._recordings:
-            self._recordings[name] = _Recording(self._make_graph(), signature)
-        recording = self._recordings[name]
+        key = name, self._step.task.capture_key()
+        if key not in self._recordings:
+            self._recordings[key] = _Recording(self._make_graph(), signature)
+        recording = self._recordings[key]
         if self._failure is not None or signature != recording.signature:
             self._step(name, given, number)
         elif recording.is_captured:
