@@ -27,6 +27,8 @@ from credo.errors import InputError
 
 _UNITS = 2**30
 """Progress is an integer, a share of the training in units of 1/2³⁰, which a change of precision does not touch."""
+_ROUNDING = 1e-6
+"""Of a phase, so that one that begins with a step does not begin a step later."""
 
 
 class GrowingNetwork(Architecture):
@@ -95,7 +97,7 @@ class GrowingNetwork(Architecture):
         return (self.phase + 1) // 2
 
     def _phase_of(self, done: int) -> int:
-        return min(int(done / _UNITS / self.growth * self._phases), self._phases)
+        return min(int(done / _UNITS / self.growth * self._phases + _ROUNDING), self._phases)
 
     @property
     def _phases(self) -> int:

@@ -12,7 +12,7 @@ from torch.optim.swa_utils import update_bn
 from credo._threads import one_thread
 from credo.architectures import DenseEncoder, DenseGenerator
 from credo.datasets import Images
-from credo.experiments._shared import handwritten_digits
+from credo.experiments._shared import handwritten_digits, report_epochs
 from credo.experiments.registry import Budget, Result, Row, RunConfig, experiment
 from credo.generative import Codes, InfoGAN
 from credo.plots.images import draw_images
@@ -80,6 +80,7 @@ def _train(x: Tensor, config: RunConfig) -> InfoGAN:
         device=config.device,
         seed=config.seed,
         progress=False,
+        on_epoch_end=report_epochs(config, "InfoGAN", EPOCHS[config.budget]),
     )
 
 
@@ -112,6 +113,7 @@ def _measure(model: InfoGAN, data: Images, config: RunConfig) -> tuple[list[Row]
     on_train, on_test = (model.infer_codes(x).best.categorical[:, 0].cpu() for x in (data.x_train, data.x_test))
     digit_of = match_codes(on_train, data.y_train)
     accuracy = 100.0 * (digit_of[on_test] == data.y_test).double().mean().item()
+    config.report(f"accuracy of the categorical code: {accuracy:.2f} %")
     full = config.budget == "full"
     last = model.history[-1]
     rows = [
