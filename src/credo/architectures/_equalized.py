@@ -72,7 +72,7 @@ class EqualizedConv2d(nn.Conv2d):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map ``[B, in_channels, H, W]`` to ``[B, out_channels, H, W]``."""
-        return self._conv_forward(x, self.weight * self.scale, self.bias)
+        return F.conv2d(x, self.weight * self.scale, self.bias, padding=self.padding)
 
 
 def scaled_leaky_relu(x: Tensor) -> Tensor:

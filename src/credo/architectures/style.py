@@ -224,7 +224,7 @@ class StyleGenerator(Architecture):
             other = self.styles(torch.randn_like(z), truncation=truncation)
             layer = torch.randint(1, self.layers, (len(z),), device=z.device)
             is_mixed = torch.rand(len(z), device=z.device) < self.mixing
-            w = self.mix(w, other, torch.where(is_mixed, layer, self.layers))
+            w = self.mix(w, other, layer.masked_fill(~is_mixed, self.layers))
         return self.synthesize(w)
 
     def styles(self, z: Tensor, *, truncation: float = 1.0) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,7 +15,7 @@ from credo.generative.adversarial import AdversarialModel, Objective, generator_
 from credo.generative.networks import adversarial_networks
 
 _DCGAN_LR = 2e-4
-_PRESET_R1 = 1.0
+_R1_PER_PIXEL = 2.0**-10
 
 
 class GAN(AdversarialModel):
@@ -30,7 +31,7 @@ class GAN(AdversarialModel):
     Two presets for images between −1 and 1 have the networks, learning rates and betas of their papers:
 
     - ``GAN("style", latent=64, shape=(1, 32, 32))``: a style-based generator,
-      :class:`~credo.architectures.StyleGenerator`, with R1 of γ = 1; ``sample(n, truncation=0.7)`` truncates styles;
+      :class:`~credo.architectures.StyleGenerator`; ``sample(n, truncation=0.7)`` truncates styles;
     - ``"progressive"``: networks that grow during ``fit``, :class:`~credo.architectures.ProgressiveGenerator`; the
       paper trains them as a :class:`WGAN`.
 
@@ -41,7 +42,8 @@ class GAN(AdversarialModel):
         shape: of an image, (C, H, W); only for a preset.
         width: channels of a preset at the full resolution; ``None``: its default.
         objective: of the generator, ``"non_saturating"`` or ``"minimax"``.
-        r1: γ; ``None``: 0, or 1 for a preset. The discriminator should then have no batch norm.
+        r1: γ; ``None``: 0, or for a preset H·W/1024, since squared distances grow with the number of pixels. With a
+            penalty the discriminator should have no batch norm.
         **options: those of :class:`~credo.generative.adversarial.AdversarialModel`.
 
     Raises:
@@ -73,10 +75,10 @@ class GAN(AdversarialModel):
         **options: Any,
     ) -> None:
         check_objective(objective)
-        default_r1 = _PRESET_R1 if isinstance(generator, str) else 0.0
         networks = adversarial_networks(generator, discriminator, latent=latent, shape=shape, width=width)
         super().__init__(networks.generator, networks.discriminator, latent=latent, **{**networks.options, **options})
         self._objective = objective
+        default_r1 = 0.0 if shape is None else math.prod(shape[1:]) * _R1_PER_PIXEL
         self._r1 = default_r1 if r1 is None else check_non_negative(r1, "r1")
 
     def _discriminator_objective(self, real: Tensor, fake: Tensor, z: Tensor) -> Objective:

@@ -160,6 +160,7 @@ class CapturedStep:
         self._step, self._make_graph = step, make_graph
         self.record = step.record
         self._recordings: dict[tuple[str, Hashable], _Recording] = {}
+        self._signatures: dict[str, list[object]] = {}
         self._failure: str | None = None
 
     @property
@@ -172,9 +173,10 @@ class CapturedStep:
     def __call__(self, name: str, given: StepInput, number: int) -> None:
         """Take step ``number`` with one of the optimizers."""
         signature = _signature(given)
+        first = self._signatures.setdefault(name, signature)
         key = name, self._step.task.capture_key()
         if key not in self._recordings:
-            self._recordings[key] = _Recording(self._make_graph(), signature)
+            self._recordings[key] = _Recording(self._make_graph(), first)
         recording = self._recordings[key]
         if self._failure is not None or signature != recording.signature:
             self._step(name, given, number)
