@@ -158,7 +158,8 @@ class StyleGenerator(Architecture):
         latent: dimension of the noise and of the styles.
         shape: of an image, (C, H, W), with even H and W of at least 8.
         width: channels at the full resolution; twice as many at each lower one, at most 512.
-        mapping: number of layers of the mapping network.
+        mapping: number of layers of the mapping network; 8 in the papers, 2 in Karras et al. (2020b) for small images.
+            An untrained deep one maps all noise to similar styles, which takes long training to undo.
         mixing: probability of mixing the styles of a training image.
 
     Attributes:
@@ -172,6 +173,7 @@ class StyleGenerator(Architecture):
         T. Karras, S. Laine, T. Aila. A style-based generator architecture for generative adversarial networks. CVPR
         2019. arXiv:1812.04948.
         T. Karras et al. Analyzing and improving the image quality of StyleGAN. CVPR 2020. arXiv:1912.04958.
+        T. Karras et al. Training generative adversarial networks with limited data. NeurIPS 2020. arXiv:2006.06676.
 
     Example:
         >>> import torch
@@ -188,7 +190,7 @@ class StyleGenerator(Architecture):
         latent: int = 64,
         shape: Sequence[int] = (1, 32, 32),
         width: int = 32,
-        mapping: int = 8,
+        mapping: int = 2,
         mixing: float = 0.9,
     ) -> None:
         levels, image = resolution_levels(shape, width), image_shape(shape)

@@ -247,7 +247,7 @@ def _styles_figure(model: GAN, seed: int) -> Figure:
     draw_images(left, truncated, COLUMNS, f"truncation: ψ = {', '.join(f'{psi:g}' for psi in TRUNCATIONS)}")
     top, side = net.styles(z[:COLUMNS]), net.styles(z[COLUMNS:])
     mixed = [net.mix(w.expand_as(top), top, net.layers // 2) for w in side]
-    header = torch.cat([torch.zeros_like(net.synthesize(top[:1])), net.synthesize(top)])
+    header = torch.cat([torch.full_like(net.synthesize(top[:1]), -1.0), net.synthesize(top)])
     rows = [torch.cat([net.synthesize(w[None]), net.synthesize(m)]) for w, m in zip(side, mixed, strict=True)]
     draw_images(
         right, _unit(torch.cat([header, *rows])), COLUMNS + 1, "coarse styles of the left, fine ones of the top"
