@@ -59,7 +59,7 @@ def test_presets_have_the_published_hyperparameters(model: type, preset: str, lr
 
 
 def test_r1_is_on_by_default_for_presets_only() -> None:
-    assert build(GAN, "style")._get_config()["r1"] == 16 * 16 / 1024
+    assert build(GAN, "style")._get_config()["r1"] == 16 * 16 / 128
     assert build(GAN, "style", r1=0.1)._get_config()["r1"] == 0.1
     assert GAN(MLP(3, (8,), 2), MLP(2, (8,), 1), latent=3)._get_config()["r1"] == 0.0
     assert WGAN(MLP(3, (8,), 2), MLP(2, (8,), 1), latent=3)._get_config()["discriminator_steps"] == 5

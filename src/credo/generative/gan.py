@@ -15,7 +15,7 @@ from credo.generative.adversarial import AdversarialModel, Objective, generator_
 from credo.generative.networks import adversarial_networks
 
 _DCGAN_LR = 2e-4
-_R1_PER_PIXEL = 2.0**-10
+_R1_PER_PIXEL = 1.0 / 128.0
 
 
 class GAN(AdversarialModel):
@@ -42,8 +42,8 @@ class GAN(AdversarialModel):
         shape: of an image, (C, H, W); only for a preset.
         width: channels of a preset at the full resolution; ``None``: its default.
         objective: of the generator, ``"non_saturating"`` or ``"minimax"``.
-        r1: γ; ``None``: 0, or for a preset H·W/1024, since squared distances grow with the number of pixels. With a
-            penalty the discriminator should have no batch norm.
+        r1: γ; ``None``: 0, or for a preset H·W/128, since squared distances grow with the number of pixels: 8 for
+            32×32, near the 10 of the papers. With a penalty the discriminator should have no batch norm.
         **options: those of :class:`~credo.generative.adversarial.AdversarialModel`.
 
     Raises:

@@ -61,7 +61,7 @@ HYPERPARAMETERS: dict[Budget, StyleHyperparameters] = {
         latent=64, width=32, batch_size=64, lr=3e-3, progressive_epochs=16, style_epochs=15, lenet_epochs=5
     ),
     "quick": StyleHyperparameters(
-        latent=32, width=16, batch_size=32, lr=6e-3, progressive_epochs=36, style_epochs=24, lenet_epochs=10
+        latent=32, width=16, batch_size=32, lr=6e-3, progressive_epochs=26, style_epochs=30, lenet_epochs=10
     ),
     "smoke": StyleHyperparameters(
         latent=4, width=2, batch_size=128, lr=6e-3, progressive_epochs=5, style_epochs=2, lenet_epochs=1
