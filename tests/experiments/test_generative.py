@@ -56,3 +56,12 @@ def test_log_likelihood_exceeds_the_elbo_for_both_decoders(run_values):
     for decoder in ("Bernoulli", "Gaussian"):
         name = f"8×8 digits, {decoder} decoder"
         assert values[f"{name}: its log likelihood, nats"] > values[f"{name}: ELBO of a held-out image, nats"]
+
+
+@pytest.mark.slow
+def test_both_presets_generate_all_digits_and_truncation_lowers_diversity(run_values):
+    value = run_values("style-gan", "quick")
+    for name in ("progressive WGAN", "style GAN"):
+        assert value[f"{name}: digits present, of 10"] == 10.0
+    diversity = "diversity beside test digits"
+    assert value[f"style GAN, ψ = 0.7: {diversity}"] < value[f"style GAN: {diversity}"]

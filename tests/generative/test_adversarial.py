@@ -44,6 +44,11 @@ def dcgan(**options: object) -> DCGAN:
         return DCGAN((1, 8, 8), latent=5, width=4, **options)
 
 
+def style_gan() -> GAN:
+    with seeded(0, CPU):
+        return GAN("style", latent=5, shape=(1, 8, 8), width=2)
+
+
 def infogan(outputs: int = 8, **options: object) -> InfoGAN:
     with seeded(0, CPU):
         return InfoGAN(MLP(9, (8,), 2), MLP(2, (8,), outputs), noise=2, categorical=(3, 2), continuous=2, **options)
@@ -56,6 +61,7 @@ MODELS = {
     "spectral": (lambda: small(spectral_normalization=True), points),
     "dcgan": (dcgan, images),
     "dcgan-spectral": (lambda: dcgan(spectral_normalization=True), images),
+    "style": (style_gan, images),
     "wgan": (lambda: small(WGAN, discriminator_steps=2), points),
     "wgan-clip": (lambda: small(WGAN, penalty="clip", clip=0.1), points),
     "infogan": (infogan, points),

@@ -21,8 +21,10 @@ from credo.architectures.adversarial import (
 from credo.architectures.classifiers import AllConvNet, LeNet, ResNet
 from credo.architectures.convolutional import ConvDecoder, ConvEncoder, ResidualDecoder, ResidualEncoder
 from credo.architectures.dense import MLP, DenseDecoder, DenseEncoder, DenseGenerator
+from credo.architectures.progressive import ProgressiveDiscriminator, ProgressiveGenerator
 from credo.architectures.recurrent import LanguageModel
 from credo.architectures.segnet import SegNet
+from credo.architectures.style import StyleDiscriminator, StyleGenerator
 from credo.errors import InputError, unknown_name
 
 __all__ = [
@@ -42,10 +44,14 @@ __all__ = [
     "LanguageModel",
     "LeNet",
     "MLP",
+    "ProgressiveDiscriminator",
+    "ProgressiveGenerator",
     "ResNet",
     "ResidualDecoder",
     "ResidualEncoder",
     "SegNet",
+    "StyleDiscriminator",
+    "StyleGenerator",
     "build",
     "describe",
 ]
@@ -64,10 +70,14 @@ REGISTRY: dict[str, type[Architecture]] = {
     "language_model": LanguageModel,
     "lenet": LeNet,
     "mlp": MLP,
+    "progressive_discriminator": ProgressiveDiscriminator,
+    "progressive_generator": ProgressiveGenerator,
     "residual_decoder": ResidualDecoder,
     "residual_encoder": ResidualEncoder,
     "resnet": ResNet,
     "segnet": SegNet,
+    "style_discriminator": StyleDiscriminator,
+    "style_generator": StyleGenerator,
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -21,12 +22,23 @@ if TYPE_CHECKING:
 SINE_NOISE = 0.3
 """The standard deviation of the noise (Bishop, appendix A): β = 11.1."""
 SYNTHETIC_ERUPTIONS = 150
+_REPORTED = ("discriminator", "generator", "wasserstein", "categorical_information", "diversity", "seconds")
 ERUPTION_LABELS = ("length of an eruption, minutes", "time to the next, minutes")
 
 
 def handwritten_digits(config: RunConfig) -> Images:
     """MNIST for a full run, else the 8×8 digits of scikit-learn."""
     return images("mnist") if config.budget == "full" else load_digits(seed=config.seed)
+
+
+def report_epochs(config: RunConfig, name: str, epochs: int) -> Callable[[Any, dict[str, float]], None]:
+    """A function for ``fit(on_epoch_end=...)`` that reports every epoch of the training of ``name``."""
+
+    def report(model: Any, metrics: dict[str, float]) -> None:
+        terms = [f"{key.replace('_', ' ')} {metrics[key]:.3g}" for key in _REPORTED if key in metrics]
+        config.report(f"{name}: epoch {metrics['epoch']:.0f} of {epochs}, {', '.join(terms)}")
+
+    return report
 
 
 def eruptions(config: RunConfig) -> NDArray[np.float64]:

@@ -15,6 +15,7 @@ from torch.nn.utils import parametrize
 from torch.nn.utils.parametrizations import spectral_norm
 
 from credo._arguments import check_bool, check_integer, check_number, check_option, check_positive
+from credo.architectures.progressive import GrowingNetwork
 from credo.errors import InputError
 from credo.generative.base import GenerativeModel
 from credo.generative.evaluation import nearest_distance
@@ -135,9 +136,10 @@ class AdversarialModel(GenerativeModel):
         check_option(network, "network", self._network_names)
         z = self.noise(len(x))
         if network == DISCRIMINATOR:
+            real = self.generator.reduce(x) if isinstance(self.generator, GrowingNetwork) else x
             with torch.no_grad():
                 fake = self.generator(z)
-            objective = self._discriminator_objective(x, fake, z)
+            objective = self._discriminator_objective(real, fake, z)
         else:
             with frozen(self.discriminator):
                 objective = self._generator_objective(self.generator(z), z)
@@ -171,33 +173,35 @@ class AdversarialModel(GenerativeModel):
         """
         return torch.randn(n, self.latent, dtype=self.dtype, device=self.device)
 
-    def sample(self, n: int = 1, seed: int | None = None) -> Tensor:
+    def sample(self, n: int = 1, seed: int | None = None, **options: Any) -> Tensor:
         """Samples from the generator.
 
         Args:
             n: number of samples.
             seed: makes the draws reproducible; ``None``: torch's random state is used.
+            **options: further arguments of the generator, such as ``truncation=0.7`` of a style-based one.
 
         Returns:
             Samples ``[n, ...]``.
         """
         with seeded(seed, self.device):
             z = self.noise(check_integer(n, "n", minimum=1))
-        return self.decode(z)
+        return self.decode(z, **options)
 
     @torch.no_grad()
-    def decode(self, z: Any) -> Tensor:
+    def decode(self, z: Any, **options: Any) -> Tensor:
         """The output of the generator.
 
         Args:
             z: noise ``[n, latent]``.
+            **options: further arguments of the generator.
 
         Returns:
             G(z), ``[n, ...]``.
         """
         noise = self._check_codes(z)
         with evaluation_mode(self):
-            return torch.cat([self.generator(part) for part in noise.split(BATCH_SIZE)])
+            return torch.cat([self.generator(part, **options) for part in noise.split(BATCH_SIZE)])
 
     def _discriminate(self, x: Tensor) -> Tensor:
         """The logits or scores of data, ``[B]``, in float32 at least."""
@@ -206,6 +210,14 @@ class AdversarialModel(GenerativeModel):
     def _scores(self, output: Tensor) -> Tensor:
         """The first output of the discriminator per datum, ``[B]``."""
         return full_precision(output if output.ndim == 1 else output[:, 0])
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]  # compiled code has no second derivative
+    def _score_gradients(self, x: Tensor) -> Tensor:
+        """∇D(x), flattened, ``[B, numbers per datum]``, differentiable; D should treat every datum by itself."""
+        inputs = x.detach().requires_grad_()
+        with torch.enable_grad():
+            (gradient,) = torch.autograd.grad(self._discriminate(inputs).sum(), inputs, create_graph=True)
+        return gradient.flatten(1)
 
     def _training_task(self) -> AdversarialTask[Any]:
         return AdversarialTask(self)
@@ -217,7 +229,7 @@ class AdversarialModel(GenerativeModel):
     def _monitor_diversity(self, x: Tensor) -> SampleDiversity:
         """A monitor for data ``x``; warns if their range is hard to learn."""
         self._warn_about_range(x)
-        return SampleDiversity(x)
+        return SampleDiversity(x, self.generator.reduce if isinstance(self.generator, GrowingNetwork) else None)
 
     def _check_values(self, x: Tensor) -> None:
         """Data must be in the range of the generator."""
@@ -276,20 +288,24 @@ class SampleDiversity:
 
     Args:
         data: ``[N, ...]``, of which a few hundred evenly spaced rows are used.
+        reduce: gives data the resolution that samples have at the moment; ``None``: they have that of the data.
 
     Attributes:
         count: the number of rows used, and of samples to compare them with.
     """
 
-    def __init__(self, data: Tensor) -> None:
+    def __init__(self, data: Tensor, reduce: Callable[[Tensor], Tensor] | None = None) -> None:
         rows = torch.linspace(0, len(data) - 1, min(len(data), _COMPARED_ROWS)).long()
         self.count = len(rows)
-        self._distance = nearest_distance(data[rows.to(data.device)]) if self.count > 1 else 0.0
+        self._data, self._reduce = data[rows.to(data.device)], reduce
+        self._distance = nearest_distance(self._data) if self.count > 1 else 0.0
         self._last_diverse_step: int | None = None
         self._warned = False
 
     def diversity(self, samples: Tensor) -> float:
         """Nearest-neighbor distance among samples divided by that among data; 1 if all data are equal."""
+        if self._distance and self._reduce is not None:
+            return nearest_distance(samples) / nearest_distance(self._reduce(self._data.to(samples.device)))
         return nearest_distance(samples) / self._distance if self._distance else 1.0
 
     def warn_if_collapsed(self, diversity: float, step: int) -> None:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from credo._arguments import check_integer, check_option
+from credo._arguments import check_integer, check_non_negative, check_option
 from credo.architectures import DCGANDiscriminator, DCGANGenerator
 from credo.generative.adversarial import AdversarialModel, Objective, generator_and_discriminator
+from credo.generative.networks import adversarial_networks
 
 _DCGAN_LR = 2e-4
+_R1_PER_PIXEL = 1.0 / 128.0
 
 
 class GAN(AdversarialModel):
@@ -22,13 +25,25 @@ class GAN(AdversarialModel):
 
     The discriminator outputs a logit; D(x) is its sigmoid. With ``objective="minimax"`` the generator minimizes
     log(1 − D(G(z))), whose gradient vanishes while the discriminator is certain; with ``"non_saturating"``, the
-    default, it minimizes −log D(G(z)), which has the same fixed point.
+    default, it minimizes −log D(G(z)), which has the same fixed point. The R1 penalty ½γ·E_data‖∇ logit D(x)‖² on the
+    discriminator makes training converge near that point (Mescheder et al. 2018).
+
+    Two presets for images between −1 and 1 have the networks, learning rates and betas of their papers:
+
+    - ``GAN("style", latent=64, shape=(1, 32, 32))``: a style-based generator,
+      :class:`~credo.architectures.StyleGenerator`; ``sample(n, truncation=0.7)`` truncates styles;
+    - ``"progressive"``: networks that grow during ``fit``, :class:`~credo.architectures.ProgressiveGenerator`; the
+      paper trains them as a :class:`WGAN`.
 
     Args:
-        generator: a network from noise ``[B, latent]`` to data ``[B, ...]``.
-        discriminator: a network from data to one logit per datum.
+        generator: a network from noise ``[B, latent]`` to data ``[B, ...]``, or the name of a preset.
+        discriminator: a network from data to one logit per datum; ``None`` for a preset.
         latent: the dimension of the noise.
+        shape: of an image, (C, H, W); only for a preset.
+        width: channels of a preset at the full resolution; ``None``: its default.
         objective: of the generator, ``"non_saturating"`` or ``"minimax"``.
+        r1: γ; ``None``: 0, or for a preset H·W/128, since squared distances grow with the number of pixels: 8 for
+            32×32, near the 10 of the papers. With a penalty the discriminator should have no batch norm.
         **options: those of :class:`~credo.generative.adversarial.AdversarialModel`.
 
     Raises:
@@ -36,6 +51,9 @@ class GAN(AdversarialModel):
 
     References:
         I. Goodfellow et al. Generative adversarial nets. NeurIPS 2014. arXiv:1406.2661.
+        L. Mescheder, A. Geiger, S. Nowozin. Which training methods for GANs do actually converge? ICML 2018.
+        arXiv:1801.04406.
+        T. Karras et al. Analyzing and improving the image quality of StyleGAN. CVPR 2020. arXiv:1912.04958.
 
     Example:
         >>> from credo.architectures import MLP
@@ -46,25 +64,36 @@ class GAN(AdversarialModel):
 
     def __init__(
         self,
-        generator: nn.Module,
-        discriminator: nn.Module,
+        generator: nn.Module | str,
+        discriminator: nn.Module | None = None,
         *,
         latent: int,
+        shape: Sequence[int] | None = None,
+        width: int | None = None,
         objective: str = "non_saturating",
+        r1: float | None = None,
         **options: Any,
     ) -> None:
         check_objective(objective)
-        super().__init__(generator, discriminator, latent=latent, **options)
+        networks = adversarial_networks(generator, discriminator, latent=latent, shape=shape, width=width)
+        super().__init__(networks.generator, networks.discriminator, latent=latent, **{**networks.options, **options})
         self._objective = objective
+        default_r1 = 0.0 if shape is None else math.prod(shape[1:]) * _R1_PER_PIXEL
+        self._r1 = default_r1 if r1 is None else check_non_negative(r1, "r1")
 
     def _discriminator_objective(self, real: Tensor, fake: Tensor, z: Tensor) -> Objective:
-        return Objective(discriminator_loss(self._discriminate(real), self._discriminate(fake)))
+        """−V, plus the R1 penalty."""
+        loss = discriminator_loss(self._discriminate(real), self._discriminate(fake))
+        if not self._r1:
+            return Objective(loss)
+        penalty = self._score_gradients(real).square().sum(1).mean()
+        return Objective(loss + 0.5 * self._r1 * penalty, {"gradient_penalty": penalty})
 
     def _generator_objective(self, fake: Tensor, z: Tensor) -> Objective:
         return Objective(generator_loss(self._discriminate(fake), self._objective))
 
     def _get_config(self) -> dict[str, object]:
-        return {"latent": self.latent, "objective": self._objective, **super()._get_config()}
+        return {"latent": self.latent, "objective": self._objective, "r1": self._r1, **super()._get_config()}
 
 
 class DCGAN(AdversarialModel):

@@ -176,7 +176,7 @@ class InfoGAN(AdversarialModel):
         return torch.cat([noise, *one_hots, codes], dim=1)
 
     @override
-    def sample(self, n: int = 1, seed: int | None = None, codes: Codes | None = None) -> Tensor:
+    def sample(self, n: int = 1, seed: int | None = None, codes: Codes | None = None, **options: Any) -> Tensor:
         """Samples from the generator, with given or random codes.
 
         ``model.sample(10, codes=Codes(categorical=torch.arange(10)))`` returns one sample of each category.
@@ -185,13 +185,14 @@ class InfoGAN(AdversarialModel):
             n: number of samples.
             seed: makes the draws reproducible; ``None``: torch's random state is used.
             codes: values of the codes; ``None``, or codes that are ``None``: drawn from their prior.
+            **options: further arguments of the generator.
 
         Returns:
             Samples ``[n, ...]``.
         """
         with seeded(seed, self.device):
             z = self.noise(check_integer(n, "n", minimum=1))
-        return self.decode(z if codes is None else self.with_codes(z, codes))
+        return self.decode(z if codes is None else self.with_codes(z, codes), **options)
 
     def with_codes(self, z: Tensor, codes: Codes) -> Tensor:
         """Replace codes and keep the noise.

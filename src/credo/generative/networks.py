@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from torch import Tensor, nn
@@ -13,8 +13,12 @@ from credo.architectures import (
     ConvEncoder,
     DenseDecoder,
     DenseEncoder,
+    ProgressiveDiscriminator,
+    ProgressiveGenerator,
     ResidualDecoder,
     ResidualEncoder,
+    StyleDiscriminator,
+    StyleGenerator,
 )
 from credo.architectures.dense import datum_shape
 from credo.errors import CredoError, InputError
@@ -96,6 +100,69 @@ def encoder_and_decoder(
         )
     built = preset.encoder(datum, code, widths)
     return built, preset.decoder(latent, output, widths[::-1]) if decoder is None else decoder
+
+
+class _AdversarialPreset(NamedTuple):
+    generator: Callable[..., nn.Module]
+    discriminator: Callable[..., nn.Module]
+    options: Mapping[str, Any]
+    """The published arguments of the model."""
+
+
+_ADVERSARIAL_PRESETS = {
+    name: _AdversarialPreset(
+        generator,
+        discriminator,
+        {"discriminator_steps": 1, "generator_lr": lr, "discriminator_lr": lr, "betas": (0.0, 0.99)},
+    )
+    for name, generator, discriminator, lr in (
+        ("progressive", ProgressiveGenerator, ProgressiveDiscriminator, 1e-3),
+        ("style", StyleGenerator, StyleDiscriminator, 2e-3),
+    )
+}
+
+
+class AdversarialNetworks(NamedTuple):
+    """A generator, a discriminator, and the arguments of the model that were published with them."""
+
+    generator: nn.Module
+    discriminator: nn.Module
+    options: Mapping[str, Any]
+
+
+def adversarial_networks(
+    generator: nn.Module | str,
+    discriminator: nn.Module | None,
+    *,
+    latent: int,
+    shape: Sequence[int] | None,
+    width: int | None,
+) -> AdversarialNetworks:
+    """The two networks as they were given, or those of a preset.
+
+    Args:
+        generator: a network, or the name of a preset.
+        discriminator: a network; ``None``: that of the preset.
+        latent: dimension of the noise.
+        shape: of an image; only for a preset.
+        width: channels at the full resolution; only for a preset; ``None``: its default.
+
+    Returns:
+        The networks, and the options of a preset.
+    """
+    if not isinstance(generator, str):
+        if discriminator is None:
+            raise InputError("a generator of your own needs a discriminator of your own: pass both")
+        if shape is not None or width is not None:
+            raise InputError("shape and width are for presets: leave them out if you pass a generator")
+        return AdversarialNetworks(generator, discriminator, {})
+    preset = _ADVERSARIAL_PRESETS[check_option(generator, "preset", _ADVERSARIAL_PRESETS)]
+    if shape is None:
+        raise InputError(f"the preset {generator!r} needs the shape of an image: pass shape=(1, 32, 32) or the like")
+    if discriminator is not None:
+        raise InputError(f"the preset {generator!r} has its own discriminator: leave yours out, or pass both networks")
+    sizes = {"shape": shape} if width is None else {"shape": shape, "width": width}
+    return AdversarialNetworks(preset.generator(latent, **sizes), preset.discriminator(**sizes), preset.options)
 
 
 def _double_size(shape: tuple[int, ...], dim: int) -> tuple[int, ...]:

@@ -11,8 +11,10 @@ from torch import Tensor, nn
 from credo._arguments import check_option, check_positive
 from credo.errors import InputError
 from credo.generative.adversarial import AdversarialModel, Objective
+from credo.generative.networks import adversarial_networks
 from credo.training.adversarial import DISCRIMINATOR, AdversarialTask
 
+_DEFAULTS: dict[str, Any] = {"discriminator_steps": 5, "betas": (0.0, 0.9)}
 _BATCH_NORMS = nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d | nn.SyncBatchNorm
 
 
@@ -31,15 +33,22 @@ class WGAN(AdversarialModel):
 
     ``history`` contains ``wasserstein``, the critic's estimate E f(x) − E f(G(z)), which shows convergence.
 
+    ``WGAN("progressive", latent=64, shape=(1, 32, 32))`` has the networks, learning rates and betas of Karras et al.
+    (2018) for images between −1 and 1: they grow during ``fit`` from 4×4 pixels to the full size, see
+    :class:`~credo.architectures.ProgressiveGenerator`. Distances are those of images of the full size in all phases.
+    ``"style"`` is the other preset, see :class:`~credo.generative.GAN`.
+
     Args:
-        generator: a network from noise ``[B, latent]`` to data ``[B, ...]``.
-        discriminator: the critic, a network from data to one score per datum.
+        generator: a network from noise ``[B, latent]`` to data ``[B, ...]``, or the name of a preset.
+        discriminator: the critic, a network from data to one score per datum; ``None`` for a preset.
         latent: the dimension of the noise.
+        shape: of an image, (C, H, W); only for a preset.
+        width: channels of a preset at the full resolution; ``None``: its default.
         penalty: ``"gradient"`` or ``"clip"``.
         penalty_weight: λ.
         clip: c.
-        discriminator_steps: number of critic steps per generator step.
-        betas: of Adam, for both optimizers.
+        discriminator_steps: number of critic steps per generator step; ``None``: 5, or 1 for a preset.
+        betas: of Adam, for both optimizers; ``None``: (0, 0.9), or (0, 0.99) for a preset.
         **options: those of :class:`~credo.generative.adversarial.AdversarialModel`.
 
     Raises:
@@ -49,6 +58,8 @@ class WGAN(AdversarialModel):
     References:
         M. Arjovsky, S. Chintala, L. Bottou. Wasserstein generative adversarial networks. ICML 2017. arXiv:1701.07875.
         I. Gulrajani et al. Improved training of Wasserstein GANs. NeurIPS 2017. arXiv:1704.00028.
+        T. Karras et al. Progressive growing of GANs for improved quality, stability, and variation. ICLR 2018.
+        arXiv:1710.10196.
 
     Example:
         >>> from credo.architectures import MLP
@@ -59,21 +70,25 @@ class WGAN(AdversarialModel):
 
     def __init__(
         self,
-        generator: nn.Module,
-        discriminator: nn.Module,
+        generator: nn.Module | str,
+        discriminator: nn.Module | None = None,
         *,
         latent: int,
+        shape: Sequence[int] | None = None,
+        width: int | None = None,
         penalty: str = "gradient",
         penalty_weight: float = 10.0,
         clip: float = 0.01,
-        discriminator_steps: int = 5,
-        betas: Sequence[float] = (0.0, 0.9),
+        discriminator_steps: int | None = None,
+        betas: Sequence[float] | None = None,
         **options: Any,
     ) -> None:
         check_option(penalty, "penalty", ("gradient", "clip"))
         penalty_weight, clip = check_positive(penalty_weight, "penalty_weight"), check_positive(clip, "clip")
-        is_network = isinstance(discriminator, nn.Module)
-        if penalty == "gradient" and is_network and any(isinstance(m, _BATCH_NORMS) for m in discriminator.modules()):
+        networks = adversarial_networks(generator, discriminator, latent=latent, shape=shape, width=width)
+        critic = networks.discriminator
+        is_network = isinstance(critic, nn.Module)
+        if penalty == "gradient" and is_network and any(isinstance(m, _BATCH_NORMS) for m in critic.modules()):
             raise InputError(
                 "the discriminator must not contain batch norm for penalty='gradient', which needs the gradient of one "
                 "datum alone: leave it out, as DCGANDiscriminator(shape, batch_norm=False) does, use nn.LayerNorm, or "
@@ -81,9 +96,9 @@ class WGAN(AdversarialModel):
             )
         if penalty == "clip" and options.get("spectral_normalization"):
             raise InputError("penalty='clip' and spectral_normalization=True both bound the weights: choose one")
-        super().__init__(
-            generator, discriminator, latent=latent, discriminator_steps=discriminator_steps, betas=betas, **options
-        )
+        given = {"discriminator_steps": discriminator_steps, "betas": betas}
+        options |= {name: value for name, value in given.items() if value is not None}
+        super().__init__(networks.generator, critic, latent=latent, **{**_DEFAULTS, **networks.options, **options})
         self._penalty, self._penalty_weight, self._clip = penalty, penalty_weight, clip
 
     def _discriminator_objective(self, real: Tensor, fake: Tensor, z: Tensor) -> Objective:
@@ -100,15 +115,11 @@ class WGAN(AdversarialModel):
         """−E f(G(z))."""
         return Objective(-self._discriminate(fake).mean())
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]  # compiled code has no second derivative
     def _gradient_penalty(self, real: Tensor, fake: Tensor) -> Tensor:
         """E(‖∇f(x̂)‖ − 1)² at random points between data and samples, ``[B, ...]`` each; differentiable."""
         share = torch.rand(len(real), *[1] * (real.ndim - 1), dtype=real.dtype, device=real.device)
-        between = torch.lerp(fake, real, share).detach().requires_grad_()
-        with torch.enable_grad():
-            scores = self._discriminate(between).sum()
-            (gradient,) = torch.autograd.grad(scores, between, create_graph=True)
-        norms: Tensor = torch.linalg.vector_norm(gradient.flatten(1), dim=1)
+        gradients = self._score_gradients(torch.lerp(fake, real, share))
+        norms: Tensor = torch.linalg.vector_norm(gradients, dim=1)
         return (norms - 1.0).square().mean()
 
     def _training_task(self) -> _WassersteinTask:

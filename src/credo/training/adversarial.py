@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Protocol, TypeVar
 
@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from credo import data as data_
+from credo.architectures.progressive import GrowingNetwork
 from credo.errors import InputError
 from credo.training.generative import GenerativeTask, UnsupervisedModel
 from credo.training.options import FitKeywords
@@ -50,9 +51,12 @@ A = TypeVar("A", bound=AdversarialNetworks)
 
 
 class AdversarialTask(GenerativeTask[A]):
-    """Trains the discriminator on every minibatch and the generator on every k-th."""
+    """Trains the discriminator on every minibatch and the generator on every k-th; networks that can grow do."""
 
     monitors = MappingProxyType({})
+    _steps_in_run = 0
+    _grown = 0.0
+    """The share of their growth that the networks had before the run."""
     _steps_before_epoch = 0
     _diversity: DiversityMonitor | None = None
 
@@ -82,6 +86,35 @@ class AdversarialTask(GenerativeTask[A]):
             raise InputError(f"{type(self.model).__name__} does not weight rows: leave sample_weight out")
         super().check_data(batch, dataset)
         self._diversity = self.model._monitor_diversity(dataset.x if isinstance(dataset, data_.TensorRows) else batch.x)
+
+    def on_train_start(self, steps: int | None) -> None:
+        """Begin to grow, or go on from an earlier run."""
+        if not self._growing:
+            return
+        if steps is None:
+            raise InputError(
+                "networks that grow during training need the number of steps: pass data, or a loader, with a length"
+            )
+        self._steps_in_run, self._grown = steps, max(network.fraction for network in self._growing)
+        self._grow(0)
+
+    def on_batch_end(self, step: int) -> None:
+        """Grow for the next minibatch."""
+        if self._growing:
+            self._grow(step)
+
+    def capture_key(self) -> Hashable:
+        """The phases of networks that grow."""
+        return tuple(network.phase for network in self._growing)
+
+    @property
+    def _growing(self) -> list[GrowingNetwork]:
+        networks = (self.model.generator, self.model.discriminator)
+        return [network for network in networks if isinstance(network, GrowingNetwork)]
+
+    def _grow(self, step: int) -> None:
+        for network in self._growing:
+            network.grow(min(max(self._grown, step / self._steps_in_run), 1.0))
 
     def parameter_groups(self, weight_decay: float) -> dict[str, list[dict[str, Any]]]:
         """Those of the discriminator and of the generator, with their own learning rates if they have them."""

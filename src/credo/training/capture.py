@@ -13,7 +13,7 @@ Reference: PyTorch, "CUDA semantics: CUDA graphs", https://docs.pytorch.org/docs
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -84,6 +84,7 @@ class CapturedStep:
     """A training step that is recorded after a few eager ones and then replayed.
 
     Minibatches of another shape than the first, such as a smaller last one, run eagerly; if the capture fails, all do.
+    If the task's ``capture_key`` changes, as with the resolution of a growing network, the step is recorded anew.
 
     Args:
         step: the eager step.
@@ -93,7 +94,8 @@ class CapturedStep:
     def __init__(self, step: TrainingStep, make_graph: Callable[[], Graph]) -> None:
         self._step, self._make_graph = step, make_graph
         self.record = step.record
-        self._recordings: dict[str, _Recording] = {}
+        self._recordings: dict[tuple[str, Hashable], _Recording] = {}
+        self._signatures: dict[str, list[object]] = {}
         self._failure: str | None = None
 
     @property
@@ -106,9 +108,11 @@ class CapturedStep:
     def __call__(self, name: str, given: StepInput, number: int) -> None:
         """Take step ``number`` with one of the optimizers."""
         signature = _signature(given)
-        if name not in self._recordings:
-            self._recordings[name] = _Recording(self._make_graph(), signature)
-        recording = self._recordings[name]
+        first = self._signatures.setdefault(name, signature)
+        key = name, self._step.task.capture_key()
+        if key not in self._recordings:
+            self._recordings[key] = _Recording(self._make_graph(), first)
+        recording = self._recordings[key]
         if self._failure is not None or signature != recording.signature:
             self._step(name, given, number)
         elif recording.is_captured:

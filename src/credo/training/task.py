@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, ClassVar, Generic, Protocol, TypeVar, cast
 
@@ -138,6 +138,10 @@ class Task(ABC, Generic[M]):
     def loss_arguments(self, optimizer: str, i: int, batches: int | None) -> dict[str, Any]:
         """Further arguments of the loss on minibatch ``i`` of ``batches``; those that change are tensors."""
         return {}
+
+    def capture_key(self) -> Hashable:
+        """What a step depends on apart from tensors and the arguments of the loss; it is captured for each value."""
+        return None
 
     @abstractmethod
     def step_metrics(self) -> Mapping[str, Tensor]:

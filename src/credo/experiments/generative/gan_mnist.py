@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from credo._threads import one_thread
 from credo.architectures import DenseGenerator
-from credo.experiments._shared import handwritten_digits
+from credo.experiments._shared import handwritten_digits, report_epochs
 from credo.experiments.registry import Budget, Result, Row, RunConfig, experiment
 from credo.generative import DCGAN, GAN
 from credo.generative.evaluation import (
@@ -222,6 +222,7 @@ def _sample_gan(digits: Digits, sizes: GANHyperparameters, config: RunConfig) ->
         device=config.device,
         seed=config.seed,
         progress=False,
+        on_epoch_end=report_epochs(config, "GAN", sizes.gan_epochs),
     )
     return model.sample(len(digits.train[:SAMPLES]), seed=config.seed)
 
@@ -240,6 +241,7 @@ def _sample_dcgan(digits: Digits, sizes: GANHyperparameters, config: RunConfig) 
         device=config.device,
         seed=config.seed,
         progress=False,
+        on_epoch_end=report_epochs(config, "DCGAN", sizes.dcgan_epochs),
     )
     samples = F.pad(model.sample(len(digits.train[:SAMPLES]), seed=config.seed), (-margin,) * 4)
     return 0.5 * (samples + 1.0)
