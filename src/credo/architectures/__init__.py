@@ -23,6 +23,7 @@ from credo.architectures.convolutional import ConvDecoder, ConvEncoder, Residual
 from credo.architectures.dense import MLP, DenseDecoder, DenseEncoder, DenseGenerator
 from credo.architectures.recurrent import LanguageModel
 from credo.architectures.segnet import SegNet
+from credo.architectures.super_resolution import ESPCN
 from credo.errors import InputError, unknown_name
 
 __all__ = [
@@ -37,6 +38,7 @@ __all__ = [
     "DenseDecoder",
     "DenseEncoder",
     "DenseGenerator",
+    "ESPCN",
     "InfoGANDiscriminator",
     "InfoGANGenerator",
     "LanguageModel",
@@ -59,6 +61,7 @@ REGISTRY: dict[str, type[Architecture]] = {
     "dense_decoder": DenseDecoder,
     "dense_encoder": DenseEncoder,
     "dense_generator": DenseGenerator,
+    "espcn": ESPCN,
     "infogan_discriminator": InfoGANDiscriminator,
     "infogan_generator": InfoGANGenerator,
     "language_model": LanguageModel,
