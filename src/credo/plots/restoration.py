@@ -78,10 +78,10 @@ def restoration_maps(
         column[0].set_title(title)
         for ax, image in zip(column, to_array(values.clamp(0.0, 1.0).permute(0, 2, 3, 1)), strict=True):
             ax.imshow(image.squeeze(-1) if image.shape[-1] == 1 else image, cmap="gray", vmin=0.0, vmax=1.0)
-    for column, (title, values) in zip(axes.T[len(images) :], maps.items(), strict=True):
+    for column, (title, deviations) in zip(axes.T[len(images) :], maps.items(), strict=True):
         column[0].set_title(title)
-        top = float(np.quantile(values, 0.99)) or 1.0
-        for ax, image in zip(column, values, strict=True):
+        top = float(np.quantile(deviations, 0.99)) or 1.0
+        for ax, image in zip(column, deviations, strict=True):
             drawn = ax.imshow(image, cmap="magma", vmin=0.0, vmax=top)
         bar = figure.colorbar(
             drawn, ax=list(column), location="bottom", extend="max", ticks=MaxNLocator(3), aspect=14, pad=0.02
