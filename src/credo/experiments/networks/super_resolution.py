@@ -15,6 +15,7 @@ from credo.architectures.super_resolution import bicubic
 from credo.datasets import ImagePairs, photographs
 from credo.experiments.networks._training import TrainingConfig
 from credo.experiments.registry import Budget, Result, Row, RunConfig, experiment
+from credo.plots._tools import evenly_spaced
 from credo.predictive import RealPredictive
 from credo.predictive.location_scale import GaussianComponents
 
@@ -126,7 +127,7 @@ def _subset(pairs: ImagePairs, settings: Settings) -> ImagePairs:
     """Evenly spaced crops, as the neighbors of one photograph are similar."""
 
     def spaced(images: Tensor, count: int | None) -> Tensor:
-        return images[torch.linspace(0, len(images) - 1, len(images) if count is None else count).round().long()]
+        return images if count is None else images[torch.from_numpy(evenly_spaced(len(images), count))]
 
     return replace(
         pairs,
