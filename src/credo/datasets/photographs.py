@@ -64,6 +64,9 @@ def photographs(factor: int = 2, crop: int = MAX_CROP) -> ImagePairs:
     Raises:
         InputError: if ``crop`` is above 60 or not a multiple of ``factor``, or Pillow, which reads the files and is
             installed with matplotlib, is missing.
+
+    References:
+        The photographs are china.jpg by danielbuechele and flower.jpg by vultilion, from Flickr, both under CC BY 2.0.
     """
     check_integer(factor, "factor", 1)
     if check_integer(crop, "crop", 1) > MAX_CROP or crop % factor:
