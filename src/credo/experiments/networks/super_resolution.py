@@ -10,6 +10,7 @@ from torch import Tensor
 
 import credo
 from credo import metrics, plots
+from credo._threads import one_thread
 from credo.architectures import ESPCN
 from credo.architectures.super_resolution import bicubic
 from credo.datasets import ImagePairs, photographs
@@ -94,7 +95,8 @@ def run(config: RunConfig) -> Result:
     200 to 260, which are not used here; the full run has a wider network and more epochs.
     """
     settings = SETTINGS[config.budget]
-    return compare(_subset(photographs(FACTOR), settings), settings, config)
+    with one_thread(config.device is None and config.budget != "full"):
+        return compare(_subset(photographs(FACTOR), settings), settings, config)
 
 
 def compare(pairs: ImagePairs, settings: Settings, config: RunConfig) -> Result:
