@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from credo.predictive import Predictive
 
 _PANEL = 1.45  # width in inches
+_BAR = 0.08  # height of a color bar
 _MAPS = ("error", "epistemic std", "aleatoric std")
 
 
@@ -73,23 +74,22 @@ def restoration_maps(
     rows, columns = len(truth), len(images) + len(maps)
     height = _PANEL * truth.shape[-2] / truth.shape[-1]
     figure = Figure(figsize=(_PANEL * columns, (height + 0.05) * rows + 0.75), layout="constrained")
-    axes = figure.subplots(rows, columns, squeeze=False)
-    for column, (title, values) in zip(axes.T, images.items(), strict=False):
-        column[0].set_title(title)
-        for ax, image in zip(column, to_array(values.clamp(0.0, 1.0).permute(0, 2, 3, 1)), strict=True):
-            ax.imshow(image.squeeze(-1) if image.shape[-1] == 1 else image, cmap="gray", vmin=0.0, vmax=1.0)
-    for column, (title, deviations) in zip(axes.T[len(images) :], maps.items(), strict=True):
-        column[0].set_title(title)
-        top = float(np.quantile(deviations, 0.99)) or 1.0
-        for ax, image in zip(column, deviations, strict=True):
-            drawn = ax.imshow(image, cmap="magma", vmin=0.0, vmax=top)
-        bar = figure.colorbar(
-            drawn, ax=list(column), location="bottom", extend="max", ticks=MaxNLocator(3), aspect=14, pad=0.02
-        )
-        bar.outline.set_visible(False)
+    figure.get_layout_engine().set(w_pad=0.03, h_pad=0.03, wspace=0.0, hspace=0.0)  # type: ignore[union-attr, call-arg]
+    axes = figure.subplots(rows + 1, columns, squeeze=False, height_ratios=[height] * rows + [_BAR])
     for ax in axes.flat:
         ax.set(xticks=[], yticks=[])
         ax.spines[:].set_visible(False)
+    for column, title in zip(axes.T, (*images, *maps), strict=True):
+        column[0].set_title(title)
+    for column, values in zip(axes.T, images.values(), strict=False):
+        for ax, image in zip(column, to_array(values.clamp(0.0, 1.0).permute(0, 2, 3, 1)), strict=False):
+            ax.imshow(image.squeeze(-1) if image.shape[-1] == 1 else image, cmap="gray", vmin=0.0, vmax=1.0)
+    for column, deviations in zip(axes.T[len(images) :], maps.values(), strict=True):
+        top = float(np.quantile(deviations, 0.99)) or 1.0
+        for ax, image in zip(column, deviations, strict=False):
+            drawn = ax.imshow(image, cmap="magma", vmin=0.0, vmax=top)
+        bar = figure.colorbar(drawn, cax=column[-1], orientation="horizontal", extend="max", ticks=MaxNLocator(3))
+        bar.outline.set_visible(False)
     return figure
 
 
