@@ -116,6 +116,16 @@ def test_uncertain_pixels_are_the_wrong_ones_and_draws_have_the_higher_likelihoo
 
 
 @pytest.mark.slow
+def test_super_resolution_is_better_than_bicubic_and_its_uncertainty_ranks_the_errors(run_values):
+    value = run_values("super-resolution", "quick")
+    for method in ("Bayes by Backprop", "MC dropout"):
+        assert value[f"{method}: PSNR of a crop, dB, above bicubic"] > 1.0
+        assert value[f"{method}: coverage of 95 % intervals, %"] > 90.0
+        for kind in ("total", "epistemic", "aleatoric"):
+            assert value[f"{method}: AUSE of the {kind} std"] < 0.5 * value[f"{method}: AUSE of a random order"]
+
+
+@pytest.mark.slow
 def test_most_weights_can_be_pruned(run_values):
     if not datasets.available()["mnist"]:
         pytest.skip("MNIST is not in the data folder")

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 from credo import metrics
+from credo.errors import InputError
 from credo.likelihoods import Categorical
 from metrics.predictions import F64, own_targets, prediction
 
@@ -122,3 +123,33 @@ def test_sorting_by_loss_is_best_and_a_constant_gives_the_mean() -> None:
     areas = [metrics.aurc(loss, by) for by in (loss, torch.zeros(200), -loss)]
     assert areas == sorted(areas)
     assert areas[1] == pytest.approx(float(loss.mean()), rel=1e-12)
+
+
+@pytest.mark.parametrize("n", [1, 2, 7, 100])
+@pytest.mark.parametrize("unit", [1.0, 1e-3])
+def test_sparsification_error_of_evenly_spaced_losses(n: int, unit: float) -> None:
+    """For losses 1 … N the risk of the k lowest is (k + 1)/2, of the k highest N − (k − 1)/2, and of all (N + 1)/2.
+
+    So the areas are (N + 3)/4 and (3N + 1)/4, and AUSE is 0 for the best order, (N − 1)/(2(N + 1)) for a constant
+    uncertainty and (N − 1)/(N + 1) for the worst order, in any unit.
+    """
+    loss = unit * torch.arange(1.0, n + 1, dtype=F64)
+    assert metrics.ause(loss, 5.0 * loss) == pytest.approx(0.0, abs=1e-12)
+    assert metrics.ause(loss, torch.ones(n)) == pytest.approx((n - 1) / (2 * (n + 1)), rel=1e-9, abs=1e-12)
+    assert metrics.ause(loss, -loss) == pytest.approx((n - 1) / (n + 1), rel=1e-9, abs=1e-12)
+
+
+def test_sparsification_error_is_the_area_between_the_two_curves() -> None:
+    generator = torch.Generator().manual_seed(0)
+    loss, uncertainty = torch.rand(50, generator=generator), torch.rand(50, generator=generator)
+    curve, best = metrics.risk_coverage(loss, uncertainty).risk, metrics.risk_coverage(loss, loss).risk
+    assert metrics.ause(loss, uncertainty) == pytest.approx(float((curve - best).mean() / curve[-1]), rel=1e-9)
+
+
+def test_sparsification_error_without_losses_and_with_invalid_ones() -> None:
+    assert math.isnan(metrics.ause([0.0, 0.0], [1.0, 2.0]))
+    for loss in ([1.0, -1.0], [1.0, math.inf]):
+        with pytest.raises(InputError, match="finite numbers of at least 0"):
+            metrics.ause(loss, [1.0, 2.0])
+    with pytest.raises(InputError, match="one number per row, got 2 and 3"):
+        metrics.ause([1.0, 2.0], [1.0, 2.0, 3.0])

@@ -25,6 +25,7 @@ from credo.architectures.progressive import ProgressiveDiscriminator, Progressiv
 from credo.architectures.recurrent import LanguageModel
 from credo.architectures.segnet import SegNet
 from credo.architectures.style import StyleDiscriminator, StyleGenerator
+from credo.architectures.super_resolution import ESPCN
 from credo.errors import InputError, unknown_name
 
 __all__ = [
@@ -39,6 +40,7 @@ __all__ = [
     "DenseDecoder",
     "DenseEncoder",
     "DenseGenerator",
+    "ESPCN",
     "InfoGANDiscriminator",
     "InfoGANGenerator",
     "LanguageModel",
@@ -65,6 +67,7 @@ REGISTRY: dict[str, type[Architecture]] = {
     "dense_decoder": DenseDecoder,
     "dense_encoder": DenseEncoder,
     "dense_generator": DenseGenerator,
+    "espcn": ESPCN,
     "infogan_discriminator": InfoGANDiscriminator,
     "infogan_generator": InfoGANGenerator,
     "language_model": LanguageModel,

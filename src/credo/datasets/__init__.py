@@ -6,12 +6,15 @@
     the 8×8 digits of scikit-learn, rotated images, and printed letters;
 ``files``
     MNIST and related sets, the UCI regression sets, Penn Treebank and others, from ``$CREDO_DATA``;
+``photographs``
+    pairs of low and high resolution, from the photographs of scikit-learn;
 ``scenes``
     images with a class for every pixel: CamVid from ``$CREDO_DATA``, and drawn streets.
 """
 
 from credo.datasets.digits import Images, letters, load_digits, rotate
 from credo.datasets.files import Mushrooms, Split, Table, Words, available, data_folder, load
+from credo.datasets.photographs import ImagePairs, blur_and_sample, photographs
 from credo.datasets.scenes import Scenes, camvid, median_frequency_weights, street_scenes
 from credo.datasets.synthetic import (
     Curve,
@@ -24,6 +27,7 @@ from credo.datasets.synthetic import (
 
 __all__ = [
     "Curve",
+    "ImagePairs",
     "Images",
     "Mushrooms",
     "Ring",
@@ -33,6 +37,7 @@ __all__ = [
     "Words",
     "available",
     "blundell_curve",
+    "blur_and_sample",
     "camvid",
     "data_folder",
     "heteroscedastic_sine",
@@ -40,6 +45,7 @@ __all__ = [
     "load",
     "load_digits",
     "median_frequency_weights",
+    "photographs",
     "ring_of_gaussians",
     "rotate",
     "sine_with_gap",

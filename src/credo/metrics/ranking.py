@@ -203,6 +203,44 @@ def aurc(loss: Values, uncertainty: Values) -> float:
     return _statistics.aurc(*_check_losses(loss, uncertainty)).value
 
 
+def ause(loss: Values, uncertainty: Values) -> float:
+    r"""Return the area under the sparsification error curve (Ilg et al. 2018); lower is better.
+
+    The sparsification curve is the mean loss of the rows that remain after the most uncertain ones are removed, divided
+    by that of all rows: :func:`risk_coverage`, read from full coverage down. The error is its difference to the lowest
+    possible curve, of rows that are removed in the order of their loss, so that
+
+        AUSE = [aurc(loss, uncertainty) − aurc(loss, loss)] / mean loss.
+
+    It is 0 if the uncertainty ranks the losses, and 1 − aurc(loss, loss)/mean loss if it is unrelated to them. The
+    division makes it independent of the unit of the loss, which is usually the absolute error of a pixel.
+
+    Args:
+        loss: the loss of every row, ``[N]``, 0 or more.
+        uncertainty: the uncertainty of every row, ``[N]``.
+
+    Returns:
+        The area; NaN if every loss is 0.
+
+    Raises:
+        InputError: if the two are empty, NaN or of different lengths, or a loss is negative or infinite.
+
+    References:
+        E. Ilg, Ö. Çiçek, S. Galesso, A. Klein, O. Makansi, F. Hutter, T. Brox. Uncertainty estimates and
+        multi-hypotheses networks for optical flow. ECCV 2018.
+
+    Example:
+        >>> credo.metrics.ause((p.mean - y).abs().flatten(), p.std.flatten())
+    """
+    losses, uncertainties = _check_losses(loss, uncertainty)
+    if not bool(((losses >= 0) & losses.isfinite()).all()):
+        raise InputError("loss must hold finite numbers of at least 0, such as absolute errors.")
+    mean = float(losses.mean())
+    if mean == 0.0:
+        return math.nan
+    return (aurc(losses, uncertainties) - aurc(losses, losses)) / mean
+
+
 def _joined(inside: Values, outside: Values) -> tuple[Tensor, Tensor]:
     """Return all scores, and which of them are positive, ``[N + M]`` each."""
     parts = [check_vector(inside, "inside"), check_vector(outside, "outside")]

@@ -11,6 +11,7 @@ from credo.plots.images import image_grid
 from credo.plots.models import snr, training_curves, weight_histogram
 from credo.plots.plate import plate
 from credo.plots.regression import draws, predicted_vs_observed, predictive_bands
+from credo.plots.restoration import restoration_maps
 from credo.plots.segmentation import segmentation_maps
 from credo.plots.style import OKABE_ITO, paper
 from credo.plots.uncertainty import risk_coverage, uncertainty_histogram, uncertainty_parts
@@ -33,6 +34,7 @@ __all__ = [
     "predicted_vs_observed",
     "predictive_bands",
     "reliability",
+    "restoration_maps",
     "risk_coverage",
     "rotated_digit",
     "segmentation_maps",
