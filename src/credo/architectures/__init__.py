@@ -23,6 +23,7 @@ from credo.architectures.convolutional import ConvDecoder, ConvEncoder, Residual
 from credo.architectures.dense import MLP, DenseDecoder, DenseEncoder, DenseGenerator
 from credo.architectures.recurrent import LanguageModel
 from credo.architectures.segnet import SegNet
+from credo.architectures.transformer import TransformerLanguageModel, VisionTransformer
 from credo.errors import InputError, unknown_name
 
 __all__ = [
@@ -46,6 +47,8 @@ __all__ = [
     "ResidualDecoder",
     "ResidualEncoder",
     "SegNet",
+    "TransformerLanguageModel",
+    "VisionTransformer",
     "build",
     "describe",
 ]
@@ -68,6 +71,8 @@ REGISTRY: dict[str, type[Architecture]] = {
     "residual_encoder": ResidualEncoder,
     "resnet": ResNet,
     "segnet": SegNet,
+    "transformer_language_model": TransformerLanguageModel,
+    "vision_transformer": VisionTransformer,
 }
 
 
