@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import cycle
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from credo._threads import one_thread
-from credo.datasets.files import Words
 from credo.experiments._shared import add_legend
-from credo.experiments.networks import _texts
-from credo.experiments.networks._bayesian_cnn_runs import ENTROPY_BINS
 from credo.experiments.networks._bayesian_cnn_runs import load as load_images
-from credo.experiments.networks._records import Record
+from credo.experiments.networks._records import Record, draw_entropies
+from credo.experiments.networks._texts import text_of
 from credo.experiments.networks._transformer_runs import METHODS, Settings, measure_language, measure_vision
 from credo.experiments.registry import Budget, Result, Row, RunConfig, experiment
-from credo.plots.style import ALEATORIC, CYCLE, DASHES, EPISTEMIC
+from credo.plots.style import ALEATORIC, EPISTEMIC
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -97,7 +93,8 @@ def run(config: RunConfig) -> Result:
     the smoke run has a Markov chain of 12 words in place of the text.
     """
     plan = PLANS[config.budget]
-    words, images = _text(plan, config), load_images(config.budget != "full", config.seed)
+    words = text_of(config.budget == "smoke", config.seed, plan.tokens, plan.vocabulary)
+    images = load_images(config.budget != "full", config.seed)
     language, vision = {}, {}
     with one_thread(config.device is None and config.budget != "full"):
         for method in METHODS:
@@ -108,15 +105,6 @@ def run(config: RunConfig) -> Result:
             vision[method] = measure_vision(method, images, plan.vision, config.seed, config.device, config.report)
     rows = [*_language_rows(language), *_vision_rows(vision)]
     return Result(tuple(rows), {"text": _text_figure(language), "entropy": _entropy_figure(vision)})
-
-
-def _text(plan: Plan, config: RunConfig) -> Words:
-    if config.budget == "smoke":
-        return _texts.synthetic_text(config.seed)
-    words = _texts.load()
-    if plan.tokens is None or plan.vocabulary is None:
-        return words
-    return _texts.shorten(words, plan.tokens, plan.vocabulary)
 
 
 def _alone(method: str) -> str:
@@ -170,13 +158,8 @@ def _entropy_figure(records: dict[str, Record]) -> Figure:
 
     figure = Figure(figsize=(9.6, 5.4), layout="constrained")
     grid = figure.subplots(2, 3, sharex=True, sharey=True)
-    edges = np.linspace(0.0, math.log(10), ENTROPY_BINS + 1)
     for ax, (method, record) in zip(grid.flat, records.items(), strict=False):
-        groups: dict[str, Sequence[float]] = {"test digits": record["entropy"]}
-        groups |= {name: other["entropy"] for name, other in record["others"].items()}
-        for (name, values), color, dashes in zip(groups.items(), cycle(CYCLE), cycle(DASHES), strict=False):
-            ax.stairs(values, edges, color=color, linestyle=dashes, label=name, linewidth=1.3)
-        ax.set(xlabel="entropy, nats", ylabel="density", yscale="log", xlim=(0.0, edges[-1]))
+        draw_entropies(ax, record)
         ax.set_title(LABELS[method])
     grid.flat[-1].set_axis_off()
     add_legend(figure, grid.flat[0])
