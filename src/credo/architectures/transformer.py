@@ -13,7 +13,9 @@ from credo.architectures._base import Architecture, TokenEmbedding, check_rows, 
 from credo.errors import InputError
 
 _ROTARY_BASE = 10_000.0
-_INITIAL_SCALE = 0.02
+_TOKEN_SCALE = 0.02
+_PATCH_SCALE = 0.3
+"""About that of an embedded patch of pixels in [0, 1]; with less, small networks find positions late."""
 
 
 class TransformerLanguageModel(Architecture):
@@ -93,7 +95,7 @@ class TransformerLanguageModel(Architecture):
         )
         blocks = _blocks(width, layers, heads, feedforward, dropout)
         self.embedding = TokenEmbedding(vocabulary, width)
-        self.positions = LearnedVectors(context, width) if positions == "learned" else None
+        self.positions = LearnedVectors(context, width, _TOKEN_SCALE) if positions == "learned" else None
         self.dropout = nn.Sequential(*dropout_layers(dropout))
         self.blocks = blocks
         self.norm = nn.LayerNorm(width)
@@ -204,8 +206,8 @@ class VisionTransformer(Architecture):
         blocks = _blocks(width, layers, heads, feedforward, dropout)
         self.patch, self.shape = patch, (in_channels, size, size)
         self.embedding = nn.Linear(in_channels * patch**2, width)
-        self.positions = LearnedVectors((size // patch) ** 2, width)
-        self.class_token = LearnedVectors(1, width) if pooling == "class" else None
+        self.positions = LearnedVectors((size // patch) ** 2, width, _PATCH_SCALE)
+        self.class_token = LearnedVectors(1, width, _PATCH_SCALE) if pooling == "class" else None
         self.dropout = nn.Sequential(*dropout_layers(dropout))
         self.blocks = blocks
         self.norm = nn.LayerNorm(width)
@@ -239,14 +241,15 @@ class VisionTransformer(Architecture):
 class LearnedVectors(nn.Module):
     """Vectors that are parameters, ``[count, width]``: positions, or a class token."""
 
-    def __init__(self, count: int, width: int) -> None:
+    def __init__(self, count: int, width: int, initial_scale: float) -> None:
         super().__init__()
+        self.initial_scale = initial_scale
         self.weight = nn.Parameter(torch.empty(count, width))
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw the vectors from N(0, 0.02²)."""
-        nn.init.normal_(self.weight, 0.0, _INITIAL_SCALE)
+        """Draw the vectors from a Gaussian with mean 0."""
+        nn.init.normal_(self.weight, 0.0, self.initial_scale)
 
     @override
     def forward(self) -> Tensor:
