@@ -190,6 +190,18 @@ CASES: dict[str, Case] = {
     "encoder": Case(lambda: Encoder(batch_first=True), _normal(B, T, 8), _normal(B, 1), _gaussian),
     "encoder-time-first": Case(lambda: Encoder(batch_first=False), _normal(B, T, 8), _normal(B, 1), _gaussian),
     "tied": Case(TiedLanguageModel, _integers(11, B, T), _integers(11, B, T, seed=1), credo.Categorical),
+    "transformer": Case(
+        lambda: credo.architectures.TransformerLanguageModel(11, 8, 1, 2, 8, context=T),
+        _integers(11, B, T),
+        _integers(11, B, T, seed=1),
+        credo.Categorical,
+    ),
+    "vision-transformer": Case(
+        lambda: credo.architectures.VisionTransformer(4, 1, 6, 3, 8, 1, 2, 8),
+        _normal(B, 1, 6, 6),
+        _integers(4, B),
+        credo.Categorical,
+    ),
     "unet": Case(UNet, _normal(B, 1, 8, 8), _normal(B, 1, 8, 8), _gaussian),
     "called-twice": Case(CalledTwice, _normal(B, 3), _normal(B, 1), _gaussian),
     "registered-twice": Case(Registered, _normal(B, 3), _normal(B, 1), _gaussian),

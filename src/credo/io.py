@@ -257,7 +257,8 @@ def _rebuild_network(part: str, network: object, tensors: Mapping[str, Tensor], 
         check_sizes(architecture, tensors)
         with torch.device("meta"):
             sketch = architectures.build(**architecture)
-        if count_numbers(sketch.state_dict().values()) > count_numbers(tensors.values()):
+        needed = {id(t): t for t in sketch.state_dict(keep_vars=True).values()}  # a tied parameter is stored once
+        if count_numbers(needed.values()) > count_numbers(tensors.values()):
             raise LoadError(f"{TENSORS} is too small for it")
         net = architectures.build(**architecture)
     except Exception as error:  # a hostile card can make a constructor fail in any way

@@ -130,6 +130,20 @@ def test_row_gradients_equal_jacobians(name: str, factored: bool) -> None:
         torch.testing.assert_close(found[key], wanted, msg=key)
 
 
+def test_gradients_of_outputs_with_positions_need_no_graph_and_have_none() -> None:
+    """Outputs ``[B, T, C]`` are flattened within the graph of the pass, and what is stored has no graph."""
+    torch.manual_seed(0)
+    net, x = Residual().double(), torch.randn(ROWS, 4, 3, dtype=torch.float64)
+    network = engine(net)
+    with torch.no_grad():
+        found = network.run(x).gradients(torch.randn(3, ROWS, 8, dtype=torch.float64))
+    matrices = {name: g for block, grad in found for name, g in block.split(grad.matrices()).items()}
+    assert set(matrices) == {name for name, _ in net.named_parameters()}
+    assert not any(matrix.requires_grad for matrix in matrices.values())
+    with_graph = network.run(x).gradients(torch.randn(3, ROWS, 8, dtype=torch.float64))
+    assert not any(grad.matrices().requires_grad for _, grad in with_graph)
+
+
 def test_forward_passes_leave_the_network_as_it_was() -> None:
     net, x = build("norm")
     before = {key: value.clone() for key, value in net.train().state_dict().items()}

@@ -26,6 +26,7 @@ from credo.architectures.recurrent import LanguageModel
 from credo.architectures.segnet import SegNet
 from credo.architectures.style import StyleDiscriminator, StyleGenerator
 from credo.architectures.super_resolution import ESPCN
+from credo.architectures.transformer import TransformerLanguageModel, VisionTransformer
 from credo.errors import InputError, unknown_name
 
 __all__ = [
@@ -54,6 +55,8 @@ __all__ = [
     "SegNet",
     "StyleDiscriminator",
     "StyleGenerator",
+    "TransformerLanguageModel",
+    "VisionTransformer",
     "build",
     "describe",
 ]
@@ -81,6 +84,8 @@ REGISTRY: dict[str, type[Architecture]] = {
     "segnet": SegNet,
     "style_discriminator": StyleDiscriminator,
     "style_generator": StyleGenerator,
+    "transformer_language_model": TransformerLanguageModel,
+    "vision_transformer": VisionTransformer,
 }
 
 

@@ -48,6 +48,14 @@ class Architecture(nn.Module):
         self.config = {key: list(value) if isinstance(value, tuple) else value for key, value in config.items()}
 
 
+class TokenEmbedding(nn.Embedding):
+    """An embedding whose initial vectors are small enough to be an output layer too."""
+
+    def reset_parameters(self) -> None:
+        """Draw the vectors uniformly from [−0.1, 0.1], as Zaremba et al. (2014) do."""
+        nn.init.uniform_(self.weight, -0.1, 0.1)
+
+
 def activation_layer(name: str) -> nn.Module:
     """Return a new activation module by its name."""
     if name not in ACTIVATIONS:

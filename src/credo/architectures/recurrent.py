@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from credo._arguments import check_bool, check_integer, check_option
-from credo.architectures._base import Architecture
+from credo.architectures._base import Architecture, TokenEmbedding
 from credo.errors import InputError
 from credo.functional import complete_weights, restore_flat_weights
 
@@ -81,7 +81,7 @@ class LanguageModel(Architecture):
             vocabulary=vocabulary, width=width, layers=layers, cell=cell, tied=check_bool(tied, "tied"), **rates
         )
         self.dropout, self.recurrent_dropout, self.word_dropout = dropout, recurrent_dropout, word_dropout
-        self.embedding = _Embedding(vocabulary, width)
+        self.embedding = TokenEmbedding(vocabulary, width)
         self.layers = nn.ModuleList([_CELLS[cell](width, width, batch_first=True) for _ in range(layers)])
         self.decoder = nn.Linear(width, vocabulary)
         if tied:
@@ -124,14 +124,6 @@ class LanguageModel(Architecture):
         output = functional_call(layer, complete_weights(layer, {"weight_hh_l0": weight * kept}), (x, state))
         restore_flat_weights([layer])
         return output
-
-
-class _Embedding(nn.Embedding):
-    """An embedding whose initial vectors are small enough to be an output layer too."""
-
-    def reset_parameters(self) -> None:
-        """Draw the vectors uniformly from [−0.1, 0.1], as Zaremba et al. (2014) do."""
-        nn.init.uniform_(self.weight, -0.1, 0.1)
 
 
 def _layer_state(state: State, k: int) -> State:

@@ -137,7 +137,7 @@ class NetworkGradients:
             return gradients
 
         gradients: dict[str, Tensor] = vmap(one_row, in_dims=(0, 1), out_dims=1)(x, columns)
-        return gradients
+        return {name: gradient.detach() for name, gradient in gradients.items()}  # of a graph to the other parameters
 
     def _dense_by_loop(self, weights: Draw, x: Any, columns: Tensor) -> dict[str, Tensor]:
         leaves = {name: weight.clone().requires_grad_() for name, weight in weights.items()}
@@ -217,7 +217,8 @@ class ForwardPass:
         Returns:
             A pair for every block.
         """
-        output = self.output.flatten(1)
+        with torch.enable_grad():  # a view that is made without a graph has none
+            output = self.output.flatten(1)
         layers = [block for block in self.network.blocks if block.layer is not None]
         records = [self.records[str(block.layer)] for block in layers]
         found = [record.empty(len(columns), output) for record in records]

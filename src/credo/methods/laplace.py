@@ -355,8 +355,8 @@ def _choose(net: nn.Module, parameters: str | Sequence[str]) -> list[str]:
     if parameters != "last_layer":
         return select(net, parameters)
     chosen = match_parameters(net)
-    last = _module(chosen[-1])
-    return select(net, [name for name in chosen if _module(name) == last])
+    last = {id(p) for p in net.get_submodule(_module(chosen[-1])).parameters(recurse=False)}  # tied ones included
+    return select(net, [name for name in chosen if id(net.get_parameter(name)) in last])
 
 
 def _module(name: str) -> str:

@@ -161,7 +161,7 @@ def measure(variant: Variant, data: Data, settings: Settings, seed: int, device:
         "ece": rounded(metrics.ece(tested, digits.y_test)),
         "aleatoric": _by_class(tested.aleatoric, digits),
         "epistemic": _by_class(tested.epistemic, digits),
-        "entropy": _entropy_density(tested),
+        "entropy": entropy_density(tested),
         "others": {name: _compare(tested, predict(x)) for name, x in data.others.items()},
         "rotated": _measure_rotated(digits, settings.ones, predict),
         "train_seconds": round(seconds, 1),
@@ -204,7 +204,7 @@ def _by_class(uncertainty: Tensor, digits: Images) -> list[float]:
     return [rounded(uncertainty[digits.y_test == c].double().mean().item()) for c in classes]
 
 
-def _entropy_density(p: Predictive) -> list[float]:
+def entropy_density(p: Predictive) -> list[float]:
     """The density of the entropy on a grid from 0 to that of equal probabilities."""
     largest = math.log(p.mean.shape[-1])
     counts = torch.histc(p.entropy.float().clamp(0.0, largest), ENTROPY_BINS, 0.0, largest)
@@ -215,7 +215,7 @@ def _compare(tested: Predictive, other: Predictive) -> dict[str, object]:
     return {
         "auroc_entropy": rounded(metrics.auroc(tested.entropy, other.entropy)),
         "auroc_mutual_information": rounded(metrics.auroc(tested.mutual_information, other.mutual_information)),
-        "entropy": _entropy_density(other),
+        "entropy": entropy_density(other),
     }
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
+from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from torch import Tensor
 
 from credo.datasets import Images
+from credo.plots.style import CYCLE, DASHES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -52,6 +55,20 @@ def draw_epochs(ax: Axes, curves: Sequence[Sequence[float]], label: str, color: 
     ax.plot(epochs, values.mean(0), color=color, linestyle=linestyle, label=label)
     ax.fill_between(epochs, values.min(0), values.max(0), color=color, alpha=0.15, linewidth=0)
     return float(values[:, -1].mean())
+
+
+def draw_entropies(ax: Axes, record: Record) -> None:
+    """Draw the densities of the entropy on digits and on other images, from 0 to that of ten equal probabilities.
+
+    Args:
+        ax: where to draw.
+        record: has the density in bins, ``"entropy"``, and that of each of the ``"others"``.
+    """
+    groups = {"test digits": record["entropy"]} | {name: found["entropy"] for name, found in record["others"].items()}
+    edges = np.linspace(0.0, math.log(10), len(record["entropy"]) + 1)
+    for (name, values), color, dashes in zip(groups.items(), cycle(CYCLE), cycle(DASHES), strict=False):
+        ax.stairs(values, edges, color=color, linestyle=dashes, label=name, linewidth=1.3)
+    ax.set(xlabel="entropy, nats", ylabel="density", yscale="log", xlim=(0.0, edges[-1]))
 
 
 def density(counts: Tensor, total: int, width: float) -> list[float]:

@@ -13,6 +13,21 @@ def load(hold_out: bool = False) -> Words:
     return Words(words.train, words.valid, words.valid, words.vocabulary) if hold_out else words
 
 
+def text_of(smoke: bool, seed: int, tokens: int | None = None, vocabulary: int | None = None) -> Words:
+    """The text of a budget: a Markov chain for a smoke run, else Penn Treebank, shortened if sizes are given.
+
+    Args:
+        smoke: whether the run may use no files.
+        seed: of the Markov chain.
+        tokens: number of training tokens; ``None``: all.
+        vocabulary: number of words; ``None``: all.
+    """
+    if smoke:
+        return synthetic_text(seed)
+    words = load()
+    return words if tokens is None or vocabulary is None else shorten(words, tokens, vocabulary)
+
+
 def shorten(words: Words, tokens: int, vocabulary: int) -> Words:
     """The first ``tokens`` of the training part and a tenth as many of the others, with the most frequent words.
 

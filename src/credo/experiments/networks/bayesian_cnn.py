@@ -5,12 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import cycle
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike
 from torch import Tensor
 
 from credo._threads import one_thread
@@ -18,7 +16,6 @@ from credo.datasets import rotate
 from credo.experiments._shared import add_legend
 from credo.experiments.networks._bayesian_cnn_runs import (
     ANGLES,
-    ENTROPY_BINS,
     METHODS,
     NETWORKS,
     RISING,
@@ -27,9 +24,9 @@ from credo.experiments.networks._bayesian_cnn_runs import (
     load,
     measure,
 )
-from credo.experiments.networks._records import Record, group_seeds
+from credo.experiments.networks._records import Record, draw_entropies, group_seeds
 from credo.experiments.registry import Budget, Result, Row, RunConfig, experiment
-from credo.plots.style import ALEATORIC, CYCLE, DASHES, EPISTEMIC, TRUTH
+from credo.plots.style import ALEATORIC, CYCLE, EPISTEMIC, TRUTH
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -238,13 +235,8 @@ def _draw_strip(ax: Axes, images: Tensor) -> None:
 def _entropy_figure(records: dict[Variant, Record]) -> Figure:
     """Densities of the entropy on digits and on other images."""
     figure, panels = _panels(len(records), (9.6, 5.4))
-    edges = np.linspace(0.0, math.log(10), ENTROPY_BINS + 1)
     for ax, (variant, record) in zip(panels, records.items(), strict=True):
-        others = {name: other["entropy"] for name, other in record["others"].items()}
-        groups: dict[str, ArrayLike] = {"test digits": record["entropy"], **others}
-        for (name, values), color, dashes in zip(groups.items(), cycle(CYCLE), cycle(DASHES), strict=False):
-            ax.stairs(values, edges, color=color, linestyle=dashes, label=name, linewidth=1.3)
-        ax.set(xlabel="entropy, nats", ylabel="density", yscale="log", xlim=(0.0, edges[-1]))
+        draw_entropies(ax, record)
         ax.set_title(_name(variant))
         ax.label_outer()
     add_legend(figure, panels[0])

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from credo._threads import one_thread
-from credo.datasets.files import Words
 from credo.experiments._shared import add_legend
 from credo.experiments.networks._bayesian_rnn_runs import (
     CELLS,
@@ -20,7 +19,8 @@ from credo.experiments.networks._bayesian_rnn_runs import (
     measure,
 )
 from credo.experiments.networks._records import Record, draw_epochs, group_seeds
-from credo.experiments.networks._texts import load, shorten, synthetic_text
+from credo.experiments.networks._texts import load as load  # for benchmarks/network_tables.py
+from credo.experiments.networks._texts import text_of
 from credo.experiments.registry import Budget, Result, Row, RunConfig, experiment
 from credo.plots.style import CYCLE, DASHES
 
@@ -124,20 +124,13 @@ def run(config: RunConfig) -> Result:
     them together.
     """
     plan = PLANS[config.budget]
-    data = _text(plan, config)
+    data = text_of(config.budget == "smoke", config.seed, plan.tokens, plan.vocabulary)
     records = []
     with one_thread(config.device is None and config.budget != "full"):
         for variant in plan.variants:
             config.report(variant.name)
             records.append(measure(variant, data, plan.settings, config.seed, config.device))
     return assemble(records)
-
-
-def _text(plan: Plan, config: RunConfig) -> Words:
-    if config.budget == "smoke":
-        return synthetic_text(config.seed)
-    words = load()
-    return words if plan.tokens is None or plan.vocabulary is None else shorten(words, plan.tokens, plan.vocabulary)
 
 
 def assemble(records: Sequence[Record]) -> Result:

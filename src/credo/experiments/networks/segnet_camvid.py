@@ -73,8 +73,9 @@ def run(config: RunConfig) -> Result:
     `Categorical(logit_noise=True)`. The classes are weighted by their median frequency and void pixels are ignored. The
     first figure shows test images with their true and predicted classes and both maps. The table has intersection over
     union and accuracy; the log likelihood of a pixel, by its mean probabilities over draws, and the calibration error,
-    of the draws and of a single pass without dropout; and the accuracy of the most certain pixels. The second figure
-    shows the error rate as fewer pixels are kept, and the calibration.
+    of the draws and of a single pass without dropout; and the accuracy of every class, of the most certain pixels, and
+    what leaving out the 10 % most uncertain ones gains. The second figure shows the error rate as fewer pixels are
+    kept, and the calibration.
 
     What differs. The images are 120×160, a third of the paper's size in both directions, and the encoder is not
     pretrained, so the published numbers are no target. The network has four blocks of two convolutions in place of five
@@ -95,6 +96,7 @@ def run(config: RunConfig) -> Result:
         found[name] = _evaluate(model, inputs, scenes, draws, config.seed)
     rows = [
         *(row for name, evaluation in found.items() for row in _measure(name, evaluation, config.budget)),
+        *_measure_claims(found),
         *_measure_kept(found["MC dropout"]),
         *_measure_classes(found["MC dropout"], scenes.classes),
     ]
@@ -196,7 +198,7 @@ def _train(scenes: Scenes, x: Tensor, settings: _Settings, config: RunConfig) ->
         lr=settings.lr,
         batch_size=settings.batch_size,
     )
-    return training.train(x, y, seed=config.seed, device=config.device)
+    return training.train(x, y, seed=config.seed, device=config.device, report=config.report)
 
 
 def _evaluate(model: Method, x: Tensor, scenes: Scenes, draws: int, seed: int) -> _Evaluation:
@@ -236,6 +238,16 @@ def _measure(name: str, evaluation: _Evaluation, budget: Budget) -> list[Row]:
             OTHER_SIZE if quantity in published else "",
         )
         for quantity, value in measured.items()
+    ]
+
+
+def _measure_claims(found: dict[str, _Evaluation]) -> list[Row]:
+    """What uncertainty is worth: the accuracy without uncertain pixels, and the likelihood of draws."""
+    drawn, single = found["MC dropout"], found["single pass"]
+    kept = metrics.accuracy_by_kept(drawn.correct, drawn.uncertainties["entropy"], (1.0, 0.9)).tolist()
+    return [
+        Row("accuracy gained without the 10 % most uncertain pixels, points", (100 * (kept[1] - kept[0]),)),
+        Row("log likelihood of a pixel, MC dropout − single pass, nats", (single.nll - drawn.nll,)),
     ]
 
 
