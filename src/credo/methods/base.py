@@ -107,8 +107,9 @@ class Method(Model):
             batch_size: rows per call of the network; ``None``: as memory allows.
             vectorize: how draws are evaluated. ``"vmap"``: at once, over stacked weights; ``"fold"``: dropout only, at
                 once, as rows of one batch; ``"loop"``: one after the other; ``"auto"``: on a CPU by a fixed rule, on a
-                GPU whichever is measured to be faster for this network and batch size. All give the same up to
-                rounding; the same way gives the same to the last bit.
+                GPU whichever is measured to be faster for this network and batch size. On a GPU a prediction that is
+                repeated is captured as a CUDA graph and replayed if that is faster, except for ``"loop"``. All give the
+                same up to rounding; on a CPU the same way gives the same to the last bit.
 
         Returns:
             The mixture over the draws.

@@ -208,8 +208,13 @@ def _draws(mean: Tensor, spread: Tensor | None) -> Tensor:
         return mean[None]
     flat = mean.flatten(1)
     points = _points(flat.shape[1]).to(flat)
-    is_diagonal = spread.dim() == 2
-    noise = points[:, None] * spread.sqrt() if is_diagonal else torch.einsum("bkl,sl->sbk", _root(spread), points)
+    if spread.dim() == 2:
+        noise = points[:, None] * spread.sqrt()
+    else:
+        noise = torch.einsum("bkl,sl->sbk", _root(spread), points)
+        if flat.shape[1] > SMALL_LAYER:  # the points have covariances, which change the variances
+            found = noise.square().mean(0).clamp_min(torch.finfo(noise.dtype).tiny)
+            noise *= (spread.diagonal(dim1=1, dim2=2) / found).sqrt()
     return (flat + noise).view(len(points), *mean.shape)
 
 

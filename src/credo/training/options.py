@@ -47,7 +47,8 @@ class FitOptions:
         on_epoch_end: ``callable(model, entry)``, called after every epoch, in every process, with the model in
             evaluation mode and the epoch's entry of ``history``, to which it may add numbers. The random numbers that
             it draws do not change the training.
-        precision: Fabric's name of a precision: ``"32-true"``, ``"bf16-mixed"`` or ``"16-mixed"``.
+        precision: Fabric's name of a precision: ``"32-true"``, ``"bf16-mixed"`` or ``"16-mixed"``. Where the step is
+            captured, mixed precision is timed and dropped, with a notice, if float32 is faster for the network.
         compile: whether to compile the loss with ``torch.compile``.
         capture: whether to capture the training step on a GPU as a CUDA graph and replay it, for minibatches of one
             shape. ``"auto"``: where it is possible; ``True``: also say why it is not; ``False``: never. A replay runs
