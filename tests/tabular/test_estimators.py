@@ -26,13 +26,15 @@ from credo.errors import InputError, LoadError, UnsupportedError
 from credo.tabular import methods
 
 METHODS = methods.names()
+QUALITY_CHECKS = ("check_classifiers_classes", "check_classifiers_train", "check_regressors_train")
 QUICK = {"epochs": 20, "samples": 20, "random_state": 0}
 
 
 @parametrize_with_checks([credo.Regressor(epochs=60, samples=20), credo.Classifier(epochs=60, samples=20)])
 @pytest.mark.filterwarnings("ignore")  # the checks warn by themselves, and of notes on their odd tables
 def test_scikit_learn_contract(estimator, check):
-    check(estimator)
+    """Three checks demand a minimum quality of the predictions; for the interface two epochs are enough."""
+    check(estimator if check.func.__name__ in QUALITY_CHECKS else clone(estimator).set_params(epochs=2))
 
 
 def people(rows: int = 200, seed: int = 0) -> tuple[pd.DataFrame, pd.Series]:
