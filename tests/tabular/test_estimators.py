@@ -81,7 +81,7 @@ def test_every_method_fits_mixed_columns_with_missing_values(method):
 def test_every_method_classifies(method):
     x, y = load_iris(return_X_y=True)
     names = np.array(["setosa", "versicolor", "virginica"])[y]
-    epochs = 3000 if method == "bbb" else 200  # the complexity term needs time to let the data speak
+    epochs = 1000 if method == "bbb" else 200  # the complexity term needs time to let the data speak
     model = credo.Classifier(method, epochs=epochs, random_state=0).fit(x[::2], names[::2])
     assert model.score(x[1::2], names[1::2]) > 0.9
     probabilities = model.predict_proba(x[1::2])
