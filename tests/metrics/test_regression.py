@@ -63,14 +63,15 @@ def test_calibration_curve_is_the_fraction_below_the_quantiles(seed: int, rows: 
     y = own_targets(p, seed)
     levels = [0.1, 0.5, 0.8]
     curve = metrics.calibration_curve(p, y, levels)
-    total = torch.zeros(3, dtype=F64)
-    for n in range(rows):
-        if isinstance(model, Poisson):
-            before, upto = (float(p[n].cdf(y[n : n + 1] - k)) for k in (1, 0))
-            total += ((torch.tensor(levels, dtype=F64) - before) / (upto - before)).clamp(0.0, 1.0)
-        else:
-            total += (y[n] <= p[n].quantile(levels)).flatten()
-    assert curve.observed.tolist() == pytest.approx((total / rows).tolist(), abs=1e-9)
+    for q, observed in zip(levels, curve.observed.tolist(), strict=True):
+        total = 0.0
+        for n in range(rows):
+            if isinstance(model, Poisson):
+                before, upto = (float(p[n].cdf(y[n : n + 1] - k)) for k in (1, 0))
+                total += min(max((q - before) / (upto - before), 0.0), 1.0)
+            else:
+                total += float(y[n] <= p[n].quantile(q))
+        assert observed == pytest.approx(total / rows, abs=1e-9)
     error = sum(abs(o - q) for o, q in zip(curve.observed.tolist(), levels, strict=True)) / 3
     assert metrics.quantile_calibration_error(p, y, levels) == pytest.approx(error, abs=1e-12)
     assert 0 <= metrics.quantile_calibration_error(p, y) <= 0.5
