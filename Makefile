@@ -6,6 +6,9 @@ STAMP := .venv/.credo-installed
 # One thread a process: the test workers and small networks are faster that way.
 export OMP_NUM_THREADS ?= 1
 
+# Each worker keeps to neighboring tests, so that a fixture of a module is rarely made twice.
+PARALLEL := -n $(WORKERS) --dist worksteal
+
 .PHONY: setup demo test slow coverage lint format peers clean
 
 setup: $(STAMP)
@@ -20,14 +23,14 @@ demo: setup
 
 test: setup
 	scripts/setup-browser
-	$(BIN)/python -m pytest -n $(WORKERS)
+	$(BIN)/python -m pytest $(PARALLEL)
 
 slow: setup
-	$(BIN)/python -m pytest -n $(WORKERS) -m slow
+	$(BIN)/python -m pytest $(PARALLEL) -m slow
 
 coverage: setup
 	scripts/setup-browser
-	$(BIN)/python -m pytest -n $(WORKERS) --cov --cov-report=term --cov-report=html
+	$(BIN)/python -m pytest $(PARALLEL) --cov --cov-report=term --cov-report=html
 
 lint: setup
 	$(BIN)/ruff check .

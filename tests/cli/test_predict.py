@@ -265,8 +265,8 @@ def test_interrupt_keeps_the_existing_file(call, new, tmp_path, monkeypatch):
 
 
 def test_closed_pipe_gives_no_traceback(new, tmp_path):
-    """As in ``credo predict run new.csv | head -1``."""
-    pd.concat([new] * 400).to_csv(tmp_path / "new.csv", index=False)
+    """As in ``credo predict run new.csv | head -1``: 2,500 rows are more than a pipe of 64 KiB and its reader hold."""
+    pd.concat([new] * 100).to_csv(tmp_path / "new.csv", index=False)
     command = [sys.executable, "-c", "from credo.cli import main; main()", "predict", "regression", "new.csv"]
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

@@ -20,6 +20,12 @@ def tiny(tmp_path_factory):
     return run_demo(tmp_path_factory.mktemp("demo") / "new", epochs=3)
 
 
+@pytest.fixture
+def without_figures(monkeypatch):
+    """Empty figures for tests of what is printed and scored, because drawing takes most of the time."""
+    monkeypatch.setattr("credo.report.page._draw_svg", lambda plot, width, height: b"")
+
+
 def test_regression_and_classification_are_fitted_and_reported(tiny):
     assert [job.run.record["task"] for job in tiny] == ["regression", "classification"]
     for job in tiny:
@@ -35,6 +41,7 @@ def test_models_can_be_loaded(tiny):
     assert (std > 0.0).all()
 
 
+@pytest.mark.usefixtures("without_figures")
 def test_seed_determines_the_result(tmp_path, tiny):
     torch.manual_seed(123)
     before = torch.get_rng_state()
@@ -44,6 +51,7 @@ def test_seed_determines_the_result(tmp_path, tiny):
         assert first.run.scores == second.run.scores
 
 
+@pytest.mark.usefixtures("without_figures")
 def test_command_prints_scores_and_report_paths(tmp_path):
     result = CliRunner().invoke(cli.app, ["demo", "--out", str(tmp_path), "--epochs", "1"], env={"COLUMNS": "200"})
     assert result.exit_code == 0, result.output
@@ -53,6 +61,7 @@ def test_command_prints_scores_and_report_paths(tmp_path):
     assert (quiet.exit_code, quiet.output) == (0, "")
 
 
+@pytest.mark.usefixtures("without_figures")
 def test_command_prints_json(tmp_path):
     result = CliRunner().invoke(cli.app, ["demo", "--out", str(tmp_path), "--epochs", "1", "--json"])
     assert [job["target"] for job in json.loads(result.stdout)["jobs"]] == ["progression", "digit"]

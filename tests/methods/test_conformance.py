@@ -61,28 +61,28 @@ METHODS: dict[str, Row] = {
     "mc-dropout-weight-noise": Row(lambda net, likelihood: credo.MCDropout(net, likelihood, p=0.1, weight_noise=0.05)),
     "mc-dropout-own-layers": Row(lambda net, likelihood: credo.MCDropout(net, likelihood), dropout=0.2),
     "hmc": Row(
-        lambda net, likelihood: credo.HMC(net, likelihood, warmup=20, draws=250, leapfrog_steps=2, init="prior"),
+        lambda net, likelihood: credo.HMC(net, likelihood, warmup=20, draws=50, leapfrog_steps=2, init="prior"),
         fit_options={"progress": False},
     ),
     "hmc-hierarchical": Row(
         lambda net, likelihood: credo.HMC(
-            net, likelihood, credo.HierarchicalNormal("unit"), warmup=20, draws=250, leapfrog_steps=2, init="prior"
+            net, likelihood, credo.HierarchicalNormal("unit"), warmup=20, draws=50, leapfrog_steps=2, init="prior"
         ),
         fit_options={"progress": False},
     ),
     "bbb-hierarchical": Row(bbb(prior=credo.HierarchicalNormal("input"))),
     "sgld": Row(
-        lambda net, likelihood: credo.SGLD(net, likelihood, warmup=20, draws=250, thinning=2, init="prior"),
+        lambda net, likelihood: credo.SGLD(net, likelihood, warmup=20, draws=50, thinning=2, init="prior"),
         fit_options={"progress": False},
     ),
     "sghmc-cyclical": Row(
         lambda net, likelihood: credo.SGHMC(
-            net, likelihood, warmup=40, draws=240, thinning=2, cycles=4, batch_size=7, init="network"
+            net, likelihood, warmup=40, draws=60, thinning=2, cycles=4, batch_size=7, init="network"
         ),
         fit_options={"progress": False},
     ),
     "mclmc": Row(
-        lambda net, likelihood: credo.MCLMC(net, likelihood, warmup=50, draws=250, thinning=2, init="prior"),
+        lambda net, likelihood: credo.MCLMC(net, likelihood, warmup=50, draws=50, thinning=2, init="prior"),
         fit_options={"progress": False},
     ),
     "ivon": Row(lambda net, likelihood: credo.IVON(net, likelihood)),

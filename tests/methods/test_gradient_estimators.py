@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 
@@ -13,6 +14,8 @@ import credo
 from credo.methods._noise_hooks import _LocalNoise
 
 CLASSES = 4
+ESTIMATORS = ("weight", "local", "flipout", "auto")
+DRAWS = 3000
 
 
 def mlp() -> nn.Module:
@@ -38,6 +41,15 @@ CASES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "mlp": (mlp, (6, 10)),
     "cnn": (lambda: Pooled(cnn()), (6, 1, 8, 8)),
 }
+COMPARED = pytest.mark.parametrize(
+    ("case", "estimator"),
+    [
+        ("mlp", "auto"),
+        ("mlp", "flipout"),
+        ("cnn", "flipout"),
+        pytest.param("cnn", "auto", marks=pytest.mark.slow),  # weight sampling, draw by draw: traps/test_sampling.py
+    ],
+)
 
 
 def outputs(model: credo.BayesByBackprop, x: Tensor, draws: int) -> Tensor:
@@ -47,20 +59,26 @@ def outputs(model: credo.BayesByBackprop, x: Tensor, draws: int) -> Tensor:
     return torch.stack([model._noisy_forward(x, scale)[0].detach() for _ in range(draws)])
 
 
-@pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("estimator", ["auto", "flipout"])
-def test_moments_equal_those_of_weight_sampling(case: str, estimator: str) -> None:
-    """Mean and variance of the outputs; for the CNN of their mean over positions. 3000 draws each."""
+@functools.cache
+def weight_sampling(case: str) -> tuple[nn.Module, Tensor, Tensor]:
+    """A network, its input, and outputs with drawn weights."""
     build, shape = CASES[case]
     torch.manual_seed(0)
-    net, x, draws = build(), torch.randn(shape), 3000
-    reference = outputs(credo.BayesByBackprop(net, initial_scale=0.1, estimator="weight"), x, draws)
-    estimate = outputs(credo.BayesByBackprop(net, initial_scale=0.1, estimator=estimator), x, draws)
-    error = (reference.var(0) / draws + estimate.var(0) / draws).sqrt()
+    net, x = build(), torch.randn(shape)
+    return net, x, outputs(credo.BayesByBackprop(net, initial_scale=0.1, estimator="weight"), x, DRAWS)
+
+
+@COMPARED
+def test_moments_equal_those_of_weight_sampling(case: str, estimator: str) -> None:
+    """Mean and variance of the outputs; for the CNN of their mean over positions. 3000 draws each."""
+    net, x, reference = weight_sampling(case)
+    torch.manual_seed(1)
+    estimate = outputs(credo.BayesByBackprop(net, initial_scale=0.1, estimator=estimator), x, DRAWS)
+    error = (reference.var(0) / DRAWS + estimate.var(0) / DRAWS).sqrt()
     assert ((reference.mean(0) - estimate.mean(0)).abs() < 5 * error).all()
     # The relative standard error of a variance is √((κ − 1)/n); κ ≈ 3, and 5 allows for heavier tails.
     log_ratio = (estimate.var(0) / reference.var(0)).log()
-    assert (log_ratio.abs() < 5 * math.sqrt(2 * (5 - 1) / draws)).all()
+    assert (log_ratio.abs() < 5 * math.sqrt(2 * (5 - 1) / DRAWS)).all()
 
 
 def test_local_on_convolutions_loses_the_correlation_of_positions() -> None:
@@ -74,27 +92,35 @@ def test_local_on_convolutions_loses_the_correlation_of_positions() -> None:
     assert ((auto / exact).log().abs() < 5 * math.sqrt(2 * 4 / 2000)).all()
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_expected_loss_is_the_same_for_every_estimator(case: str) -> None:
+@functools.cache
+def loss_mean(case: str, estimator: str) -> tuple[float, float]:
+    """The mean of 1500 losses, each with its own draw, and its standard error."""
     build, shape = CASES[case]
     torch.manual_seed(0)
-    net, x = build(), torch.randn(shape)
-    y = torch.randint(0, CLASSES, shape[:1])
-    means, errors = [], []
-    for estimator in ("weight", "flipout", "auto"):
-        model = credo.BayesByBackprop(net, credo.Categorical(), initial_scale=0.1, estimator=estimator)
-        losses = torch.stack([model.loss(x, y, n_data=100).detach() for _ in range(1500)]).double()
-        means.append(float(losses.mean()))
-        errors.append(float(losses.std()) / math.sqrt(len(losses)))
-    for mean, error in zip(means[1:], errors[1:], strict=True):
-        assert abs(mean - means[0]) < 5 * math.hypot(error, errors[0])
+    net, x, y = build(), torch.randn(shape), torch.randint(0, CLASSES, shape[:1])
+    model = credo.BayesByBackprop(net, credo.Categorical(), initial_scale=0.1, estimator=estimator)
+    torch.manual_seed(ESTIMATORS.index(estimator) + 1)
+    losses = torch.stack([model.loss(x, y, n_data=100).detach() for _ in range(1500)]).double()
+    return float(losses.mean()), float(losses.std()) / math.sqrt(len(losses))
 
 
-def gradient_moments(estimator: str, net: nn.Module, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean gradient of the NLL in all μ and ρ, and its total variance, over 300 draws."""
+@COMPARED
+def test_expected_loss_is_the_same_for_every_estimator(case: str, estimator: str) -> None:
+    (expected, expected_error), (mean, error) = loss_mean(case, "weight"), loss_mean(case, estimator)
+    assert abs(mean - expected) < 5 * math.hypot(error, expected_error)
+
+
+@functools.cache
+def gradient_moments(estimator: str) -> tuple[Tensor, Tensor]:
+    """Mean gradient of the NLL of 128 digits in all μ and ρ of an MLP, and its total variance, over 300 draws."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(64, 100), nn.ReLU(), nn.Linear(100, 10))
+    digits = credo.datasets.load_digits()
+    x, y = digits.x_train[:128].flatten(1), digits.y_train[:128]
     model = credo.BayesByBackprop(net, credo.Categorical(), initial_scale=0.05, estimator=estimator)
     parameters = [p for p in model.parameters() if p.requires_grad]
     gradients = []
+    torch.manual_seed(ESTIMATORS.index(estimator) + 1)
     for _ in range(300):
         loss = model.loss(x, y, n_data=10**9)
         gradients.append(torch.cat([g.flatten() for g in torch.autograd.grad(loss, parameters)]))
@@ -108,12 +134,8 @@ def test_gradients_have_at_most_a_third_of_the_variance_of_weight_sampling(estim
 
     The mean gradients agree: their squared distance is a sum of squared errors whose expectation is known.
     """
-    torch.manual_seed(0)
-    net = nn.Sequential(nn.Linear(64, 100), nn.ReLU(), nn.Linear(100, 10))
-    digits = credo.datasets.load_digits()
-    x, y = digits.x_train[:128].flatten(1), digits.y_train[:128]
-    mean_weight, variance_weight = gradient_moments("weight", net, x, y)
-    mean, variance = gradient_moments(estimator, net, x, y)
+    mean_weight, variance_weight = gradient_moments("weight")
+    mean, variance = gradient_moments(estimator)
     assert variance < variance_weight / 3
     assert (mean_weight - mean).square().sum() < 2 * (variance_weight + variance) / 300
 

@@ -140,7 +140,12 @@ COMPILED: dict[str, Callable[[Case], NetworkMethod]] = {
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch's own, while it compiles
 @pytest.mark.parametrize(
-    ("name", "method"), [*(("mlp", method) for method in COMPILED), ("resnet", "bbb"), ("resnet", "mc-dropout")]
+    ("name", "method"),
+    [
+        *(("mlp", method) for method in COMPILED),
+        ("resnet", "bbb"),
+        pytest.param("resnet", "mc-dropout", marks=pytest.mark.slow),  # the hooks of the MLP, on other layers
+    ],
 )
 def test_a_training_step_compiles_without_a_graph_break(name: str, method: str) -> None:
     _compiled_step(method, name, "aot_eager")

@@ -26,13 +26,15 @@ from credo.errors import InputError, LoadError, UnsupportedError
 from credo.tabular import methods
 
 METHODS = methods.names()
+QUALITY_CHECKS = ("check_classifiers_classes", "check_classifiers_train", "check_regressors_train")
 QUICK = {"epochs": 20, "samples": 20, "random_state": 0}
 
 
 @parametrize_with_checks([credo.Regressor(epochs=60, samples=20), credo.Classifier(epochs=60, samples=20)])
 @pytest.mark.filterwarnings("ignore")  # the checks warn by themselves, and of notes on their odd tables
 def test_scikit_learn_contract(estimator, check):
-    check(estimator)
+    """Three checks demand a minimum quality of the predictions; for the interface two epochs are enough."""
+    check(estimator if check.func.__name__ in QUALITY_CHECKS else clone(estimator).set_params(epochs=2))
 
 
 def people(rows: int = 200, seed: int = 0) -> tuple[pd.DataFrame, pd.Series]:
@@ -79,7 +81,7 @@ def test_every_method_fits_mixed_columns_with_missing_values(method):
 def test_every_method_classifies(method):
     x, y = load_iris(return_X_y=True)
     names = np.array(["setosa", "versicolor", "virginica"])[y]
-    epochs = 3000 if method == "bbb" else 200  # the complexity term needs time to let the data speak
+    epochs = 1000 if method == "bbb" else 200  # the complexity term needs time to let the data speak
     model = credo.Classifier(method, epochs=epochs, random_state=0).fit(x[::2], names[::2])
     assert model.score(x[1::2], names[1::2]) > 0.9
     probabilities = model.predict_proba(x[1::2])

@@ -117,6 +117,11 @@ class NumericScaler:
         parts = {"": self.varies, " (asinh)": self.long_tailed, " (missing)": self.has_missing}
         return tuple(f"{self.names[j]}{part}" for part, has in parts.items() for j in np.flatnonzero(has))
 
+    @property
+    def feature_columns(self) -> NDArray[np.intp]:
+        """The position of the column of each feature."""
+        return np.concatenate([np.flatnonzero(has) for has in (self.varies, self.long_tailed, self.has_missing)])
+
     def treatments(self) -> dict[str, str]:
         """How each column is used, by name."""
         return {

@@ -25,6 +25,7 @@ from credo.tabular.columns import Columns, TableRows
 
 _STEP = 0.2  # of the finite differences, in standard deviations of a column
 _MAX_ROWS, _MAX_PREDICTIONS = 1000, 100_000
+_MAX_FEATURES = 1_000_000  # in memory at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,16 +72,23 @@ class Extrapolation:
         sample = rows.take(np.linspace(0, total - 1, n_rows).astype(np.intp))
         scaling = columns.scaling
         step = 0.5 * _STEP * scaling.std * scaling.width
+        lower, upper = (columns.clip(sample._replace(values=sample.values + shift)) for shift in (-step, step))
+        run = scaling.distance(upper.values, lower.values).T
+        column, row = np.nonzero(run > 0.0)
+        features, below, above = map(columns.features, (columns.clip(sample), lower, upper))
+        own = scaling.feature_columns
+        slopes: list[NDArray[np.float64]] = []
+        for part in _parts(len(column), features.shape[1]):
+            moved = np.zeros((len(column[part]), features.shape[1]), dtype=bool)
+            moved[:, : len(own)] = own == column[part, None]
+            low, high = (predict(np.where(moved, end[row[part]], features[row[part]])) for end in (below, above))
+            rise = [high.mean - low.mean, high.aleatoric.sqrt() - low.aleatoric.sqrt()]
+            slopes.append(torch.cat(rise, dim=1).numpy() / run[column[part], row[part], None])
         slope_variance = np.zeros(width)
-        for j in np.flatnonzero(scaling.varies).tolist():
-            lower, upper = (_shift(columns, sample, j, sign * step[j]) for sign in (-1.0, 1.0))
-            run = scaling.distance(upper.values, lower.values)[:, j]
-            low, high = (predict(columns.features(end.take(run > 0.0))) for end in (lower, upper))
-            run = run[run > 0.0]
-            if len(run):
-                slope = (high.mean - low.mean)[:, 0].numpy() / run
-                noise_slope = (high.aleatoric.sqrt() - low.aleatoric.sqrt())[:, 0].numpy() / run
-                slope_variance[j] = slope.var() + np.square(noise_slope).mean()
+        if slopes:
+            starts = np.flatnonzero(np.diff(column, prepend=-1))
+            for j, of_column in zip(column[starts], np.split(np.concatenate(slopes), starts[1:]), strict=True):
+                slope_variance[j] = of_column[:, 0].var() + np.square(of_column[:, 1]).mean()
         return cls(total, slope_variance)
 
     def variance(self, distance: NDArray[np.float64]) -> Tensor:
@@ -161,8 +169,7 @@ class OutsideRange:
         return [f"{where}: predictions there are extrapolations."]
 
 
-def _shift(columns: Columns, rows: TableRows, j: int, step: float) -> TableRows:
-    """``rows`` with column ``j`` shifted by ``step``, clipped to its range."""
-    values = rows.values.copy()
-    values[:, j] += step
-    return columns.clip(rows._replace(values=values))
+def _parts(total: int, width: int) -> list[slice]:
+    """Slices of ``total`` rows of ``width`` features each, such that the features of a slice take little memory."""
+    size = max(_MAX_FEATURES // max(width, 1), 1)
+    return [slice(start, start + size) for start in range(0, total, size)]
