@@ -7,9 +7,12 @@
 ``files``
     MNIST and related sets, the UCI regression sets, Penn Treebank and others, from ``$CREDO_DATA``;
 ``scenes``
-    images with a class for every pixel: CamVid from ``$CREDO_DATA``, and drawn streets.
+    images with a class for every pixel: CamVid from ``$CREDO_DATA``, and drawn streets;
+``captions``
+    scenes of several digits, described in words.
 """
 
+from credo.datasets.captions import CaptionedScenes, captioned_scenes
 from credo.datasets.digits import Images, letters, load_digits, rotate
 from credo.datasets.files import Mushrooms, Split, Table, Words, available, data_folder, load
 from credo.datasets.scenes import Scenes, camvid, median_frequency_weights, street_scenes
@@ -23,6 +26,7 @@ from credo.datasets.synthetic import (
 )
 
 __all__ = [
+    "CaptionedScenes",
     "Curve",
     "Images",
     "Mushrooms",
@@ -34,6 +38,7 @@ __all__ = [
     "available",
     "blundell_curve",
     "camvid",
+    "captioned_scenes",
     "data_folder",
     "heteroscedastic_sine",
     "letters",
