@@ -54,9 +54,7 @@ def test_attention_to_one_place_reads_its_features(batch):
     net = make_net().eval()
     state = net.encode(batch[0])
     with torch.no_grad():
-        hidden, _ = net.decoder.lstm(
-            torch.cat([state.features[:, None], net.decoder.embedding(batch[1][:, :1])], -1)
-        )
+        hidden, _ = net.decoder.lstm(torch.cat([state.features[:, None], net.decoder.embedding(batch[1][:, :1])], -1))
         query = net.decoder.query(hidden)[:, 0]
         places = torch.zeros(3, 16, 7)
         places[:, 4] = 1e4 * query / query.norm(dim=-1, keepdim=True) ** 2

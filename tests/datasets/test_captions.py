@@ -40,9 +40,9 @@ def quarter(image: Tensor, row: str, column: str) -> Tensor:
 def test_captions_are_true_of_their_images(digits):
     """Mass and gray value in a quarter are those of the digit that the caption has there.
 
-    Interpolation keeps the gray value v inside the square. Its 100 pixels have the mass 100·v·(48·e/28)² in a picture of
-    side e·48, from which e follows, up to a few percent by which interpolation changes the mass: at most 0.38 is small,
-    at least 0.47 large.
+    Interpolation keeps the gray value v inside the square. Its 100 pixels have the mass 100·v·(48·e/28)² in a picture
+    of side e·48, from which e follows, up to a few percent by which interpolation changes the mass: at most 0.38 is
+    small, at least 0.47 large.
     """
     scenes = captioned_scenes(*digits, 60, seed=1)
     for image, caption in zip(scenes.images[:, 0], scenes.captions, strict=True):

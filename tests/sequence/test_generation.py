@@ -24,9 +24,7 @@ def make_net(dropout: float = 0.0) -> Captioner:
 
 METHODS = {
     "Bayes by Backprop": lambda: credo.BayesByBackprop(make_net(), LIKELIHOOD, initial_scale=0.3),
-    "Bayesian decoder": lambda: credo.BayesByBackprop(
-        make_net(), LIKELIHOOD, bayesian="decoder.*", initial_scale=0.5
-    ),
+    "Bayesian decoder": lambda: credo.BayesByBackprop(make_net(), LIKELIHOOD, bayesian="decoder.*", initial_scale=0.5),
     "dropout of the network": lambda: credo.MCDropout(make_net(0.4), LIKELIHOOD),
     "dropout of weights": lambda: credo.MCDropout(make_net(), LIKELIHOOD, p=0.3),
     "ensemble": lambda: credo.DeepEnsemble(make_net(), members=3, likelihood=LIKELIHOOD),

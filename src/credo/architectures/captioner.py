@@ -89,7 +89,10 @@ class Captioner(Architecture):
         *,
         dropout: float = 0.0,
     ) -> None:
-        vocabulary, in_channels = check_integer(vocabulary, "vocabulary", 1), check_integer(in_channels, "in_channels", 1)
+        vocabulary, in_channels = (
+            check_integer(vocabulary, "vocabulary", 1),
+            check_integer(in_channels, "in_channels", 1),
+        )
         size, width = check_integer(size, "size", 1), check_integer(width, "width", 1)
         embedding, layers = check_integer(embedding, "embedding", 1), check_integer(layers, "layers", 1)
         channels = check_channels(channels)

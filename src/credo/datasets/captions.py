@@ -63,14 +63,11 @@ class CaptionedScenes:
         return len(self.captions)
 
     def __getitem__(self, rows: slice | Tensor) -> Self:
-        return replace(
-            self, images=self.images[rows], captions=self.captions[rows], disturbed=self.disturbed[rows]
-        )
+        return replace(self, images=self.images[rows], captions=self.captions[rows], disturbed=self.disturbed[rows])
 
     @property
     def inputs(self) -> tuple[Tensor, Tensor]:
-        """Images, and at every position the word before, ``[N, 15]``: the input of a network that is told the caption
-        so far."""
+        """The input of a network that is told the caption so far: images, and the word before each, ``[N, 15]``."""
         before = self.captions.roll(1, dims=1).clamp(min=0)
         before[:, 0] = 0
         return self.images, before

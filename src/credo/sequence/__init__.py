@@ -1,4 +1,4 @@
-"""Models of sequences: hidden Markov models, and recurrent networks whose state is carried from batch to batch or word to word."""
+"""Models of sequences: hidden Markov models, recurrent networks whose state is carried on, and beam search."""
 
 from credo.sequence.beam_search import Beams, beam_search
 from credo.sequence.carried_state import CarriedState

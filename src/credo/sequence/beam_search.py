@@ -58,7 +58,8 @@ def beam_search(step: Step, state: Any, *, start: int, end: int, length: int, wi
 
     Example:
         >>> transition = torch.tensor([[0.1, 0.9], [0.6, 0.4]]).log()
-        >>> beams = beam_search(lambda last, state: (transition[last], state), torch.zeros(1, 0), start=0, end=0, length=3)
+        >>> step = lambda last, state: (transition[last], state)
+        >>> beams = beam_search(step, torch.zeros(1), start=0, end=0, length=3)
         >>> beams.tokens[0, 0].tolist()
         [1, 0]
     """
@@ -94,7 +95,11 @@ def beam_search(step: Step, state: Any, *, start: int, end: int, length: int, wi
         complete = complete.gather(1, parent) | (token == end)
         if bool((complete | (scores == -math.inf)).all()):
             break
-        last, index = token.flatten(), (first_row + parent).flatten()
-        state = map_tensors(lambda t, index=index: t[index], state)
+        last = token.flatten()
+        state = _select_rows(state, (first_row + parent).flatten())
     assert scores is not None
     return Beams(tokens, scores)
+
+
+def _select_rows(state: Any, rows: Tensor) -> Any:
+    return map_tensors(lambda t: t[rows], state)

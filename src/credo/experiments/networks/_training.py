@@ -34,12 +34,18 @@ class TrainingConfig:
     batch_size: int
 
     def train(
-        self, x: Tensor, y: Tensor, *, seed: int, epoch_fraction: float = 1.0, device: str | None = None
+        self,
+        x: Tensor | tuple[Tensor, ...],
+        y: Tensor,
+        *,
+        seed: int,
+        epoch_fraction: float = 1.0,
+        device: str | None = None,
     ) -> Method:
         """Build the method and train it on ``(x, y)``, without changing the global random state.
 
         Args:
-            x: inputs, rows along dim 0.
+            x: inputs, rows along dim 0; several as a tuple.
             y: targets.
             seed: seed of the initial weights and the training.
             epoch_fraction: multiplies the number of epochs.

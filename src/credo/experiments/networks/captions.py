@@ -11,6 +11,7 @@ from torch import Tensor
 
 import credo
 from credo import metrics
+from credo._threads import one_thread
 from credo.architectures import Captioner
 from credo.datasets import CaptionedScenes, Images, captioned_scenes, load_digits
 from credo.datasets.captions import DISTURBANCES
@@ -81,7 +82,7 @@ SETTINGS: dict[Budget, Settings] = {
     "bayesian-captions",
     title="Captions by a Bayesian LSTM: uncertain words are the wrong ones",
     reference=(
-        "Fortunato, Blundell & Vinyals, Bayesian recurrent neural networks, 2017, section 5.2 (arXiv:1704.02798); "
+        "Fortunato, Blundell & Vinyals, Bayesian recurrent neural networks, 2017 (arXiv:1704.02798); "
         "Xu et al., Show, attend and tell, ICML 2015 (arXiv:1502.03044)"
     ),
     figures=["captions", "words"],
@@ -92,15 +93,16 @@ def run(config: RunConfig) -> Result:
     The paper's claim. Bayes by Backprop through time makes a network that describes images better, and the uncertainty
     of its weights reaches every word.
 
-    What is run. The scenes are drawn from digits of MNIST, small or large, in the quarters of an image; captions such as
-    "large three top left and small zero bottom right" are made with them. A convolutional encoder and an LSTM with
-    attention, by `BayesByBackprop(net, bayesian="decoder.*")`, learn from undisturbed scenes alone. Test scenes have
-    digits that no training scene has; in two thirds of them one digit is half hidden or rotated by 60° to 120°. Captions
-    are found by beam search on the mean probabilities over draws, and every word has an entropy, with its parts: the
-    mutual information and the expected entropy. The table has the fraction of captions without an error; the fraction of
-    correct words; how well uncertainty tells wrong words from correct ones (AUROC); and the mean uncertainty of words
-    about the disturbed digit and of the others. The first figure shows scenes with the words of their captions in the
-    color of their entropy, wrong words framed; the second the mean uncertainties for each kind of word.
+    What is run. The scenes are drawn from digits of MNIST, small or large, in the quarters of an image, and with them
+    captions such as "large three top left and small zero bottom right". A convolutional encoder and an LSTM with
+    attention, by `BayesByBackprop(net, bayesian="decoder.*")`, learn from undisturbed scenes only. Test scenes have
+    digits that are in no training scene; in two of three kinds of them one digit is half hidden, or rotated by 60° to
+    120°. Captions are found by beam search on the mean probabilities over draws. Every word has an entropy with its
+    parts, the mutual information and the expected entropy. The table has the fraction of captions without an error; the
+    fraction of correct words; how well uncertainty separates wrong words from correct ones (AUROC); and the mean
+    uncertainty of words about the disturbed digit and of the others. The first figure shows scenes with the words of
+    their captions in the color of their entropy, wrong words framed; the second the mean uncertainties for each kind of
+    word.
 
     What differs. The paper describes photographs of MSCOCO with an encoder pretrained on ImageNet, so there is no
     published value for these scenes. The quick run has fewer scenes and a smaller encoder. The smoke run has
@@ -108,15 +110,16 @@ def run(config: RunConfig) -> Result:
     """
     settings = SETTINGS[config.budget]
     digits = _pad(load_digits(seed=config.seed)) if config.budget == "smoke" else images("mnist")
-    config.report(f"training on {settings.train_scenes} scenes")
-    model = train(digits, settings, config)
-    found = {}
-    for i, kind in enumerate(DISTURBANCES):
-        config.report(f"describing {settings.test_scenes} scenes, {LABELS[kind]}")
-        scenes = captioned_scenes(
-            digits.x_test, digits.y_test, settings.test_scenes, disturbance=kind, seed=derive(config.seed, 1, i)
-        )
-        found[kind] = describe(model, scenes, settings, config.seed)
+    with one_thread(config.device is None and config.budget != "full"):
+        config.report(f"training on {settings.train_scenes} scenes")
+        model = train(digits, settings, config)
+        found = {}
+        for i, kind in enumerate(DISTURBANCES):
+            config.report(f"describing {settings.test_scenes} scenes, {LABELS[kind]}")
+            scenes = captioned_scenes(
+                digits.x_test, digits.y_test, settings.test_scenes, disturbance=kind, seed=derive(config.seed, 1, i)
+            )
+            found[kind] = describe(model, scenes, settings, config.seed)
     rows = [row for kind, described in found.items() for row in _measure(kind, described)]
     return Result(tuple(rows), {"captions": _caption_figure(found), "words": _word_figure(found)})
 
@@ -129,9 +132,7 @@ def train(digits: Images, settings: Settings, config: RunConfig) -> Method:
         settings: the hyper-parameters.
         config: seed and device.
     """
-    scenes = captioned_scenes(
-        digits.x_train, digits.y_train, settings.train_scenes, seed=derive(config.seed, 0)
-    )
+    scenes = captioned_scenes(digits.x_train, digits.y_train, settings.train_scenes, seed=derive(config.seed, 0))
     training = TrainingConfig(
         name="Bayesian captioner",
         build=lambda: credo.BayesByBackprop(
@@ -217,7 +218,9 @@ def describe(model: Method, scenes: CaptionedScenes, settings: Settings, seed: i
 
 def _pad(digits: Images) -> Images:
     """The 8×8 digits with a margin, as those of MNIST have."""
-    return Images(F.pad(digits.x_train, [2] * 4), digits.y_train, F.pad(digits.x_test, [2] * 4), digits.y_test, digits.classes)
+    return Images(
+        F.pad(digits.x_train, [2] * 4), digits.y_train, F.pad(digits.x_test, [2] * 4), digits.y_test, digits.classes
+    )
 
 
 def _measure(kind: str, described: Described) -> list[Row]:
@@ -254,7 +257,7 @@ def _caption_figure(found: dict[str, Described]) -> Figure:
 
     figure = Figure(figsize=(10.5, 3.2 * SHOWN), layout="constrained")
     panels = figure.subplots(SHOWN, len(found))
-    colors = ScalarMappable(Normalize(0.0, 1.5), colormaps["YlOrRd"])
+    colors = ScalarMappable(Normalize(0.0, 1.5), colormaps["Blues"])
     for column, (kind, described) in zip(panels.T, found.items(), strict=True):
         column[0].set_title(LABELS[kind], fontsize=11)
         for row, ax in enumerate(column):
@@ -266,10 +269,11 @@ def _caption_figure(found: dict[str, Described]) -> Figure:
 def _draw_scene(ax: Axes, described: Described, row: int, colors: ScalarMappable) -> None:
     """A scene, and below it a line of words for each digit; wrong words have a frame."""
     ax.imshow(described.scenes.images[row, 0], cmap="gray_r", vmin=0.0, vmax=1.0, interpolation="nearest")
-    ax.set_axis_off()
+    ax.set(xticks=[], yticks=[])
     entropy, correct = described.uncertainties["entropy"][row], described.correct[row]
     for position in described.emitted[row].nonzero()[:, 0].tolist():
         line, place = divmod(position, PHRASE)
+        color = colors.to_rgba(entropy[position].numpy())
         ax.text(
             -0.12 + 0.28 * place,
             -0.08 - 0.12 * line,
@@ -278,9 +282,10 @@ def _draw_scene(ax: Axes, described: Described, row: int, colors: ScalarMappable
             ha="center",
             va="center",
             fontsize=8,
+            color="black" if sum(color[:3]) > 1.5 else "white",
             bbox={
                 "boxstyle": "square,pad=0.25",
-                "facecolor": colors.to_rgba(float(entropy[position])),
+                "facecolor": color,
                 "edgecolor": "none" if correct[position] else TRUTH,
                 "linewidth": 1.5,
             },
