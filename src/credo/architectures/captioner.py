@@ -7,12 +7,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from typing_extensions import override
 
 from credo._arguments import check_integer
-from credo.architectures._base import Architecture, check_channels
+from credo.architectures._base import Architecture, check_channels, check_drop_rate, drop_units
 from credo.errors import InputError
 
 
@@ -98,8 +97,6 @@ class Captioner(Architecture):
         channels = check_channels(channels)
         if size < 2 ** len(channels):
             raise InputError(f"an image of {size}×{size} cannot be halved {len(channels)} times: give fewer channels")
-        if not 0.0 <= dropout < 1.0:
-            raise InputError(f"dropout is the rate at which units are dropped and must lie in [0, 1), got {dropout}")
         super().__init__(
             vocabulary=vocabulary,
             in_channels=in_channels,
@@ -108,7 +105,7 @@ class Captioner(Architecture):
             width=width,
             embedding=embedding,
             layers=layers,
-            dropout=dropout,
+            dropout=check_drop_rate(dropout, "dropout"),
         )
         stages: list[nn.Module] = []
         side = size
@@ -184,15 +181,10 @@ class CaptionDecoder(nn.Module):
         """Logits ``[B, T, vocabulary]`` of the words after ``tokens``, ``[B, T]``, and the state after the last."""
         features, places, *memory = state
         words = self.embedding(tokens)
-        x = self._drop(torch.cat([features[:, None].expand(-1, tokens.shape[1], -1), words], -1))
+        x = torch.cat([features[:, None].expand(-1, tokens.shape[1], -1), words], -1)
         hidden, cell = (part.transpose(0, 1).contiguous() for part in memory)
-        x, (hidden, cell) = self.lstm(x, (hidden, cell))
+        x, (hidden, cell) = self.lstm(drop_units(x, self.dropout, self.training), (hidden, cell))
         attention = (self.query(x) @ places.mT / math.sqrt(places.shape[-1])).softmax(-1)
-        x = self.combine(self._drop(torch.cat([x, attention @ places], -1))).tanh()
+        x = drop_units(torch.cat([x, attention @ places], -1), self.dropout, self.training)
+        x = self.combine(x).tanh()
         return self.output(x), CaptionState(features, places, hidden.transpose(0, 1), cell.transpose(0, 1))
-
-    def _drop(self, x: Tensor) -> Tensor:
-        """``x`` with the same units dropped at every time step."""
-        if self.dropout == 0:
-            return x
-        return F.dropout1d(x.transpose(1, 2), self.dropout, self.training).transpose(1, 2)
