@@ -268,7 +268,7 @@ def _caption_figure(found: dict[str, Described]) -> Figure:
 
 def _draw_scene(ax: Axes, described: Described, row: int, colors: ScalarMappable) -> None:
     """A scene, and below it a line of words for each digit; wrong words have a frame."""
-    ax.imshow(described.scenes.images[row, 0], cmap="gray_r", vmin=0.0, vmax=1.0, interpolation="nearest")
+    ax.imshow(described.scenes.images[row, 0].numpy(), cmap="gray_r", vmin=0.0, vmax=1.0, interpolation="nearest")
     ax.set(xticks=[], yticks=[])
     entropy, correct = described.uncertainties["entropy"][row], described.correct[row]
     for position in described.emitted[row].nonzero()[:, 0].tolist():
