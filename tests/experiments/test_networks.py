@@ -126,6 +126,22 @@ def test_super_resolution_is_better_than_bicubic_and_its_uncertainty_ranks_the_e
 
 
 @pytest.mark.slow
+def test_wrong_words_and_words_about_a_disturbed_digit_are_the_uncertain_ones(run_values):
+    if not datasets.available()["mnist"]:
+        pytest.skip("MNIST is not in the data folder")
+    value = run_values("bayesian-captions", "quick")
+    assert value["undisturbed: captions without an error, %"] > 80.0
+    for kind in ("undisturbed", "one digit occluded", "one digit rotated"):
+        assert value[f"{kind}: AUROC of entropy for wrong words"] > 0.85
+    for kind in ("one digit occluded", "one digit rotated"):
+        for part in ("entropy", "mutual information"):
+            about, others = (
+                value[f"{kind}: mean {part} of {words}, nats"] for words in ("words about it", "other words")
+            )
+            assert about > 1.5 * others
+
+
+@pytest.mark.slow
 def test_most_weights_can_be_pruned(run_values):
     if not datasets.available()["mnist"]:
         pytest.skip("MNIST is not in the data folder")

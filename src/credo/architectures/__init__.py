@@ -18,6 +18,7 @@ from credo.architectures.adversarial import (
     InfoGANDiscriminator,
     InfoGANGenerator,
 )
+from credo.architectures.captioner import Captioner
 from credo.architectures.classifiers import AllConvNet, LeNet, ResNet
 from credo.architectures.convolutional import ConvDecoder, ConvEncoder, ResidualDecoder, ResidualEncoder
 from credo.architectures.dense import MLP, DenseDecoder, DenseEncoder, DenseGenerator
@@ -34,6 +35,7 @@ __all__ = [
     "REGISTRY",
     "AllConvNet",
     "Architecture",
+    "Captioner",
     "ConvDecoder",
     "ConvEncoder",
     "DCGANDiscriminator",
@@ -63,6 +65,7 @@ __all__ = [
 
 REGISTRY: dict[str, type[Architecture]] = {
     "all_conv_net": AllConvNet,
+    "captioner": Captioner,
     "conv_decoder": ConvDecoder,
     "conv_encoder": ConvEncoder,
     "dcgan_discriminator": DCGANDiscriminator,

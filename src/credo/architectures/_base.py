@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from credo._arguments import check_integer
@@ -66,6 +67,18 @@ def activation_layer(name: str) -> nn.Module:
 def dropout_layers(p: float | None) -> list[nn.Module]:
     """Return ``[nn.Dropout(p)]``, or an empty list if ``p`` is ``None``."""
     return [] if p is None else [nn.Dropout(p)]
+
+
+def drop_units(x: Tensor, p: float, training: bool) -> Tensor:
+    """Return ``x``, ``[B, T, D]``, with the same units dropped at every time step, others in every row."""
+    return x if p == 0 else F.dropout1d(x.transpose(1, 2), p, training).transpose(1, 2)
+
+
+def check_drop_rate(rate: float, name: str) -> float:
+    """Return ``rate`` if it is in [0, 1)."""
+    if not 0.0 <= rate < 1.0:
+        raise InputError(f"{name} is the rate at which units are dropped and must lie in [0, 1), got {rate}")
+    return rate
 
 
 def check_sizes(sizes: Sequence[int], name: str) -> tuple[int, ...]:

@@ -10,8 +10,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from credo._arguments import check_bool, check_integer, check_option
-from credo.architectures._base import Architecture, TokenEmbedding
-from credo.errors import InputError
+from credo.architectures._base import Architecture, TokenEmbedding, check_drop_rate, drop_units
 from credo.functional import complete_weights, restore_flat_weights
 
 State: TypeAlias = Tensor | tuple[Tensor, Tensor]
@@ -75,8 +74,7 @@ class LanguageModel(Architecture):
         check_option(cell, "cell", tuple(_CELLS))
         rates = {"dropout": dropout, "recurrent_dropout": recurrent_dropout, "word_dropout": word_dropout}
         for name, rate in rates.items():
-            if not 0.0 <= rate < 1.0:
-                raise InputError(f"{name} is the rate at which units are dropped and must lie in [0, 1), got {rate}")
+            check_drop_rate(rate, name)
         super().__init__(
             vocabulary=vocabulary, width=width, layers=layers, cell=cell, tied=check_bool(tied, "tied"), **rates
         )
@@ -103,15 +101,10 @@ class LanguageModel(Architecture):
             x = x * kept[tokens]
         finals: list[State] = []
         for k, layer in enumerate(self.layers):
-            x, final = self._run(layer, self._drop(x), None if state is None else _layer_state(state, k))
+            x = drop_units(x, self.dropout, self.training)
+            x, final = self._run(layer, x, None if state is None else _layer_state(state, k))
             finals.append(final)
-        return self.decoder(self._drop(x)), _stack_states(finals)
-
-    def _drop(self, x: Tensor) -> Tensor:
-        """``x`` with the same units dropped at every time step."""
-        if self.dropout == 0:
-            return x
-        return F.dropout1d(x.transpose(1, 2), self.dropout, self.training).transpose(1, 2)
+        return self.decoder(drop_units(x, self.dropout, self.training)), _stack_states(finals)
 
     def _run(self, layer: nn.Module, x: Tensor, state: State | None) -> tuple[Tensor, State]:
         assert isinstance(layer, nn.RNNBase)

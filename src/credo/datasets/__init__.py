@@ -9,9 +9,12 @@
 ``photographs``
     pairs of low and high resolution, from the photographs of scikit-learn;
 ``scenes``
-    images with a class for every pixel: CamVid from ``$CREDO_DATA``, and drawn streets.
+    images with a class for every pixel: CamVid from ``$CREDO_DATA``, and drawn streets;
+``captions``
+    scenes of several digits, described in words.
 """
 
+from credo.datasets.captions import CaptionedScenes, captioned_scenes
 from credo.datasets.digits import Images, letters, load_digits, rotate
 from credo.datasets.files import Mushrooms, Split, Table, Words, available, data_folder, load
 from credo.datasets.photographs import ImagePairs, blur_and_sample, photographs
@@ -26,6 +29,7 @@ from credo.datasets.synthetic import (
 )
 
 __all__ = [
+    "CaptionedScenes",
     "Curve",
     "ImagePairs",
     "Images",
@@ -39,6 +43,7 @@ __all__ = [
     "blundell_curve",
     "blur_and_sample",
     "camvid",
+    "captioned_scenes",
     "data_folder",
     "heteroscedastic_sine",
     "letters",

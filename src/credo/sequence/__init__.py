@@ -1,7 +1,9 @@
-"""Models of sequences: hidden Markov models, and recurrent networks whose state is carried from batch to batch."""
+"""Models of sequences: hidden Markov models, recurrent networks whose state is carried on, and beam search."""
 
+from credo.sequence.beam_search import Beams, beam_search
 from credo.sequence.carried_state import CarriedState
 from credo.sequence.gaussian_hmm import Decoding, GaussianHMM
+from credo.sequence.generation import Generated, generate
 from credo.sequence.language_modeling import (
     EntropyGap,
     dynamic_evaluation,
@@ -14,13 +16,17 @@ from credo.sequence.language_modeling import (
 from credo.sequence.streams import TokenStream
 
 __all__ = [
+    "Beams",
     "CarriedState",
     "Decoding",
     "EntropyGap",
     "GaussianHMM",
+    "Generated",
     "TokenStream",
+    "beam_search",
     "dynamic_evaluation",
     "entropy_gap",
+    "generate",
     "perplexity",
     "perplexity_bound",
     "token_entropy",

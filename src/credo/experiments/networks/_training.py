@@ -37,7 +37,7 @@ class TrainingConfig:
 
     def train(
         self,
-        x: Tensor,
+        x: Tensor | tuple[Tensor, ...],
         y: Tensor,
         *,
         seed: int,
@@ -48,7 +48,7 @@ class TrainingConfig:
         """Build the method and train it on ``(x, y)``, without changing the global random state.
 
         Args:
-            x: inputs, rows along dim 0.
+            x: inputs, rows along dim 0; several as a tuple.
             y: targets.
             seed: seed of the initial weights and the training.
             epoch_fraction: multiplies the number of epochs.
