@@ -89,8 +89,8 @@ def run(config: RunConfig) -> Result:
 
     What differs. No paper has this table, so there are no published values. The settings were not chosen on
     validation data; the scale of the positions and IVON's learning rate come from a few short runs on 8×8 digits,
-    scored on those of the test. Bayes by Backprop and IVON are tempered, T = 0.1: in the few passes of such a run the KL of the
-    weights outweighs the data.
+    scored on those of the test. Bayes by Backprop and IVON are tempered, T = 0.1: in the few passes of such a run the
+    KL of the weights outweighs the data.
     The quick run has 20,000 tokens and the 500 most frequent words, and 8×8 digits with letters as the other images;
     in its 315 steps IVON has only begun to learn the digits, and with a larger learning rate (0.1 to 1 were tried) it
     does not. The smoke run has a Markov chain of 12 words in place of the text.
