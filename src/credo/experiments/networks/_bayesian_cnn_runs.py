@@ -187,7 +187,7 @@ def _build(variant: Variant, digits: Images, settings: Settings) -> Method:
         likelihood,
         credo.Normal(0.0, settings.prior_scale),
         initial_scale=settings.initial_scale,
-        estimator="auto" if variant.method == "flipout" else "local",
+        estimator=variant.method,
         kl_warmup=settings.kl_warmup,
         temperature=settings.temperature,
     )

@@ -219,7 +219,7 @@ def _weight_figure(runs: dict[Variant, list[Record]]) -> Figure:
     figure = Figure(figsize=(6.4, 4.2), layout="constrained")
     ax = figure.subplots()
     edges = np.linspace(-WEIGHT_RANGE, WEIGHT_RANGE, WEIGHT_BINS + 1)
-    shown = {variant: found for variant, found in runs.items() if variant.temperature == 1.0}
+    shown = {variant: found for variant, found in runs.items() if variant.temperature == 1.0} or runs
     for (variant, records), color, dashes in zip(shown.items(), cycle(CYCLE), cycle(DASHES), strict=False):
         ax.stairs(records[0]["weights"], edges, color=color, linestyle=dashes, label=_label(variant), linewidth=1.2)
     ax.set(xlabel="weight", ylabel="density", yscale="log", xlim=(-WEIGHT_RANGE, WEIGHT_RANGE))
