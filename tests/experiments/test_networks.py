@@ -11,9 +11,11 @@ from credo import datasets
 @pytest.mark.slow
 def test_epistemic_uncertainty_grows_in_the_gap_and_noise_is_estimated(run_values):
     values = run_values("sine-with-gap", "quick")
-    for method in ("Bayes by Backprop", "MC dropout", "Deep ensemble"):
+    for method in ("HMC", "Bayes by Backprop", "MC dropout", "Deep ensemble"):
         assert values[f"{method}: aleatoric std"] == pytest.approx(0.1, rel=0.4)
         assert values[f"{method}: coverage of 95 % intervals, on the data"] > 0.85
+    for place in ("in the gap", "beyond the data"):
+        assert values[f"HMC: curve in the 95 % band, {place}"] > 0.95
     in_gap = values["Bayes by Backprop: epistemic std in the gap"]
     assert in_gap > 2.5 * values["Bayes by Backprop: epistemic std on the data"]
 
