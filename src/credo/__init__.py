@@ -31,6 +31,7 @@ from credo.methods import (
     Laplace,
     MCDropout,
     Method,
+    VariationalLastLayer,
 )
 from credo.posteriors import MeanField, Posterior
 from credo.predictive import Predictive
@@ -67,6 +68,7 @@ __all__ = [
     "Predictive",
     "ScaleMixture",
     "StudentT",
+    "VariationalLastLayer",
     "__version__",
     "architectures",
     "datasets",

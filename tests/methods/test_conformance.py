@@ -106,6 +106,12 @@ METHODS: dict[str, Row] = {
     "laplace-kron-sampled": Row(
         lambda net, likelihood: credo.Laplace(net, likelihood, prior=credo.AdaptiveNormal(), linearized=False)
     ),
+    "variational-last-layer": Row(lambda net, likelihood: credo.VariationalLastLayer(net, likelihood)),
+    "variational-last-layer-diagonal": Row(
+        lambda net, likelihood: credo.VariationalLastLayer(
+            net, likelihood, credo.AdaptiveNormal(), layer="2", covariance="diagonal"
+        )
+    ),
     "ensemble-of-map": Row(
         lambda net, likelihood: credo.DeepEnsemble(net, members=2, likelihood=likelihood), stochastic=False
     ),

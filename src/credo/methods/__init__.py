@@ -12,6 +12,7 @@ from credo.methods.mclmc import MCLMC
 from credo.methods.network import NetworkMethod
 from credo.methods.stochastic_gradient_mcmc import SGHMC, SGLD
 from credo.methods.swag import SWAG
+from credo.methods.variational_last_layer import VariationalLastLayer
 from credo.training.supervised import Terms
 
 __all__ = [
@@ -29,4 +30,5 @@ __all__ = [
     "Method",
     "NetworkMethod",
     "Terms",
+    "VariationalLastLayer",
 ]
