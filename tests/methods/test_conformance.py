@@ -112,6 +112,12 @@ METHODS: dict[str, Row] = {
             net, likelihood, credo.AdaptiveNormal(), layer="2", covariance="diagonal"
         )
     ),
+    "sngp": Row(lambda net, likelihood: credo.SNGP(net, likelihood, features=20)),
+    "sngp-unbounded": Row(
+        lambda net, likelihood: credo.SNGP(
+            net, likelihood, credo.Normal(0.1, 0.5), features=8, length_scale=2.0, spectral_bound=None, layer="2"
+        )
+    ),
     "ensemble-of-map": Row(
         lambda net, likelihood: credo.DeepEnsemble(net, members=2, likelihood=likelihood), stochastic=False
     ),

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Self
+from typing import Any, Self
 
 import torch
 import torch.nn.functional as F
@@ -228,6 +228,77 @@ class CholeskyGaussian(LastLayerGaussian):
             What ``repr`` shows beside the submodules.
         """
         return "diagonal" if self.correlations is None else "dense"
+
+
+class OutputPrecisionGaussian(LastLayerGaussian):
+    r"""S_k = P_k⁻¹ with a precision for every output, P_k = diag(1/s²) + Σ_n λ_nk·φ_n·φ_nᵀ, in float64.
+
+    λ_nk is the curvature of −log p(y_n | f) in output k. Before any data, P_k is the precision of the prior.
+
+    Args:
+        net: the network.
+        names: the weight of the layer, and its bias if that is trained.
+        prior_precision: 1/s² of every weight, ``[K, P]``.
+    """
+
+    precision: Tensor
+
+    def __init__(self, net: nn.Module, names: Sequence[str], prior_precision: Tensor) -> None:
+        super().__init__(net, names)
+        self.register_buffer("precision", prior_precision.double().diag_embed())
+        self._found: tuple[Tensor, int, Tensor] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_found": None}  # type: ignore[no-untyped-call]
+
+    @torch.no_grad()
+    def shift(self, by: Tensor) -> None:
+        """Move the mean.
+
+        Args:
+            by: ``[K, P]``.
+        """
+        for name, part in self._split(by).items():
+            self._means()[name].add_(part)
+
+    def solve(self, right: Tensor) -> Tensor:
+        """P_k⁻¹·r_k for every output.
+
+        Args:
+            right: r, ``[K, P]``, in float64.
+
+        Returns:
+            ``[K, P]``.
+        """
+        root = self._root()
+        return (root @ (root.mT @ right.unsqueeze(-1))).squeeze(-1)
+
+    @override
+    def variance(self) -> Draw:
+        return self._split(self._root().square().sum(-1))
+
+    @override
+    def log_determinant(self) -> Tensor:
+        return 2.0 * self._root().diagonal(dim1=1, dim2=2).log().sum()
+
+    @override
+    def _variance_along(self, features: Tensor) -> Tensor:
+        wide = features.double()
+        return torch.stack([(wide @ root).square().sum(-1) for root in self._root()], dim=-1).to(features.dtype)
+
+    @override
+    def _perturbation(self) -> Callable[[Tensor], Tensor]:
+        root = self._root()
+        return lambda noise: (root @ noise.double().unsqueeze(-1)).squeeze(-1).to(noise.dtype)
+
+    def _root(self) -> Tensor:
+        """R with S = R·Rᵀ, the inverse transposed Cholesky factors of P, ``[K, P, P]``; computed once for every P."""
+        key = self.precision
+        if self._found is None or self._found[0] is not key or self._found[1] != key._version:
+            factor = torch.linalg.cholesky(key.double())
+            eye = torch.eye(key.shape[-1], dtype=torch.float64, device=key.device).expand_as(factor)
+            self._found = key, key._version, torch.linalg.solve_triangular(factor, eye, upper=False).mT
+        return self._found[2]
 
 
 def _key(name: str) -> str:
