@@ -63,7 +63,7 @@ def test_the_precision_is_the_sum_over_the_data(batch_size: int) -> None:
     x, _ = data()
     y, weight = torch.arange(N) % 3, torch.linspace(0.5, 2, N, dtype=torch.float64)
     model = sngp(credo.Categorical(), 3)
-    model.fit((x, y, weight), epochs=3, batch_size=batch_size, progress=False, seed=0)
+    model.fit((x, y, weight), epochs=1, batch_size=batch_size, progress=False, seed=0)
     phi, p = features(model, x), model.net(x).softmax(-1).detach()
     for k in range(3):
         curvature = weight * p[:, k] * (1 - p[:, k])
@@ -72,7 +72,10 @@ def test_the_precision_is_the_sum_over_the_data(batch_size: int) -> None:
 
 
 def test_gaussian_noise_gives_bayesian_linear_regression_on_the_features() -> None:
-    """Mean, covariance, prediction and evidence, although training stopped far from the maximum."""
+    """Mean, covariance, prediction and evidence, although training stopped far from the maximum.
+
+    The ELBO of 500 draws is within four standard errors of the evidence.
+    """
     x, y = data()
     model = sngp(credo.Gaussian(NOISE)).fit((x, y), epochs=2, batch_size=7, progress=False, seed=0)
     phi, evidence = features(model, x), 0.0
@@ -91,10 +94,10 @@ def test_gaussian_noise_gives_bayesian_linear_regression_on_the_features() -> No
     expected_fit = expected_log_prob(model.likelihood, model.net(x), variance, y).sum()
     bound = expected_fit - model.posterior.kl_to(model._priors_here)
     assert float(bound.detach()) == pytest.approx(evidence, abs=1e-8)
-    draws = model.predict(x, samples=2000, seed=0).draws
-    by_draw = torch.stack([model.likelihood.log_prob(output, y).sum() for output in draws])
-    error = float(by_draw.std()) / math.sqrt(2000)
-    assert abs(model.elbo((x, y), samples=2000, seed=0) - evidence) < 4 * error
+    draws = model.predict(x, samples=500, seed=0).draws
+    by_draw = model.likelihood.components(draws).row_log_prob(y).sum(1)
+    error = float(by_draw.std()) / math.sqrt(500)
+    assert abs(model.elbo((x, y), samples=500, seed=0) - evidence) < 4 * error
 
 
 def test_the_prior_mean_counts() -> None:

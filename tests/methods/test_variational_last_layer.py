@@ -193,7 +193,7 @@ def test_bounds_are_below_the_expectation_and_meet_it_without_variance() -> None
 def test_the_classification_bound_is_below_the_elbo_and_the_evidence() -> None:
     """One weight per class, so that log p(D) = log ∫ p(D | w) p(w) dw is a sum over a grid of 401² points, ±8.
 
-    The Monte Carlo ELBO of 2,000 draws has a standard error below 0.05 nats here (checked); the bound is below it by
+    The Monte Carlo ELBO of 500 draws has a standard error below 0.1 nats here (checked); the bound is below it by
     much more than four of them, and the ELBO is below the evidence.
     """
     source = torch.Generator().manual_seed(0)
@@ -208,25 +208,25 @@ def test_the_classification_bound_is_below_the_elbo_and_the_evidence() -> None:
     likelihood = outputs.log_softmax(-1).gather(-1, y.view(1, -1, 1).expand(len(w), -1, -1)).sum((1, 2))
     prior = -0.5 * w.square().sum(1) - math.log(2 * math.pi)
     evidence = float((likelihood + prior).logsumexp(0) + 2 * math.log(float(grid[1] - grid[0])))
-    draws = model.posterior.sample(2000, seed=0)["weight"]
-    by_draw = (x @ draws.mT).log_softmax(-1).gather(-1, y.view(1, -1, 1).expand(2000, -1, -1)).sum((1, 2))
-    error = float(by_draw.std()) / math.sqrt(2000)
-    elbo = model.elbo((x, y), samples=2000, seed=0)
-    assert error < 0.05
+    draws = model.posterior.sample(500, seed=0)["weight"]
+    by_draw = (x @ draws.mT).log_softmax(-1).gather(-1, y.view(1, -1, 1).expand(500, -1, -1)).sum((1, 2))
+    error = float(by_draw.std()) / math.sqrt(500)
+    elbo = model.elbo((x, y), samples=500, seed=0)
+    assert error < 0.1
     assert elbo == pytest.approx(float(by_draw.mean() - model.kl().detach()), abs=1e-6)
     assert bound < elbo - 4 * error
     assert elbo < evidence + 4 * error
 
 
 def test_the_regression_bound_is_the_elbo() -> None:
-    """Of 2,000 draws, within four standard errors."""
+    """Of 500 draws, within four standard errors."""
     x, y = linear_data()
     model = scrambled(credo.VariationalLastLayer(mlp(2), credo.Gaussian("learned", initial=0.5)))
     bound = -N * float(model.loss(x, y, n_data=N).detach())
-    outputs = model.predict(x, samples=2000, seed=1).draws
-    by_draw = torch.stack([model.likelihood.log_prob(output, y).sum() for output in outputs]).detach()
-    error = float(by_draw.std()) / math.sqrt(2000)
-    assert abs(model.elbo((x, y), samples=2000, seed=1) - bound) < 4 * error
+    outputs = model.predict(x, samples=500, seed=1).draws
+    by_draw = model.likelihood.components(outputs).row_log_prob(y).sum(1).detach()
+    error = float(by_draw.std()) / math.sqrt(500)
+    assert abs(model.elbo((x, y), samples=500, seed=1) - bound) < 4 * error
 
 
 def test_draws_have_the_covariance() -> None:

@@ -182,7 +182,8 @@ class LastLayerMethod(NetworkMethod):
         probe = FeatureReplica(self.net, self._forward, self._layer, own_buffers=True)
         with torch.no_grad():
             call = reproducible(lambda: probe(first_rows(x, ROWS)), self.device)
-        if not torch.equal(call.output.flatten(), call.layer_output.flatten()):
+        found, own = call.output.flatten(), call.layer_output.flatten()
+        if found.shape != own.shape or not torch.allclose(found, own, rtol=0.0, atol=0.0, equal_nan=True):
             raise UnsupportedError(
                 f"the network's output is not that of its layer {self._layer!r}: name the last layer with layer=..., "
                 "and leave softmax or other functions of its output to the likelihood"

@@ -85,7 +85,8 @@ class SNGP(LastLayerMethod):
 
     Only ``nn.Linear`` and ``nn.Conv1d`` to ``nn.Conv3d`` are bounded, convolutions as matrices ``[out, in·kernel]``,
     whose norm may be smaller than that of the convolution; the scales of batch norm are not. Distances are kept from
-    below too where layers are residual, x + g(x), with c < 1. In a training loop of your own nothing is scaled.
+    below too where layers are residual, x + g(x), with c < 1. Networks without residual layers can only shrink
+    distances if c < 1, and may need a larger c to fit. In a training loop of your own nothing is scaled.
 
     Args:
         net: any ``nn.Module`` whose output is that of an ``nn.Linear``.

@@ -26,6 +26,9 @@ from credo.priors import AdaptiveNormal
 from credo.seeding import standard_normal
 from credo.selection import parameter_owners
 
+_BLOCK = 16
+"""Draws that one matrix product computes; draw s has a fixed place in it, so that it does not depend on the others."""
+
 
 class LastLayerGaussian(Posterior):
     r"""N(θ̄_k, S_k) for every output k of a linear layer, whose own parameters are the mean θ̄.
@@ -61,7 +64,7 @@ class LastLayerGaussian(Posterior):
 
     @abstractmethod
     def _perturbation(self) -> Callable[[Tensor], Tensor]:
-        """A function from standard normal noise ``[K, P]`` to noise with the covariances S_k."""
+        """A function from standard normal noise ``[K, S, P]`` to noise with the covariances S_k."""
 
     @override
     def names(self) -> list[str]:
@@ -120,7 +123,12 @@ class LastLayerGaussian(Posterior):
         @torch.no_grad()
         def draw(numbers: Sequence[int]) -> list[Draw]:
             noises = standard_normal([like], [(seed, s) for s in numbers], memory)
-            drawn = [self._split(like + perturb(noise)) for (noise,) in noises]
+            blocks: dict[int, Tensor] = {}
+            for s, (noise,) in zip(numbers, noises, strict=True):
+                block = blocks.setdefault(s // _BLOCK, like.new_zeros(len(like), _BLOCK, like.shape[1]))
+                block[:, s % _BLOCK] = noise
+            moved = {number: perturb(block) for number, block in blocks.items()}
+            drawn = [self._split(like + moved[s // _BLOCK][:, s % _BLOCK]) for s in numbers]
             return [{name: part.to(mean[name].dtype) for name, part in parts.items()} for parts in drawn]
 
         return draw
@@ -190,7 +198,7 @@ class CholeskyGaussian(LastLayerGaussian):
     def variance(self) -> Draw:
         flat = self._scale().square()
         if self.correlations is not None:
-            flat = flat * (1.0 + self.correlations.tril(-1).square().sum(-1))
+            flat = flat * (1.0 + _lower(self.correlations).square().sum(-1))
         return self._split(flat)
 
     @override
@@ -202,17 +210,17 @@ class CholeskyGaussian(LastLayerGaussian):
         # φᵀLLᵀφ = ‖(I + M)ᵀ(σ∘φ)‖²
         if self.correlations is None:
             return F.linear(features.square(), self._scale().square())
-        moved = features.unsqueeze(-2) * self._scale()
-        moved = moved + torch.einsum("...kp,kpq->...kq", moved, self.correlations.tril(-1))
-        return moved.square().sum(-1)
+        rows = features.reshape(-1, features.shape[-1]) * self._scale().unsqueeze(1)  # [K, N, P]
+        white = torch.baddbmm(rows, rows, _lower(self.correlations))
+        return white.square().sum(-1).mT.reshape(*features.shape[:-1], len(white))
 
     @override
     def _perturbation(self) -> Callable[[Tensor], Tensor]:
-        scale = self._scale()
+        scale = self._scale().unsqueeze(1)
         if self.correlations is None:
             return lambda noise: scale * noise
-        lower = self.correlations.tril(-1)
-        return lambda noise: scale * (noise + (lower @ noise.unsqueeze(-1)).squeeze(-1))
+        lower = _lower(self.correlations)
+        return lambda noise: scale * torch.baddbmm(noise, noise, lower.mT)
 
     def _scale(self) -> Tensor:
         """σ, ``[K, P]``, kept off zero, so that its logarithm is finite."""
@@ -289,7 +297,7 @@ class OutputPrecisionGaussian(LastLayerGaussian):
     @override
     def _perturbation(self) -> Callable[[Tensor], Tensor]:
         root = self._root()
-        return lambda noise: (root @ noise.double().unsqueeze(-1)).squeeze(-1).to(noise.dtype)
+        return lambda noise: (noise.double() @ root.mT).to(noise.dtype)
 
     def _root(self) -> Tensor:
         """R with S = R·Rᵀ, the inverse transposed Cholesky factors of P, ``[K, P, P]``; computed once for every P."""
@@ -299,6 +307,11 @@ class OutputPrecisionGaussian(LastLayerGaussian):
             eye = torch.eye(key.shape[-1], dtype=torch.float64, device=key.device).expand_as(factor)
             self._found = key, key._version, torch.linalg.solve_triangular(factor, eye, upper=False).mT
         return self._found[2]
+
+
+def _lower(matrices: Tensor) -> Tensor:
+    """The strictly lower triangles; on a CPU a product with a mask is faster than ``tril`` of many matrices."""
+    return matrices * torch.ones_like(matrices[0]).tril(-1)
 
 
 def _key(name: str) -> str:
