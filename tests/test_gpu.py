@@ -27,6 +27,8 @@ METHODS = {
     "bbb": lambda n: credo.BayesByBackprop(n, credo.Categorical()),
     "swag": lambda n: credo.SWAG(n, credo.Categorical()),
     "ivon": lambda n: credo.IVON(n, credo.Categorical()),
+    "last-layer": lambda n: credo.VariationalLastLayer(n, credo.Categorical()),
+    "sngp": lambda n: credo.SNGP(n, credo.Categorical(), features=32),
     "mixture": lambda n: credo.BayesByBackprop(n, credo.Categorical(), credo.ScaleMixture()),
     "dropout": lambda n: credo.MCDropout(n, credo.Categorical(), p=0.1),
     "map": lambda n: credo.MAP(n, credo.Categorical()),

@@ -25,12 +25,14 @@ from credo.methods import (
     MCLMC,
     SGHMC,
     SGLD,
+    SNGP,
     SWAG,
     BayesByBackprop,
     DeepEnsemble,
     Laplace,
     MCDropout,
     Method,
+    VariationalLastLayer,
 )
 from credo.posteriors import MeanField, Posterior
 from credo.predictive import Predictive
@@ -47,6 +49,7 @@ __all__ = [
     "MCLMC",
     "SGHMC",
     "SGLD",
+    "SNGP",
     "SWAG",
     "AdaptiveNormal",
     "BayesByBackprop",
@@ -67,6 +70,7 @@ __all__ = [
     "Predictive",
     "ScaleMixture",
     "StudentT",
+    "VariationalLastLayer",
     "__version__",
     "architectures",
     "datasets",

@@ -38,6 +38,7 @@ LABELS = torch.tensor([0, 2, 1, 2])
 IMAGE = torch.tensor([[[0, 1], [2, 2]], [[1, 1], [255, 0]]])
 CASES: dict[str, tuple[Likelihood, Tensor, Tensor]] = {
     "gaussian": (credo.Gaussian(0.3), normal(4, 2), normal(4, 2)),
+    "gaussian, outputs [B]": (credo.Gaussian(0.3), normal(4), normal(4)),
     "gaussian-per-output": (credo.Gaussian([0.3, 2.0]), normal(4, 2), normal(4, 2)),
     "gaussian-learned": (credo.Gaussian("learned", initial=0.7), normal(4, 2, 3), normal(4, 2, 3)),
     "categorical": (credo.Categorical(), normal(4, 3), LABELS),

@@ -106,6 +106,18 @@ METHODS: dict[str, Row] = {
     "laplace-kron-sampled": Row(
         lambda net, likelihood: credo.Laplace(net, likelihood, prior=credo.AdaptiveNormal(), linearized=False)
     ),
+    "variational-last-layer": Row(lambda net, likelihood: credo.VariationalLastLayer(net, likelihood)),
+    "variational-last-layer-diagonal": Row(
+        lambda net, likelihood: credo.VariationalLastLayer(
+            net, likelihood, credo.AdaptiveNormal(), layer="2", covariance="diagonal"
+        )
+    ),
+    "sngp": Row(lambda net, likelihood: credo.SNGP(net, likelihood, features=20)),
+    "sngp-unbounded": Row(
+        lambda net, likelihood: credo.SNGP(
+            net, likelihood, credo.Normal(0.1, 0.5), features=8, length_scale=2.0, spectral_bound=None, layer="2"
+        )
+    ),
     "ensemble-of-map": Row(
         lambda net, likelihood: credo.DeepEnsemble(net, members=2, likelihood=likelihood), stochastic=False
     ),

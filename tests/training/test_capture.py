@@ -88,6 +88,8 @@ METHODS: dict[str, Callable[[], Any]] = {
     "bbb": lambda: credo.BayesByBackprop(net(), credo.Gaussian(0.3)),
     "blundell": lambda: credo.BayesByBackprop(net(), credo.Gaussian(0.3), kl_weighting="blundell", kl_warmup=7),
     "dropout": lambda: credo.MCDropout(net(), credo.Gaussian(0.3), p=0.1),
+    "last layer": lambda: credo.VariationalLastLayer(net(norm=True), credo.Gaussian("learned")),
+    "sngp": lambda: credo.SNGP(net(), credo.Gaussian(0.3), features=8, spectral_bound=0.5),
 }
 
 

@@ -124,4 +124,4 @@ def _location_scale(likelihood: LocationScaleLikelihood, output: Tensor, locatio
 
 
 def _diagonal(curvature: Tensor) -> Tensor:
-    return torch.diag_embed(curvature.detach().flatten(1).sqrt())
+    return torch.diag_embed(curvature.detach().unsqueeze(-1).flatten(1).sqrt())

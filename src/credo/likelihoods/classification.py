@@ -69,7 +69,6 @@ class Categorical(Likelihood):
 
     @override
     def log_prob(self, output: Tensor, y: Tensor) -> Tensor:
-        # Σ_i w_{y_i} log p(y_i) of every row, over the pixels or tokens that are not ignored.
         logits, log_variance, dim = self._split(as_draw(output))
         if log_variance is None:
             log_p = logits.log_softmax(dim)
@@ -80,6 +79,19 @@ class Categorical(Likelihood):
             impossible = noisy.amax(0) == -math.inf
             log_p = torch.where(impossible, 0.0, noisy).logsumexp(0) - math.log(self.noise_samples)
             log_p = torch.where(impossible, -math.inf, log_p)
+        return self.weighted_log_prob(log_p, dim, y)
+
+    def weighted_log_prob(self, log_p: Tensor, dim: int, y: Tensor) -> Tensor:
+        """Return Σ_i w_{y_i} log p(y_i) of every row, over the pixels or tokens that are not ignored.
+
+        Args:
+            log_p: log probabilities of all classes, ``[1, B, ...]``.
+            dim: their class dimension, a negative index.
+            y: the targets.
+
+        Returns:
+            ``[B]``.
+        """
         if self.weight is not None:
             # Weight log p_c before the class is selected, so that ignored targets need no special case. A class of
             # weight 0 contributes 0 even if it is impossible: 0 · ∞ is NaN.

@@ -10,8 +10,10 @@ from credo.methods.map import MAP
 from credo.methods.mc_dropout import MCDropout
 from credo.methods.mclmc import MCLMC
 from credo.methods.network import NetworkMethod
+from credo.methods.sngp import SNGP
 from credo.methods.stochastic_gradient_mcmc import SGHMC, SGLD
 from credo.methods.swag import SWAG
+from credo.methods.variational_last_layer import VariationalLastLayer
 from credo.training.supervised import Terms
 
 __all__ = [
@@ -21,6 +23,7 @@ __all__ = [
     "MCLMC",
     "SGHMC",
     "SGLD",
+    "SNGP",
     "SWAG",
     "BayesByBackprop",
     "DeepEnsemble",
@@ -29,4 +32,5 @@ __all__ = [
     "Method",
     "NetworkMethod",
     "Terms",
+    "VariationalLastLayer",
 ]

@@ -243,6 +243,14 @@ class NetworkMethod(Method):
                 f"likelihood {self.likelihood!r} follows from the {dtype} targets; pass likelihood= to choose another"
             )
 
+    def _check_likelihood_is_known(self) -> None:
+        """Raise ``InputError`` if the likelihood follows from targets that were not seen yet."""
+        if self._likelihood_is_open:
+            raise InputError(
+                "the likelihood is not known yet: fit the model first, or pass likelihood=credo.Categorical(), "
+                "credo.Gaussian(...), ..."
+            )
+
     @override
     def parameter_groups(self, weight_decay: float = 0.0) -> list[dict[str, Any]]:
         return weight_decay_groups(self, [self.net], weight_decay)
@@ -339,9 +347,5 @@ class NetworkPredictor(Predictor):
     @torch.no_grad()
     def __call__(self, x: Any, batch_size: int | None = None, vectorize: str = "auto") -> Predictive:
         """The predictive distribution for the rows of ``x``."""
-        if self._method._likelihood_is_open:
-            raise InputError(
-                "the likelihood is not known yet: fit the model first, or pass likelihood=credo.Categorical(), "
-                "credo.Gaussian(...), ..."
-            )
+        self._method._check_likelihood_is_known()
         return self._likelihood.predictive(self.outputs(x, batch_size, vectorize))
