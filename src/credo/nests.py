@@ -83,3 +83,8 @@ def map_tensors(function: Callable[[Tensor], Tensor], x: Any) -> Any:
 def first_rows(x: Any, count: int) -> Any:
     """The first ``count`` rows of ``x``."""
     return next(itertools.islice(split_rows(x, count), 1))
+
+
+def flatten_rows(tensor: Tensor) -> Tensor:
+    """All numbers of each row in one dimension, ``[B, C]``; of ``[B]`` too."""
+    return tensor.unsqueeze(-1).flatten(1)

@@ -501,3 +501,19 @@ def test_priors_that_are_not_gaussian_are_refused() -> None:
         credo.Laplace(nn.Linear(200, 100), structure="full")
     with pytest.raises(InputError, match="structure"):
         credo.Laplace(mlp(), structure="kronecker")
+
+
+@pytest.mark.parametrize("structure", ["full", "kron", "diag"])
+def test_outputs_without_a_dimension_of_their_own(structure: str) -> None:
+    """A network that returns [B] has the posterior and the predictions of the one that returns [B, 1]."""
+
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(30, 3, generator=generator)
+    y = x.sum(1)
+    found = []
+    for last, target in ((nn.Identity(), y[:, None]), (nn.Flatten(0), y)):
+        torch.manual_seed(0)
+        model = credo.Laplace(nn.Sequential(nn.Linear(3, 1), last), credo.Gaussian(0.5), structure=structure)
+        found.append(model.fit((x, target), epochs=20, seed=0).predict(x[:4], samples=20, seed=0))
+    torch.testing.assert_close(found[1].mean, found[0].mean.squeeze(-1))
+    torch.testing.assert_close(found[1].epistemic, found[0].epistemic.squeeze(-1))

@@ -15,7 +15,7 @@ from credo.curvature.outputs import output_factors
 from credo.data import Batch
 from credo.functional import Draw
 from credo.likelihoods import Likelihood
-from credo.nests import have_equal_rows
+from credo.nests import flatten_rows, have_equal_rows
 
 _NUMBERS_AT_ONCE = 2**24
 
@@ -88,7 +88,7 @@ class GaussNewton:
 
             output, change = linearize(call, weights, vector)
             factors = output_factors(self.likelihood, output, y, weight)
-            inner = torch.einsum("kbc,bc->kb", factors, change.flatten(1))
+            inner = torch.einsum("kbc,bc->kb", factors, flatten_rows(change))
             part = vjp(call, weights)[1](torch.einsum("kbc,kb->bc", factors, inner).view_as(output))[0]
             total = {name: value + part[name] for name, value in total.items()}
         return total

@@ -20,7 +20,7 @@ from torch.func import vjp, vmap
 from credo.curvature.gradients import Block, BlockGradients, DenseGradients, FactoredGradients, find_blocks
 from credo.errors import UnsupportedError
 from credo.functional import Draw, Forward, Replica
-from credo.nests import count_rows, have_equal_rows, map_tensors, split_rows
+from credo.nests import count_rows, flatten_rows, have_equal_rows, map_tensors, split_rows
 
 
 def is_factorable(layer: nn.Module) -> bool:
@@ -218,7 +218,7 @@ class ForwardPass:
             A pair for every block.
         """
         with torch.enable_grad():  # a view that is made without a graph has none
-            output = self.output.flatten(1)
+            output = flatten_rows(self.output)
         layers = [block for block in self.network.blocks if block.layer is not None]
         records = [self.records[str(block.layer)] for block in layers]
         found = [record.empty(len(columns), output) for record in records]

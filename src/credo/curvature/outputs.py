@@ -16,6 +16,7 @@ from torch import Tensor
 
 from credo.likelihoods import Bernoulli, Categorical, Gaussian, Likelihood, Poisson, StudentT
 from credo.likelihoods.regression import LocationScaleLikelihood
+from credo.nests import flatten_rows
 
 
 def output_factors(likelihood: Likelihood, output: Tensor, y: Tensor, sample_weight: Tensor | None = None) -> Tensor:
@@ -44,8 +45,8 @@ def _factors(likelihood: Likelihood, output: Tensor, y: Tensor) -> Tensor:
         f = output.clone().requires_grad_()
         nll = -likelihood.components(f[None]).row_log_prob(y).sum()
         (slope,) = torch.autograd.grad(nll, f, create_graph=True)
-        each = slope.flatten(1).sum(0)  # rows are independent: the sum over rows keeps their derivatives apart
-        rows = [torch.autograd.grad(one, f, retain_graph=True)[0].flatten(1) for one in each]
+        each = flatten_rows(slope).sum(0)  # rows are independent: the sum over rows keeps their derivatives apart
+        rows = [flatten_rows(torch.autograd.grad(one, f, retain_graph=True)[0]) for one in each]
     curvature = torch.stack(rows, dim=1)
     values, vectors = torch.linalg.eigh(curvature)
     root: Tensor = vectors * values.clamp(min=0.0).sqrt().unsqueeze(-2)
@@ -124,4 +125,4 @@ def _location_scale(likelihood: LocationScaleLikelihood, output: Tensor, locatio
 
 
 def _diagonal(curvature: Tensor) -> Tensor:
-    return torch.diag_embed(curvature.detach().unsqueeze(-1).flatten(1).sqrt())
+    return torch.diag_embed(flatten_rows(curvature.detach()).sqrt())

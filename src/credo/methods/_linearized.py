@@ -24,7 +24,7 @@ from credo.evaluation import Evaluator, Findings
 from credo.functional import Draw, Replica, Sampler
 from credo.likelihoods import Gaussian
 from credo.methods.base import Predictor
-from credo.nests import count_rows, default_batch_size, split_rows
+from credo.nests import count_rows, default_batch_size, flatten_rows, split_rows
 from credo.posteriors.base import Posterior
 from credo.predictive import Predictive
 from credo.predictive.location_scale import GaussianComponents
@@ -70,7 +70,7 @@ class LinearizedPredictor(Predictor):
             assert isinstance(components, GaussianComponents)
             variance = covariance.diagonal(dim1=1, dim2=2).reshape(mean.shape)
             return ExactGaussianPredictive.of(components.mean[0], variance, components.variance[0])
-        points = sobol_normal(self._samples, mean[0:1].flatten(1).shape[1]).to(mean)
+        points = sobol_normal(self._samples, flatten_rows(mean[0:1]).shape[1]).to(mean)
         moved = torch.einsum("bij,sj->sbi", _symmetric_root(covariance), points)
         return likelihood.predictive(mean + moved.reshape(len(points), *mean.shape))
 
@@ -90,7 +90,7 @@ class LinearizedPredictor(Predictor):
         """f(x, w*) ``[B, ...]`` and J·Σ·Jᵀ ``[B, C, C]``; ``None`` if rows have too many outputs."""
         if count_rows(x) == 0:
             mean = self._replica()({}, x)
-            size = mean.flatten(1).shape[1]
+            size = flatten_rows(mean).shape[1]
             return mean, mean.new_zeros(0, size, size)
         if self._network is None:
             self._network = self._method._gradients(x)
@@ -100,7 +100,7 @@ class LinearizedPredictor(Predictor):
         for part in split_rows(x, rows):
             done = network.run(part)
             mean = done.output.detach()
-            size = mean.flatten(1).shape[1]
+            size = flatten_rows(mean).shape[1]
             if size > _MOST_OUTPUTS:
                 return None
             columns = torch.eye(size, dtype=mean.dtype, device=mean.device).unsqueeze(1).expand(-1, len(mean), -1)
