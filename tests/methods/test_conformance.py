@@ -18,6 +18,7 @@ from credo.io import MODELS
 from credo.likelihoods import Likelihood
 from credo.methods import Method
 from credo.posteriors import Empirical, LowRankGaussian, MeanField, Posterior
+from credo.posteriors.concrete_dropout import ConcreteWeightDropout
 from credo.posteriors.dropout import WeightDropout, weight_layers
 from credo.posteriors.point import PointMass
 from credo.posteriors.trajectory import TrajectoryGaussian
@@ -63,6 +64,7 @@ METHODS: dict[str, Row] = {
     "mc-dropout": Row(lambda net, likelihood: credo.MCDropout(net, likelihood, p=0.1)),
     "mc-dropout-weight-noise": Row(lambda net, likelihood: credo.MCDropout(net, likelihood, p=0.1, weight_noise=0.05)),
     "mc-dropout-own-layers": Row(lambda net, likelihood: credo.MCDropout(net, likelihood), dropout=0.2),
+    "concrete-dropout": Row(lambda net, likelihood: credo.ConcreteDropout(net, likelihood, p=0.2)),
     "hmc": Row(
         lambda net, likelihood: credo.HMC(net, likelihood, warmup=20, draws=250, leapfrog_steps=2, init="prior"),
         fit_options={"progress": False},
@@ -174,6 +176,11 @@ def weight_dropout(net: nn.Module, noise: float = 0.0) -> Posterior:
     return WeightDropout(net, units, dict.fromkeys(units, 0.3), noise)
 
 
+def concrete_dropout(net: nn.Module) -> Posterior:
+    units = weight_layers(net)
+    return ConcreteWeightDropout(net, units, dict.fromkeys(units, 0.3))
+
+
 def empirical(net: nn.Module) -> Posterior:
     source = torch.Generator().manual_seed(0)
     means = {name: net.get_parameter(name) for name in select(net)}
@@ -220,6 +227,7 @@ POSTERIORS: dict[str, Callable[[nn.Module], Posterior]] = {
     "empirical": empirical,
     "point-mass": lambda net: PointMass(net, select(net)),
     "weight-dropout": weight_dropout,
+    "concrete-dropout": concrete_dropout,
     "weight-dropout-noise": lambda net: weight_dropout(net, 0.1),
 }
 

@@ -20,7 +20,7 @@ def network() -> nn.Module:
 
 
 METHODS = [credo.BayesByBackprop, credo.MAP, credo.MCDropout, credo.DeepEnsemble, credo.HMC, credo.Laplace]
-METHODS += [credo.IVON, credo.MCLMC, credo.SGLD, credo.SGHMC, credo.SWAG]
+METHODS += [credo.ConcreteDropout, credo.IVON, credo.MCLMC, credo.SGLD, credo.SGHMC, credo.SWAG]
 
 
 @pytest.mark.parametrize("method", METHODS)
