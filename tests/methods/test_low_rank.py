@@ -104,6 +104,33 @@ def test_sampled_kl_has_the_gradient_of_the_closed_form() -> None:
         assert float(((stacked.mean(0) - right) / error).abs().max()) < 5
 
 
+PRIORS = {
+    "normal": credo.Normal(0.1, 0.6),
+    "per-weight": {
+        "0.bias": credo.Normal(torch.zeros(4).double(), torch.arange(1.0, 5.0).double()),
+        "*": credo.Normal(),
+    },
+    "adaptive": credo.AdaptiveNormal(),
+    "mixed": {"0.*": credo.LaplacePrior(0.0, 0.5), "*": credo.Normal()},
+}
+
+
+@pytest.mark.parametrize("estimator", ["auto", "weight"])
+@pytest.mark.parametrize("name", PRIORS)
+def test_the_kl_of_the_loss_is_that_of_the_posterior(name: str, estimator: str) -> None:
+    """The loss cancels terms under Gaussian priors; the gradients agree as well."""
+    model = credo.BayesByBackprop(small_network(), credo.Gaussian(1.0), PRIORS[name], rank=3, estimator=estimator)
+    with torch.no_grad():
+        for parameter in model.posterior.parameters():
+            parameter += torch.randn_like(parameter)
+    loss_kl = model.terms(torch.randn(5, 3).double(), torch.randn(5, 2).double()).kl
+    kl = model.posterior.kl(PRIORS[name])
+    torch.testing.assert_close(loss_kl, kl)
+    torch.testing.assert_close(model.kl(), kl)
+    parameters = list(model.posterior.parameters())
+    torch.testing.assert_close(torch.autograd.grad(loss_kl, parameters), torch.autograd.grad(kl, parameters))
+
+
 @pytest.mark.parametrize("kind", ["predict", "train"])
 def test_draws_have_the_covariance(kind: str) -> None:
     """Var[sᵢⱼ] = (Σᵢᵢ·Σⱼⱼ + Σᵢⱼ²)/n for n Gaussian draws; 5 standard errors for each of 22 · 22 entries."""
@@ -131,7 +158,8 @@ def test_every_estimator_has_the_variance_of_the_outputs(estimator: str) -> None
             parameter += torch.randn_like(parameter)
     x, n = torch.randn(3, 5).double(), 2000
     model._prepare(x)
-    plan = q.plan({}, {}, model._hooks.squared)
+    plan = model._kl_plan
+    assert plan is not None
     scale, _ = q.scale_and_kl(plan)
     outputs = torch.stack([model._noisy_forward(x, scale, plan.squared)[0].detach() for _ in range(n)])
     phi = torch.cat([x, torch.ones(3, 1).double()], 1)

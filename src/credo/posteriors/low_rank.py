@@ -187,7 +187,7 @@ class LowRankGaussian(Posterior):
         Returns:
             A scalar in nats, differentiable.
         """
-        growth = [torch.log1p(self.factor.get(name).square().sum(0)).sum() for name in self.names()]
+        growth = [torch.log1p(self._growth(name)).sum() for name in self.names()]
         return 0.5 * (torch.stack(growth).sum() - _log_determinant(self._root()))
 
     def plan(
@@ -201,12 +201,18 @@ class LowRankGaussian(Posterior):
             squared: the parameters of which σ²/2 is wanted instead of σ.
 
         Returns:
-            All tensors, one by one.
+            The tensors under Gaussian priors, which are computed together, and the others.
         """
-        return KLPlan([], [(name, priors[name], kind) for name, kind in kinds.items()], squared)
+        closed = [name for name, kind in kinds.items() if kind == "analytic" and isinstance(priors[name], Normal)]
+        gaussian = dict.fromkeys(closed, "analytic")
+        others = [(name, priors[name], kind) for name, kind in kinds.items() if name not in gaussian]
+        return self.diagonal.plan(priors, gaussian, squared)._replace(others=others)
 
     def scale_and_kl(self, plan: KLPlan) -> tuple[dict[str, Tensor], list[Tensor]]:
         """σ of every tensor and the closed-form terms of the KL.
+
+        Under a prior N(m, s²) the logarithms of 1 + ‖Vᵢ‖² cancel: KL(q ‖ p) is that of N(μ, diag(σ²)), plus
+        Σᵢ σᵢ²·‖Vᵢ‖²/(2s²) − ½·log det S.
 
         Args:
             plan: from :meth:`plan`.
@@ -214,10 +220,19 @@ class LowRankGaussian(Posterior):
         Returns:
             σ of the diagonal part, or σ²/2 where the plan says so, by name; and the terms of the KL in nats.
         """
-        scale = self.diagonal.scale()
-        terms = [self.kl_of(name, prior, kind) for name, prior, kind in plan.others if kind == "analytic"]
-        values = {name: half_square(value) if name in plan.squared else value for name, value in scale.items()}
-        return values, [*terms, self.total_correlation()]
+        values, terms = self.diagonal.scale_and_kl(plan._replace(others=[]))
+        terms.append(-0.5 * _log_determinant(self._root()))
+        for group in plan.groups:
+            assert isinstance(group.prior, Normal)
+            for name in group.names:
+                half_variance = values[name] if group.squared else half_square(values[name])
+                terms.append((half_variance * self._growth(name) / group.prior.scale.square()).sum())
+        for name, prior, kind in plan.others:
+            scale = self.diagonal._scale(name)
+            values[name] = half_square(scale) if name in plan.squared else scale
+            terms += [self.kl_of(name, prior, kind)] if kind == "analytic" else []
+            terms.append(0.5 * torch.log1p(self._growth(name)).sum())
+        return values, terms
 
     def log_prob(self, weights: Mapping[str, Tensor]) -> Tensor:
         """log q(w) of all weights jointly.
@@ -251,8 +266,13 @@ class LowRankGaussian(Posterior):
     def _marginal(self, name: str) -> Normal:
         """N(μᵢ, vᵢ) of the weights of one tensor."""
         own = self.diagonal._distribution(name)
-        growth = (1.0 + self.factor.get(name).square().sum(0)).sqrt()
-        return Normal(own.loc, own.scale * growth, validate_args=False)
+        return Normal(own.loc, own.scale * (1.0 + self._growth(name)).sqrt(), validate_args=False)
+
+    def _growth(self, name: str) -> Tensor:
+        """‖Vᵢ‖² of the weights of one tensor."""
+        factor = self.factor.get(name)
+        growth: Tensor = torch.linalg.vecdot(factor, factor, dim=0)
+        return growth
 
 
 def _log_determinant(root: Tensor) -> Tensor:
