@@ -249,6 +249,14 @@ def test_what_needs_independent_weights_is_refused() -> None:
         credo.BayesByBackprop(small_network(), rank=-1)
 
 
+def test_a_correlated_posterior_is_no_prior_of_single_weights() -> None:
+    x, y = torch.randn(30, 2).numpy(), torch.randn(30).numpy()
+    regressor = credo.Regressor("bbb", hidden=(3,), epochs=2, method_options={"rank": 2}, random_state=0).fit(x, y)
+    assert regressor.model_.posterior.rank == 2
+    with pytest.raises(UnsupportedError, match="rank=0"):
+        regressor.partial_fit(x, y)
+
+
 def test_factors_keep_32_bits() -> None:
     model = credo.BayesByBackprop(small_network().float(), credo.Gaussian(0.5), rank=2).to(torch.bfloat16)
     kept = {parameter.dtype for parameter in model.posterior.parameters()}
