@@ -91,6 +91,7 @@ def test_epistemic_variance_falls_with_data_except_for_a_fixed_drop_rate(run_val
     assert value[f"{fixed}: epistemic variance, N = 25 / 1600"] < 2.0
     for method in ("Bayes by Backprop", "HMC"):
         assert value[f"{method}: epistemic variance, N = 25 / 1600"] > 20.0
+    assert value["concrete dropout: epistemic variance, N = 25 / 1600"] > 2.0
     for size in (25, 100, 400, 1600):
         assert value[f"chosen rate, N = {size}"] < 0.2
 

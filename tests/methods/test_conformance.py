@@ -17,7 +17,8 @@ from credo.functional import Sampler
 from credo.io import MODELS
 from credo.likelihoods import Likelihood
 from credo.methods import Method
-from credo.posteriors import Empirical, MeanField, Posterior
+from credo.posteriors import Empirical, LowRankGaussian, MeanField, Posterior
+from credo.posteriors.concrete_dropout import ConcreteWeightDropout
 from credo.posteriors.dropout import WeightDropout, weight_layers
 from credo.posteriors.point import PointMass
 from credo.posteriors.trajectory import TrajectoryGaussian
@@ -56,10 +57,14 @@ METHODS: dict[str, Row] = {
     "bbb-sampled-kl": Row(bbb(kl="sampled", temperature=2.0)),
     "bbb-priors-by-name": Row(bbb(prior={"0.*": credo.Normal(0.0, 0.3), "*": credo.ScaleMixture()})),
     "bbb-any-distribution": Row(bbb(prior=HEAVY_TAILED), load_options={"prior": HEAVY_TAILED}),
+    "bbb-low-rank": Row(bbb(rank=2)),
+    "bbb-low-rank-scale-mixture": Row(bbb(rank=3, prior=credo.ScaleMixture(), estimator="flipout")),
+    "bbb-low-rank-hierarchical": Row(bbb(rank=1, prior=credo.HierarchicalNormal("input"), estimator="weight")),
     "bbb-last-layer": Row(bbb(bayesian="2.*", estimator="flipout")),
     "mc-dropout": Row(lambda net, likelihood: credo.MCDropout(net, likelihood, p=0.1)),
     "mc-dropout-weight-noise": Row(lambda net, likelihood: credo.MCDropout(net, likelihood, p=0.1, weight_noise=0.05)),
     "mc-dropout-own-layers": Row(lambda net, likelihood: credo.MCDropout(net, likelihood), dropout=0.2),
+    "concrete-dropout": Row(lambda net, likelihood: credo.ConcreteDropout(net, likelihood, p=0.2)),
     "hmc": Row(
         lambda net, likelihood: credo.HMC(net, likelihood, warmup=20, draws=50, leapfrog_steps=2, init="prior"),
         fit_options={"progress": False},
@@ -167,6 +172,11 @@ def mean_field(net: nn.Module) -> Posterior:
     return MeanField(net, select(net), initial_scale=0.3)
 
 
+def low_rank(net: nn.Module) -> Posterior:
+    torch.manual_seed(0)
+    return LowRankGaussian(net, select(net), rank=3, initial_scale=0.3)
+
+
 def pruned(net: nn.Module) -> Posterior:
     posterior = MeanField(net, select(net), initial_scale=0.3)
     posterior.prune(0.25)
@@ -176,6 +186,11 @@ def pruned(net: nn.Module) -> Posterior:
 def weight_dropout(net: nn.Module, noise: float = 0.0) -> Posterior:
     units = weight_layers(net)
     return WeightDropout(net, units, dict.fromkeys(units, 0.3), noise)
+
+
+def concrete_dropout(net: nn.Module) -> Posterior:
+    units = weight_layers(net)
+    return ConcreteWeightDropout(net, units, dict.fromkeys(units, 0.3))
 
 
 def empirical(net: nn.Module) -> Posterior:
@@ -219,10 +234,12 @@ POSTERIORS: dict[str, Callable[[nn.Module], Posterior]] = {
     "trajectory-diagonal": trajectory(rank=0),
     **{f"laplace-{structure}": laplace(structure) for structure in ("full", "kron", "diag", "low_rank")},
     "mean-field": mean_field,
+    "low-rank": low_rank,
     "mean-field-pruned": pruned,
     "empirical": empirical,
     "point-mass": lambda net: PointMass(net, select(net)),
     "weight-dropout": weight_dropout,
+    "concrete-dropout": concrete_dropout,
     "weight-dropout-noise": lambda net: weight_dropout(net, 0.1),
 }
 

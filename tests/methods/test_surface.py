@@ -20,7 +20,8 @@ def network() -> nn.Module:
 
 
 METHODS = [credo.BayesByBackprop, credo.MAP, credo.MCDropout, credo.DeepEnsemble, credo.HMC, credo.Laplace]
-METHODS += [credo.IVON, credo.MCLMC, credo.SGLD, credo.SGHMC, credo.SNGP, credo.SWAG, credo.VariationalLastLayer]
+METHODS += [credo.ConcreteDropout, credo.IVON, credo.MCLMC, credo.SGLD, credo.SGHMC, credo.SNGP, credo.SWAG]
+METHODS += [credo.VariationalLastLayer]
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -89,6 +89,15 @@ def test_wide_posteriors_move_by_a_share_of_their_scale() -> None:
     torch.testing.assert_close(mean.detach() - before, 0.05 * sigma * torch.tensor([1.0, 1.0, 1.0]), rtol=1e-4, atol=0)
 
 
+def test_factors_of_a_low_rank_covariance_take_relative_steps() -> None:
+    model = credo.BayesByBackprop(nn.Linear(3, 1), credo.Gaussian("learned"), rank=2)
+    assert isinstance(model.posterior, credo.posteriors.LowRankGaussian)
+    optimizer = model._training_task().default_optimizer(model.parameter_groups(), lr=1e-3)
+    rates = {id(p): group["lr"] for group in optimizer.param_groups for p in group["params"]}
+    assert {rates[id(p)] for p in model.posterior.parameters()} == {0.1}
+    assert {rates[id(p)] for p in model.net.parameters()} == {1e-3}
+
+
 def test_the_schedule_scales_every_step() -> None:
     mean, rho = _parameters(2.0)
     optimizer = NaturalAdam([{"params": [mean, rho]}], {mean: rho}, lr=1e-3)

@@ -2,6 +2,7 @@
 
 from credo.methods.base import Method
 from credo.methods.bayes_by_backprop import BayesByBackprop
+from credo.methods.concrete_dropout import ConcreteDropout
 from credo.methods.deep_ensemble import DeepEnsemble
 from credo.methods.hmc import HMC
 from credo.methods.ivon import IVON
@@ -26,6 +27,7 @@ __all__ = [
     "SNGP",
     "SWAG",
     "BayesByBackprop",
+    "ConcreteDropout",
     "DeepEnsemble",
     "Laplace",
     "MCDropout",

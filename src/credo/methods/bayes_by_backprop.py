@@ -1,4 +1,4 @@
-r"""Bayes by Backprop: a mean-field Gaussian posterior, found by minimizing the variational free energy."""
+r"""Bayes by Backprop: a Gaussian posterior, found by minimizing the variational free energy."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing_extensions import override
 from credo._arguments import check_integer, check_option, check_positive
 from credo._devices import at_least_float32
 from credo._notices import notify
-from credo.errors import InputError
+from credo.errors import InputError, LoadError, UnsupportedError
 from credo.functional import Forward, Replica
 from credo.likelihoods import Likelihood
 from credo.methods._convergence import convergence_notes
@@ -24,6 +24,7 @@ from credo.methods._sharpening import Sharpening
 from credo.methods.network import NetworkMethod
 from credo.nests import count_rows
 from credo.posteriors._gaussian_kl import KLPlan, choose_kl
+from credo.posteriors.low_rank import LowRankGaussian
 from credo.posteriors.mean_field import MeanField
 from credo.priors import Normal, Prior, move_priors, resolve, to_config
 from credo.selection import select, tied_parameters
@@ -36,14 +37,16 @@ _WEIGHTINGS = ("uniform", "blundell")
 
 
 class BayesByBackprop(NetworkMethod):
-    r"""A posterior q(w | θ) = N(μ, σ²) over the weights of any network, by variational inference.
+    r"""A Gaussian posterior q(w | θ) over the weights of any network, by variational inference.
 
     Minimizes the variational free energy
 
         F(θ) = KL(q(w | θ) ‖ p(w)) − (1/T)·E_q[log p(D | w)]
 
-    by stochastic gradients through w = μ + softplus(ρ)·ε. The network's own parameters are μ, so pretrained
-    weights are where the search starts, and frozen parameters stay as they are.
+    by stochastic gradients through w = μ + σ·ε, with σ = softplus(ρ). The network's own parameters are μ, so pretrained
+    weights are where the search starts, and frozen parameters stay as they are. With ``rank=R``, weights depend on each
+    other through R directions, w = μ + σ·ε + U·z and q = N(μ, diag(σ²) + U·Uᵀ), see
+    :class:`credo.posteriors.LowRankGaussian`.
 
     Args:
         net: any ``nn.Module``; it is not rewritten.
@@ -52,6 +55,8 @@ class BayesByBackprop(NetworkMethod):
         bayesian: name pattern or patterns of the parameters to cover; ``"*"`` is all trainable ones but the
             affine parameters of normalization layers.
         initial_scale: σ at the start.
+        rank: R, the number of columns of U, which are R further numbers per weight; 0: independent weights. The
+            estimators are for σ·ε; z is drawn once per batch.
         estimator: how noise enters in training. ``"weight"`` draws the weights once per batch. ``"local"`` draws
             the outputs of Linear and convolution layers; for convolutions and tokens that is a published
             approximation, which loses the correlation between positions. ``"flipout"`` decorrelates the rows of
@@ -78,10 +83,11 @@ class BayesByBackprop(NetworkMethod):
         >>> p.mean, p.epistemic, p.aleatoric
 
     References: C. Blundell, J. Cornebise, K. Kavukcuoglu, D. Wierstra, "Weight uncertainty in neural networks",
-    ICML 2015. D. P. Kingma, M. Welling, "Auto-encoding variational Bayes", ICLR 2014 (the two estimators).
+    ICML 2015. D. P. Kingma, M. Welling, "Auto-encoding variational Bayes", ICLR 2014 (the two estimators). M. Tomczak,
+    S. Swaroop, R. E. Turner, "Efficient low rank Gaussian variational inference for neural networks", NeurIPS 2020.
     """
 
-    posterior: MeanField
+    posterior: MeanField | LowRankGaussian
     _derived = frozenset({"_replica", "_hooks", "_planned", "_priors_here", "_kl_plan", "_kl_planned_for"})
     _planned: bool
     _kl_plan: KLPlan | None
@@ -96,6 +102,7 @@ class BayesByBackprop(NetworkMethod):
         *,
         bayesian: str | Sequence[str] = "*",
         initial_scale: float = 0.01,
+        rank: int = 0,
         estimator: str = "auto",
         kl: str = "auto",
         kl_weighting: str | Callable[[int, int], float] = "uniform",
@@ -121,7 +128,10 @@ class BayesByBackprop(NetworkMethod):
         self.prior: Prior = Normal(0.0, 1.0) if prior is None else prior
         self._priors = resolve(self.prior, {name: net.get_parameter(name).shape for name in names})
         self._kl_kinds = choose_kl(kl, self._priors)
-        self.posterior = MeanField(net, names, initial_scale)
+        self._rank = check_integer(rank, "rank", minimum=0)
+        self.posterior = (
+            LowRankGaussian(net, names, rank, initial_scale) if rank else MeanField(net, names, initial_scale)
+        )
         self._sharpening = None if sharpening is None else Sharpening(net, names, sharpening)
         self._kl, self._kl_weighting, self._kl_warmup = kl, kl_weighting, kl_warmup
         self._bayesian, self._initial_scale = bayesian, initial_scale
@@ -153,15 +163,16 @@ class BayesByBackprop(NetworkMethod):
 
     def _prepare(self, x: Any) -> None:
         """Update the private replica; on the first batch choose the estimator of each layer."""
-        if self.posterior.is_pruned:
+        is_pruned = isinstance(self.posterior, MeanField) and self.posterior.is_pruned
+        if isinstance(self.posterior, MeanField) and is_pruned:
             self.posterior.enforce_pruning()
         self._replica.sync_from_network()
         self._inspect(x, training=True)
         if not self._planned and self._hooks.plan:
             self._plan_noise(x)
-        if self._kl_plan is None or self._kl_planned_for != (self._hooks.squared, self.posterior.is_pruned):
+        if self._kl_plan is None or self._kl_planned_for != (self._hooks.squared, is_pruned):
             self._kl_plan = self.posterior.plan(self._priors_here, self._kl_kinds, self._hooks.squared)
-            self._kl_planned_for = (self._hooks.squared, self.posterior.is_pruned)
+            self._kl_planned_for = (self._hooks.squared, is_pruned)
             self._weight_sampled = [name for name in self.posterior.names() if not self._hooks.covers(name)]
 
     def _plan_noise(self, x: Any) -> None:
@@ -184,7 +195,10 @@ class BayesByBackprop(NetworkMethod):
     @override
     def kl(self) -> Tensor:
         priors = self._priors_here
-        return torch.stack([self.posterior.kl_of(n, priors[n], kind) for n, kind in self._kl_kinds.items()]).sum()
+        terms = [self.posterior.kl_of(n, priors[n], kind) for n, kind in self._kl_kinds.items()]
+        if isinstance(self.posterior, LowRankGaussian):
+            terms.append(self.posterior.total_correlation())
+        return torch.stack(terms).sum()
 
     def _training_task(self) -> _FreeEnergyTask:
         return _FreeEnergyTask(self)
@@ -210,7 +224,15 @@ class BayesByBackprop(NetworkMethod):
 
         Returns:
             The number of weights that are zero now.
+
+        Raises:
+            UnsupportedError: the weights depend on each other, ``rank`` is not 0.
         """
+        if not isinstance(self.posterior, MeanField):
+            raise UnsupportedError(
+                f"pruning ranks weights one by one, but those of a posterior with rank={self._rank} depend on each "
+                "other; use rank=0 to prune"
+            )
         return self.posterior.prune(fraction)
 
     def _describe_parameter(self, name: str) -> str:
@@ -218,7 +240,8 @@ class BayesByBackprop(NetworkMethod):
         path = name.rpartition(".")[0]
         how = self._hooks.plan[path] if self._hooks.covers(name) else "weight"
         how = "local on [B, D], else flipout" if how == "auto" else how
-        return f"Bayesian ({how}, prior {self._priors[name]!r})"
+        shared = f", rank {self._rank}" if self._rank else ""
+        return f"Bayesian ({how}{shared}, prior {self._priors[name]!r})"
 
     @override
     def extra_repr(self) -> str:
@@ -229,11 +252,19 @@ class BayesByBackprop(NetworkMethod):
         """
         return f"prior={self.prior!r}, estimator={self.estimator!r}, kl={self._kl!r}, temperature={self.temperature:g}"
 
+    @classmethod
+    def _check_sizes(cls, config: dict[str, Any], tensors: Mapping[str, Tensor]) -> None:
+        super()._check_sizes(config, tensors)
+        held = [len(value) for name, value in tensors.items() if ".factor." in f".{name}" and value.dim()]
+        if config.get("rank", 0) not in (held or [0]):
+            raise LoadError(f"has rank {config.get('rank')!r:.100}, but no tensor of that many columns")
+
     def _own_config(self) -> dict[str, object]:
         """What JSON can hold of the arguments."""
         return {
             "bayesian": self._bayesian if isinstance(self._bayesian, str) else list(self._bayesian),
             "prior": to_config(self.prior),
+            "rank": self._rank,
             "estimator": self.estimator,
             "kl": self._kl,
             "kl_weighting": "custom" if callable(self._kl_weighting) else self._kl_weighting,
@@ -259,7 +290,8 @@ class BayesByBackprop(NetworkMethod):
         right for fused inference kernels that bypass hooks. ``scale`` is σ, or σ²/2 of the names in ``squared``.
         """
         use_hooks = torch.is_grad_enabled()
-        weights = self.posterior.rsample(self._weight_sampled if use_hooks else self.posterior.names(), scale)
+        names = self._weight_sampled if use_hooks else self.posterior.names()
+        weights = self.posterior.rsample(names, scale)
         self._hooks.begin(count_rows(x), scale if use_hooks else {}, squared)
         try:
             output = self._replica(weights, x)
@@ -267,7 +299,7 @@ class BayesByBackprop(NetworkMethod):
             self._hooks.end()
         if not torch.compiler.is_compiling():
             self._replica.sync_to_network()
-        return output, weights
+        return output, {name: weights[name] for name in names}
 
     def _sharpened_nll(
         self, sharpening: Sharpening, x: Any, y: Tensor, sample_weight: Tensor | None, scale: dict[str, Tensor]
@@ -337,7 +369,9 @@ class _FreeEnergyTask(SupervisedTask[BayesByBackprop]):
 
     def default_optimizer(self, groups: list[dict[str, Any]], lr: float) -> Optimizer:
         """Adam in units of the posterior's standard deviations."""
-        return NaturalAdam(groups, self.model.posterior.scale_parameters(), lr, relative_step(self._steps))
+        posterior = self.model.posterior
+        factors = posterior.factor.parameters() if isinstance(posterior, LowRankGaussian) else ()
+        return NaturalAdam(groups, posterior.scale_parameters(), lr, relative_step(self._steps), factors)
 
     def default_epochs(self, batches: int | None) -> int:
         """Enough for 2,000 steps, which a posterior needs for few data too."""

@@ -37,6 +37,7 @@ from credo.nests import count_rows, default_batch_size, first_rows, map_tensors,
 from credo.posteriors._dropout_calls import DropoutCalls, DropoutRequest
 from credo.posteriors._dropout_plan import DropoutPlan
 from credo.posteriors.base import Posterior
+from credo.posteriors.concrete_dropout import ConcreteWeightDropout
 from credo.posteriors.dropout import WeightDropout
 from credo.posteriors.dropout_layers import LayerDropout
 from credo.posteriors.mean_field import MeanField
@@ -84,6 +85,11 @@ def _(posterior: WeightDropout) -> Draw:
         name: Moments(mean, torch.full_like(mean, noise), parameter=name, rate=posterior.rates[name])
         for name, mean in posterior.mean().items()
     }
+
+
+@parameter_moments.register
+def _(posterior: ConcreteWeightDropout) -> Draw:
+    return parameter_moments(posterior.bernoulli())
 
 
 @parameter_moments.register

@@ -2,6 +2,7 @@
 
 from credo.posteriors.base import Posterior
 from credo.posteriors.empirical import Empirical
+from credo.posteriors.low_rank import LowRankGaussian
 from credo.posteriors.mean_field import MeanField
 
-__all__ = ["Empirical", "MeanField", "Posterior"]
+__all__ = ["Empirical", "LowRankGaussian", "MeanField", "Posterior"]

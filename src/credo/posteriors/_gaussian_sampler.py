@@ -1,4 +1,4 @@
-"""Draws of a Gaussian with independent weights, by number."""
+"""Draws of a Gaussian by number, with independent weights or with a few directions that they share."""
 
 from __future__ import annotations
 
@@ -89,5 +89,41 @@ def _adjacent_sampler(mean: Mapping[str, Tensor], scale: Mapping[str, Tensor], s
         columns = zip(rows.split(padded, dim=1), mean.values(), strict=True)
         shaped = [part[:, : value.numel()].view(len(rows), *value.shape) for part, value in columns]
         return [dict(zip(mean, weights, strict=True)) for weights in zip(*(t.unbind() for t in shaped), strict=True)]
+
+    return draw
+
+
+def low_rank_sampler(
+    mean: Mapping[str, Tensor], scale: Mapping[str, Tensor], columns: Mapping[str, Tensor], factor: float, seed: int
+) -> Sampler:
+    r"""A function that returns draws :math:`w_s = \mu + \sigma\,\varepsilon_s + c\,\sum_k z_{sk} u_k` by their numbers.
+
+    Args:
+        mean: μ by name.
+        scale: σ by name, in at least the precision of μ.
+        columns: u, ``[K, *shape]`` by name, in the precision of σ.
+        factor: c.
+        seed: of the noise; draw s has the stream (seed, s).
+
+    Returns:
+        ``sampler(numbers)``; the draws of one call lie in the memory of the call before.
+    """
+    wide = {name: mean[name].to(scale[name].dtype) for name in mean}
+    first = next(iter(columns.values()))
+    likes = [*scale.values(), first.new_empty(len(first))]
+    memory: list[Tensor] = []
+
+    def shift(noise: Sequence[Tensor], along: Tensor) -> Draw:
+        draw = {}
+        for name, epsilon in zip(mean, noise, strict=True):
+            moved = torch.addcmul(wide[name], scale[name], epsilon, out=epsilon)
+            moved += torch.tensordot(along.to(moved), columns[name], 1)
+            draw[name] = moved.to(mean[name].dtype)
+        return draw
+
+    @torch.no_grad()
+    def draw(numbers: Sequence[int]) -> list[Draw]:
+        noises = standard_normal(likes, [(seed, s) for s in numbers], memory)
+        return [shift(noise[:-1], factor * noise[-1]) for noise in noises]
 
     return draw

@@ -10,11 +10,13 @@ theoretically grounded application of dropout in recurrent neural networks", Neu
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from copy import copy
+from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
 
+from credo._devices import at_least_float32
 from credo.functional import Draw, Sampler
 from credo.posteriors.base import Posterior
 from credo.seeding import generator
@@ -109,20 +111,37 @@ class WeightDropout(Posterior):
         """One differentiable draw of ``names``, from torch's default generator."""
         return {name: self._sample(name, None) for name in names}
 
-    def _sample(self, name: str, source: torch.Generator | None) -> Tensor:
-        weight, rate = self._weight(name), self.rates[name]
+    def mask(self, name: str, shape: Sequence[int], like: Tensor, source: torch.Generator | None = None) -> Tensor:
+        """z/(1 − p) of the weight ``name``, of any shape, in the precision of ``like``."""
+        rate = self.rates[name]
+        uniform = torch.rand(shape, device=like.device, dtype=at_least_float32(like.dtype), generator=source)
+        return (uniform >= rate).to(like.dtype) / (1.0 - rate)
+
+    def with_rates(self, rates: Mapping[str, float]) -> Self:
+        """The same weights with other drop rates."""
+        other = copy(self)
+        other.rates = dict(rates)
+        return other
+
+    def input_count(self, name: str) -> int:
+        """The number of input units or channels that are dropped before the weight ``name``."""
         dim, groups, _ = self.units[name]
-        inputs = weight.shape[dim] * (groups if dim == 1 else 1)
-        uniform = torch.rand(inputs, device=weight.device, dtype=weight.dtype, generator=source)
-        mask = (uniform >= rate).to(weight.dtype) / (1.0 - rate)
+        return self._weight(name).shape[dim] * (groups if dim == 1 else 1)
+
+    def masked(self, name: str, mask: Tensor) -> Tensor:
+        """The weight ``name`` with its input units multiplied by ``mask``, ``[input_count]``."""
+        weight = self._weight(name)
+        dim, groups, _ = self.units[name]
         shape = [1] * weight.dim()
         shape[dim] = weight.shape[dim]
         if groups > 1 and dim == 1:
             per_group = weight.shape[0] // groups
-            factor = mask.view(groups, *shape[1:]).repeat_interleave(per_group, dim=0)
-        else:
-            factor = mask.view(shape)
-        drawn = weight * factor
+            return weight * mask.view(groups, *shape[1:]).repeat_interleave(per_group, dim=0)
+        return weight * mask.view(shape)
+
+    def _sample(self, name: str, source: torch.Generator | None) -> Tensor:
+        weight = self._weight(name)
+        drawn = self.masked(name, self.mask(name, [self.input_count(name)], weight, source))
         if self.noise > 0:
             epsilon = torch.empty_like(weight, requires_grad=False).normal_(generator=source)
             drawn = drawn + self.noise * epsilon

@@ -3,8 +3,7 @@ r"""A Gaussian posterior with independent weights, q(w | θ) = ∏ᵢ N(wᵢ; μ
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Container, Mapping, Sequence
-from typing import Self
+from collections.abc import Container, Mapping, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -28,6 +27,7 @@ from credo.posteriors._gaussian_kl import (
     scales_and_kl,
 )
 from credo.posteriors._gaussian_sampler import gaussian_sampler
+from credo.posteriors._wide_parameters import WideParameters, as_key
 from credo.posteriors.base import Posterior
 from credo.priors import AdaptiveNormal, Prior, move_priors, resolve
 from credo.seeding import seeded
@@ -62,22 +62,12 @@ class MeanField(Posterior):
         super().__init__()
         check_positive(initial_scale, "initial_scale")
         self._owners = parameter_owners(net, names)
-        self.rho = nn.Module()
+        self.rho = WideParameters()
         self.kept = nn.Module()
         initial_rho = initial_scale + math.log(-math.expm1(-initial_scale))
         for name in names:
             mean = self._mean(name)
-            rho = torch.full_like(mean, initial_rho, dtype=at_least_float32(mean.dtype))
-            self.rho.register_parameter(_key(name), nn.Parameter(rho))
-
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        """Move the scales, but never to fewer than 32 bits."""
-        before = {key: rho.detach() for key, rho in self.rho.named_parameters()}
-        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        for key, rho in self.rho.named_parameters():
-            if rho.dtype != at_least_float32(rho.dtype):
-                rho.data = before[key].to(rho.device, at_least_float32(rho.dtype))
-        return self
+            self.rho.add(name, torch.full_like(mean, initial_rho, dtype=at_least_float32(mean.dtype)))
 
     @override
     def names(self) -> list[str]:
@@ -318,18 +308,18 @@ class MeanField(Posterior):
         """
         before = self._kept(name)
         mask = mask if before is None else mask & before
-        self.kept.register_buffer(_key(name), mask)
+        self.kept.register_buffer(as_key(name), mask)
 
     def _expected_tensors(self, saved: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The scales, and the masks of a posterior that was pruned before it was saved."""
-        masks = {f"kept.{_key(name)}": self._mean(name) for name in self._owners if f"kept.{_key(name)}" in saved}
+        masks = {f"kept.{as_key(name)}": self._mean(name) for name in self._owners if f"kept.{as_key(name)}" in saved}
         kept = {key: torch.ones_like(mean, dtype=torch.bool) for key, mean in masks.items()}
         return {**self.state_dict(keep_vars=True), **kept}
 
     def _prepare_for(self, saved: Mapping[str, Tensor]) -> None:
         """Register the masks of a posterior that was pruned before it was saved."""
         for name in self._owners:
-            if f"kept.{_key(name)}" in saved:
+            if f"kept.{as_key(name)}" in saved:
                 self.keep(name, torch.ones_like(self._mean(name), dtype=torch.bool))
 
     @torch.no_grad()
@@ -356,12 +346,10 @@ class MeanField(Posterior):
         return self._mean(name).to(self._rho(name).dtype)
 
     def _rho(self, name: str) -> Tensor:
-        rho = self.rho._parameters[_key(name)]
-        assert rho is not None
-        return rho
+        return self.rho.get(name)
 
     def _kept(self, name: str) -> Tensor | None:
-        return self.kept._buffers.get(_key(name))
+        return self.kept._buffers.get(as_key(name))
 
     def _scale(self, name: str) -> Tensor:
         scale = F.softplus(self._rho(name))
@@ -384,8 +372,3 @@ class MeanField(Posterior):
         """q of one tensor, with σ kept off zero, so that log σ and its gradient stay finite far down the tail."""
         scale = F.softplus(self._rho(name))
         return Normal(self._wide_mean(name), scale.clamp_min(torch.finfo(scale.dtype).tiny), validate_args=False)
-
-
-def _key(name: str) -> str:
-    """A parameter name as a registration key, which may not hold a dot."""
-    return name.replace(".", "/")

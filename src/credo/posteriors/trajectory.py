@@ -13,8 +13,9 @@ from credo._arguments import check_integer
 from credo._devices import at_least_float32
 from credo.errors import InputError
 from credo.functional import Draw, Sampler
+from credo.posteriors._gaussian_sampler import gaussian_sampler, low_rank_sampler
+from credo.posteriors._wide_parameters import as_key
 from credo.posteriors.base import Posterior
-from credo.seeding import standard_normal
 from credo.selection import parameter_owners
 
 
@@ -45,9 +46,9 @@ class TrajectoryGaussian(Posterior):
         self.average, self.squares, self.deviations = nn.Module(), nn.Module(), nn.Module()
         for name, weight in self.mean().items():
             zero = torch.zeros_like(weight, dtype=at_least_float32(weight.dtype))
-            self.average.register_buffer(_key(name), zero)
-            self.squares.register_buffer(_key(name), zero.clone())
-            self.deviations.register_buffer(_key(name), zero.new_zeros(rank, *zero.shape))
+            self.average.register_buffer(as_key(name), zero)
+            self.squares.register_buffer(as_key(name), zero.clone())
+            self.deviations.register_buffer(as_key(name), zero.new_zeros(rank, *zero.shape))
         self.register_buffer("count", torch.zeros((), dtype=torch.int64, device=next(self.buffers()).device))
 
     @override
@@ -64,7 +65,7 @@ class TrajectoryGaussian(Posterior):
         Returns:
             Name to tensor.
         """
-        return {name: self.squares.get_buffer(_key(name)) / max(int(self.count), 1) for name in self._owners}
+        return {name: self.squares.get_buffer(as_key(name)) / max(int(self.count), 1) for name in self._owners}
 
     def columns(self) -> Draw:
         """The columns of D, in no particular order.
@@ -73,7 +74,7 @@ class TrajectoryGaussian(Posterior):
             Name to tensor ``[K, *shape]``.
         """
         kept = min(int(self.count), self.rank)
-        return {name: self.deviations.get_buffer(_key(name))[:kept] for name in self._owners}
+        return {name: self.deviations.get_buffer(as_key(name))[:kept] for name in self._owners}
 
     @torch.no_grad()
     def collect(self) -> None:
@@ -81,19 +82,22 @@ class TrajectoryGaussian(Posterior):
         self.count += 1
         number = int(self.count)
         for name, weight in self.mean().items():
-            average, squares = self.average.get_buffer(_key(name)), self.squares.get_buffer(_key(name))
+            average, squares = (
+                self.average.get_buffer(as_key(name)),
+                self.squares.get_buffer(as_key(name)),
+            )
             before = weight.to(average.dtype) - average
             average += before / number
             after = weight.to(average.dtype) - average
             squares.addcmul_(before, after)  # Welford: the sum of squares about the mean, without cancellation
             if self.rank:
-                self.deviations.get_buffer(_key(name))[(number - 1) % self.rank] = after
+                self.deviations.get_buffer(as_key(name))[(number - 1) % self.rank] = after
 
     @torch.no_grad()
     def center(self) -> None:
         """Set the network's parameters to the mean of the trajectory."""
         for name, weight in self.mean().items():
-            weight.copy_(self.average.get_buffer(_key(name)))
+            weight.copy_(self.average.get_buffer(as_key(name)))
 
     def clear(self) -> None:
         """Forget the trajectory."""
@@ -118,27 +122,6 @@ class TrajectoryGaussian(Posterior):
         kept = len(next(iter(columns.values())))
         share = 0.5 if kept > 1 else 1.0
         scale = {name: (share * variance).sqrt() for name, variance in self.variance().items()}
-        first = next(iter(scale.values()))
-        likes = [*scale.values(), first.new_empty(kept if kept > 1 else 0)]
-        memory: list[Tensor] = []
-
-        def shift(noise: dict[str, Tensor], along: Tensor) -> Draw:
-            draw = {}
-            for name, center in mean.items():
-                moved = torch.addcmul(center.to(scale[name].dtype), scale[name], noise[name])
-                if kept > 1:
-                    moved += torch.tensordot(along.to(moved.dtype), columns[name], 1) / math.sqrt(2.0 * (kept - 1))
-                draw[name] = moved.to(center.dtype)
-            return draw
-
-        @torch.no_grad()
-        def draw(numbers: Sequence[int]) -> list[Draw]:
-            noises = standard_normal(likes, [(seed, s) for s in numbers], memory)
-            return [shift(dict(zip(mean, noise[:-1], strict=True)), noise[-1]) for noise in noises]
-
-        return draw
-
-
-def _key(name: str) -> str:
-    """A parameter name as a registration key, which may not hold a dot."""
-    return name.replace(".", "/")
+        if kept < 2:
+            return gaussian_sampler(mean, scale, seed, antithetic=False)
+        return low_rank_sampler(mean, scale, columns, 1.0 / math.sqrt(2.0 * (kept - 1)), seed)

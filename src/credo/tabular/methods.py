@@ -16,10 +16,11 @@ from typing import Any
 
 from credo._arguments import check_integer
 from credo.architectures import MLP
-from credo.errors import InputError, unknown_name
+from credo.errors import InputError, UnsupportedError, unknown_name
 from credo.likelihoods import Categorical, Gaussian, Likelihood
 from credo.methods import MAP, BayesByBackprop, DeepEnsemble, MCDropout
 from credo.methods.base import Method
+from credo.posteriors import MeanField
 from credo.priors import AdaptiveNormal, Normal
 
 FEW_ROWS = 200
@@ -203,6 +204,11 @@ def _bayes_by_backprop(spec: NetworkSpec, **options: Any) -> BayesByBackprop:
 
 def _continue_bayes_by_backprop(old: BayesByBackprop) -> BayesByBackprop:
     """The old posterior is the prior and the start of training; parameters without a posterior are frozen."""
+    if not isinstance(old.posterior, MeanField):
+        raise UnsupportedError(
+            "partial_fit uses the old posterior as a prior for every weight by itself, which a posterior with rank > 0 "
+            "is not; use rank=0, or fit on all data"
+        )
     mean, scale = old.posterior.mean(), {name: s.detach() for name, s in old.posterior.scale().items()}
     prior = {name: Normal(mean[name].clone(), scale[name].clone()) for name in mean}
     for name, parameter in old.net.named_parameters():
@@ -219,6 +225,7 @@ def _continue_bayes_by_backprop(old: BayesByBackprop) -> BayesByBackprop:
         samples=old._samples,
         forward=old._forward,
     )
+    assert isinstance(new.posterior, MeanField)
     new.posterior.rho.load_state_dict(old.posterior.rho.state_dict())
     return new
 

@@ -135,6 +135,8 @@ class NaturalAdam(Adam):
         scales: ρ of each mean.
         lr: learning rate, the smallest step.
         relative_step: r; :func:`relative_step` has the default for a run.
+        relative: further parameters that are in units of σ, such as the factors of a low-rank covariance; their steps
+            are those of a ρ.
 
     Example:
         >>> model = credo.BayesByBackprop(net, credo.Gaussian(0.1))
@@ -147,8 +149,9 @@ class NaturalAdam(Adam):
         scales: Mapping[Tensor, Tensor],
         lr: float = 1e-3,
         relative_step: float = RELATIVE_STEP,
+        relative: Iterable[Tensor] = (),
     ) -> None:
-        of_scales = {id(rho) for rho in scales.values()}
+        of_scales = {id(parameter) for parameter in (*scales.values(), *relative)}
         split: list[dict[str, Any]] = []
         for group in groups:
             own = {**group, "lr": group.get("lr", lr)}

@@ -242,6 +242,7 @@ def _weight_density(model: NetworkMethod, seed: int) -> list[float]:
 def _snr_density(model: credo.BayesByBackprop) -> list[float]:
     """The density of 10·log₁₀(|μ|/σ) of all weights; the ends of the grid include what lies beyond."""
     low, high = SNR_RANGE
+    assert isinstance(model.posterior, credo.MeanField)
     ratios = torch.cat([ratio.flatten() for ratio in model.posterior.snr().values()])
     counts = torch.histc((10.0 * ratios.log10()).clamp(low, high), SNR_BINS, low, high)
     return density(counts, len(ratios), (high - low) / SNR_BINS)
