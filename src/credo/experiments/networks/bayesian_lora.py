@@ -309,7 +309,7 @@ def _figure(found: dict[str, Measured], y: Tensor) -> Figure:
     figure = Figure(figsize=(10.8, 7.2), layout="constrained")
     panels = figure.subplots(2, 3, sharex=True, sharey=True)
     for ax, (name, measured) in zip(panels.flat, found.items(), strict=True):
-        plots.reliability(measured.predictive, y, ax, bins=10)
+        plots.reliability(measured.predictive, y, ax)
         ax.set_title(name)
         ax.label_outer()
     return figure
