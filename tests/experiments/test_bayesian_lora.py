@@ -73,6 +73,21 @@ def test_missing_packages_are_named_with_the_way_to_install_them(monkeypatch):
 
 
 @needs_extra
+@pytest.mark.slow
+@pytest.mark.filterwarnings("default")
+def test_posteriors_are_better_than_maximum_likelihood(run_values):
+    value = run_values("bayesian-lora", "quick")
+    best = value["maximum likelihood: NLL, nats, temperature scaling"]
+    assert value["maximum likelihood: NLL, nats"] > best
+    for name in ("mean field", "IVON"):
+        assert value[f"{name}: NLL, nats"] < best
+    for name in ("diagonal", "Kronecker"):
+        assert value[f"Laplace, {name}: NLL, nats"] < value["MAP: NLL, nats"]
+    small, large = value["adapter and last layer: parameters"], value["frozen network: parameters"]
+    assert small < 0.03 * large
+
+
+@needs_extra
 @pytest.mark.filterwarnings("default")
 @pytest.mark.parametrize("method", [credo.BayesByBackprop, credo.IVON, credo.Laplace])
 def test_a_posterior_covers_what_peft_trains(method, tmp_path):
