@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import weakref
 from collections.abc import Callable
 
 import pytest
@@ -234,3 +235,19 @@ def test_stacked_weights_of_networks() -> None:
     stacked = stack_weights(networks, ["0.weight"], repeats=2)["0.weight"]
     expected = [networks[0], networks[0], networks[1], networks[1]]
     assert torch.equal(stacked, torch.stack([n.get_parameter("0.weight").detach() for n in expected]))
+
+
+def test_one_copy_of_the_network_at_a_time_is_initialized() -> None:
+    """Of a large frozen network with a small trainable part, K copies would need K times its memory."""
+    net = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 1))
+    net[0].requires_grad_(False)
+    copies: list[weakref.ref[nn.Module]] = []
+
+    def initialize(network: nn.Module) -> None:
+        copies.append(weakref.ref(network))
+        assert sum(copy() is not None for copy in copies) == 1
+        nn.init.normal_(network.get_parameter("1.weight"))
+
+    weights = Stack(net, 3).initial_weights(initialize, seed=0)
+    assert {name: list(value.shape) for name, value in weights.items()} == {"1.weight": [3, 1, 4], "1.bias": [3, 1]}
+    assert len(copies) == 3

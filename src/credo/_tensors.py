@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
@@ -47,9 +47,9 @@ def check_digest(path: Path, expected: object, source: str) -> None:
         raise LoadError(f"{path} and {source} beside it are not of the same run: one of them was replaced or changed")
 
 
-def tensor_bytes(module: nn.Module) -> bytes:
+def tensor_bytes(module: nn.Module, left_out: Collection[str] = ()) -> bytes:
     """:func:`unique_tensors` as a safetensors file."""
-    tensors = unique_tensors(module)
+    tensors = unique_tensors(module, left_out)
     if len(tensors) > _MAX_TENSORS:
         raise InputError(f"this model holds {len(tensors):,} tensors, but a run holds {_MAX_TENSORS:,} at most")
     for name, value in _first_names(module):
@@ -58,9 +58,29 @@ def tensor_bytes(module: nn.Module) -> bytes:
     return to_bytes(tensors)
 
 
-def unique_tensors(module: nn.Module) -> dict[str, Tensor]:
-    """All parameters and persistent buffers, on the CPU; a tied one once, under its first name."""
-    return {name: to_cpu(value) for name, value in _first_names(module)}
+def unique_tensors(module: nn.Module, left_out: Collection[str] = ()) -> dict[str, Tensor]:
+    """All parameters and persistent buffers but those ``left_out``, on the CPU; a tied one under its first name."""
+    return {name: to_cpu(value) for name, value in _first_names(module) if name not in left_out}
+
+
+def frozen_tensors(module: nn.Module) -> dict[str, Tensor]:
+    """The parameters that are not trained, not copied; a tied one under its first name."""
+    return {name: value for name, value in _first_names(module) if _is_frozen(value)}
+
+
+def changing_tensors(module: nn.Module) -> dict[str, Tensor]:
+    """What training can change, by its name in ``state_dict``: trainable parameters and buffers, not copied."""
+    state = module.state_dict(keep_vars=True)
+    return {name: value.detach() for name, value in state.items() if not _is_frozen(value)}
+
+
+def fingerprint(tensors: Mapping[str, Tensor]) -> str:
+    """The SHA-256 of names, types, shapes and values, in hexadecimal; one tensor at a time is copied to the CPU."""
+    found = hashlib.sha256()
+    for name, value in sorted(tensors.items()):
+        found.update(f"{name} {value.dtype} {list(value.shape)}\n".encode())
+        found.update(value.detach().cpu().reshape(-1).contiguous().view(torch.uint8).numpy().data)
+    return found.hexdigest()
 
 
 def to_cpu(value: Tensor) -> Tensor:
@@ -138,6 +158,10 @@ def put_tensors(module: nn.Module, values: Mapping[str, Tensor], source: str) ->
 def _is_broken(value: Tensor, is_parameter: bool) -> bool:
     """Whether it is NaN or infinite; buffers such as attention masks may hold infinities."""
     return bool(value.isnan().any() or (is_parameter and value.isinf().any()))
+
+
+def _is_frozen(value: object) -> bool:
+    return isinstance(value, nn.Parameter) and not value.requires_grad
 
 
 def _first_names(module: nn.Module) -> Iterator[tuple[str, Tensor]]:

@@ -18,9 +18,19 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from credo import architectures
+from credo._arguments import check_bool
 from credo._files import read_json, recover, shorten, to_json, write_folder
 from credo._registry import Registry
-from credo._tensors import TENSORS, check_digest, digest, get_tensors, put_tensors, tensor_bytes
+from credo._tensors import (
+    TENSORS,
+    check_digest,
+    digest,
+    fingerprint,
+    frozen_tensors,
+    get_tensors,
+    put_tensors,
+    tensor_bytes,
+)
 from credo._version import __version__
 from credo.errors import LoadError, unknown_name
 from credo.likelihoods import Likelihood
@@ -64,16 +74,21 @@ MODELS: Registry[SavedModel] = Registry("method in the card")
 """The models that a card can name."""
 
 
-def save(model: SavedModel, path: str | Path) -> None:
+def save(model: SavedModel, path: str | Path, *, frozen: bool = True) -> None:
     """Write a model to a folder, replacing an earlier run there.
 
     Args:
         model: the model.
         path: the folder.
+        frozen: whether to write the parameters that are not trained; ``False``: only their fingerprint.
     """
     assert isinstance(model, nn.Module)
-    tensors = tensor_bytes(model)
-    write_folder(path, {TENSORS: tensors, CARD: to_json(describe(model, tensors))})
+    left_out = {} if check_bool(frozen, "frozen") else frozen_tensors(model)
+    tensors = tensor_bytes(model, left_out)
+    card = describe(model, tensors)
+    if left_out:
+        card["frozen"] = fingerprint(left_out)
+    write_folder(path, {TENSORS: tensors, CARD: to_json(card)})
 
 
 def load(
@@ -90,7 +105,8 @@ def load(
         path: the folder.
         net: a network of the same architecture, whose parameters take the saved values; for a deep ensemble a
             factory or a network, for a generative model a mapping from the names of its parts to networks. Networks
-            from ``credo.architectures`` may be left out.
+            from ``credo.architectures`` may be left out. For a run that was saved with ``frozen=False``, the network
+            with the same frozen parameters.
         prior: the prior, if it could not be described in JSON.
         likelihood: the likelihood, if it could not be described in JSON.
         forward: how to call the network, as when the model was built.
@@ -110,6 +126,11 @@ def load(
     network = card.get("network")
     if forward is None and isinstance(network, dict) and network.get("custom_forward"):
         raise LoadError(f"the run in {folder} called its network with a custom forward; pass it: forward=...")
+    if net is None and "frozen" in card:
+        raise LoadError(
+            f"the run in {folder} was saved without its frozen parameters; pass the network that it was trained on: "
+            "credo.load(path, net=...)"
+        )
     tensors = get_tensors(folder / TENSORS)
     check_digest(folder / TENSORS, card.get("tensors"), CARD)  # afterwards: the folder may be replaced meanwhile
     try:
@@ -130,6 +151,8 @@ def load(
     if unknown:
         raise LoadError(f"the card in {folder} holds settings {method.__name__} does not have: {shorten(unknown)}")
     assert isinstance(model, nn.Module)
+    if "frozen" in card:
+        tensors |= _own_frozen_tensors(model, card["frozen"], folder)
     put_tensors(model, tensors, str(folder / TENSORS))
     model._restore_training(card.get("training"))
     model.eval()
@@ -193,6 +216,17 @@ def describe_network(net: nn.Module) -> dict[str, object]:
     card: dict[str, object] = {"class": type(net).__name__, "parameters": sum(p.numel() for p in net.parameters())}
     architecture = architectures.describe(net)
     return card if architecture is None else {**card, "architecture": architecture}
+
+
+def _own_frozen_tensors(model: nn.Module, expected: object, folder: Path) -> dict[str, Tensor]:
+    """The frozen parameters of a model, after a check that they are those that a run was saved without."""
+    own = frozen_tensors(model)
+    if fingerprint(own) != expected:
+        raise LoadError(
+            f"the run in {folder} was saved without its frozen parameters, and those of net are not the same: pass the "
+            "network that it was trained on, with the same parameters frozen"
+        )
+    return own
 
 
 def _read_card(card: dict[str, Any], folder: Path) -> tuple[type[SavedModel], dict[str, Any]]:

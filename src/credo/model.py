@@ -70,13 +70,16 @@ class Model(nn.Module, ABC):
         train(self._training_task(), data, options)
         return self
 
-    def save(self, path: str | Path) -> None:
+    def save(self, path: str | Path, *, frozen: bool = True) -> None:
         """Write ``path/model.safetensors`` and ``path/card.json``, to be read by :func:`credo.load`.
 
         Args:
             path: a folder; an earlier run there is replaced.
+            frozen: whether to write the parameters that are not trained. With ``False``, what was learned about an
+                adapter or a head is saved without the network that it belongs to: the files hold a fingerprint of the
+                frozen parameters, and :func:`credo.load` takes a network that has the same ones.
         """
-        io.save(self, path)
+        io.save(self, path, frozen=frozen)
 
     @abstractmethod
     def _training_task(self) -> Task[Any]:

@@ -112,11 +112,13 @@ class Stack:
         if initialize is None:
             return stack_weights([self._net], self.names, self.copies)
         base = check_seed(seed)
-        networks = [copy.deepcopy(self._net) for _ in range(self.copies)]
-        for k, network in enumerate(networks):
+        parts = []
+        for k in range(self.copies):
+            network = copy.deepcopy(self._net)  # one at a time: of a frozen network, only a part is stacked
             with seeded(derive(base, k), next(network.parameters()).device):
                 initialize(network)
-        return stack_weights(networks, self.names)
+            parts.append(stack_weights([network], self.names))
+        return {name: torch.cat([part[name] for part in parts]) for name in self.names}
 
     def __call__(self, weights: Draw, x: Any, *, per_copy: bool = False) -> Tensor:
         """The outputs of all copies, differentiable by the weights.

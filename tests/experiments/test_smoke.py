@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import math
 
 import pytest
@@ -10,9 +11,15 @@ from matplotlib.image import imread
 
 from credo import experiments
 
+EXTRAS = {"bayesian-lora": ("transformers", "peft")}
+"""Packages that an experiment needs beside those of credo."""
+
 
 @pytest.mark.parametrize("name", experiments.names())
 def test_smoke_run_needs_no_data_files_and_keeps_global_state(name, tmp_path, monkeypatch):
+    for package in EXTRAS.get(name, ()):
+        if importlib.util.find_spec(package) is None:
+            pytest.skip(f"{name} needs {package}: pip install 'credo[adapters]'")
     monkeypatch.setenv("CREDO_DATA", str(tmp_path / "none"))
     before, threads = torch.get_rng_state(), torch.get_num_threads()
     found = experiments.run(name, "smoke", out=tmp_path / "out")

@@ -147,7 +147,7 @@ def _state(training: dict[str, Any], path: Path) -> State:
 
 
 def _checked_best(best: dict[str, Tensor], model: nn.Module, path: Path) -> dict[str, Tensor]:
-    expected = {name: value.shape for name, value in model.state_dict().items()}
+    expected = {name: value.shape for name, value in _tensors.changing_tensors(model).items()}
     if best and {name: value.shape for name, value in best.items()} != expected:
         raise LoadError(f"the best weights in {path} are not those of this model; pass the model it was written for")
     return best

@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader
 
 from credo import data as data_
 from credo._files import recover
+from credo._tensors import changing_tensors
 from credo.errors import DivergenceError, InputError, unknown_name
 from credo.seeding import check_seed, derive, reseed, seeded
 from credo.training import checkpoints
@@ -110,16 +111,16 @@ class _Run:
                     self._epoch(epoch, progress)
                     self._checkpoint(epoch + 1)
             if self.best:
-                self.module.load_state_dict(self.best)
+                _restore(self.module, self.best)
             self.model._training_path = self.take_step.path
             self.task.on_train_end()
         except DivergenceError:
-            self.module.load_state_dict(self.good)
+            _restore(self.module, self.good)
             self.model.history = self.model.history[: self.good_epochs]
             raise
         except BaseException:
             if self.epoch_start:
-                self.module.load_state_dict(self.epoch_start)
+                _restore(self.module, self.epoch_start)
             raise
         finally:
             self.module.eval()
@@ -343,7 +344,12 @@ def _monitor(task: Task[Any], options: FitOptions) -> str:
 
 
 def _snapshot(module: torch.nn.Module) -> dict[str, Tensor]:
-    return {name: value.detach().clone() for name, value in module.state_dict().items()}
+    """Copies of what training can change; frozen parameters, which may be most of a network, are not copied."""
+    return {name: value.clone() for name, value in changing_tensors(module).items()}
+
+
+def _restore(module: torch.nn.Module, snapshot: dict[str, Tensor]) -> None:
+    module.load_state_dict(snapshot, strict=False)  # it has no frozen parameters
 
 
 def _train_mode(module: torch.nn.Module) -> None:
