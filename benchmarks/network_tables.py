@@ -1,4 +1,4 @@
-"""The tables of ``credo reproduce bbb-mnist``, ``bayesian-cnn`` and ``bayesian-rnn`` in parts, as a GPU is lent.
+"""The tables of ``credo reproduce bbb-mnist``, ``bayesian-cnn`` and ``bayesian-rnn`` in parts, for short runs on a GPU.
 
     python benchmarks/network_tables.py run bbb-mnist --rows mixture-1200-T1 sgd-400 --seeds 0 1 --minutes 7.5
     python benchmarks/network_tables.py run bbb-mnist --rows mixture-1200-T1 --hold-out --options '{"sigma1": 0.37}'
