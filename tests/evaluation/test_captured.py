@@ -143,3 +143,10 @@ def test_two_kinds_of_predictions_are_kept(graphs: list[FakeGraph]) -> None:
         for _ in range(2):
             model.predict(x[:rows], 5, 0, vectorize="vmap")
     assert len(graphs) == 4, "the oldest was captured again"
+
+
+def test_a_prediction_that_is_used_is_not_forgotten_for_others(graphs: list[FakeGraph]) -> None:
+    model, x = build("weights")
+    for rows in (9, 9, 8, 9, 7, 9):
+        model.predict(x[:rows], 5, 0, vectorize="vmap")
+    assert len(graphs) == 1

@@ -89,26 +89,37 @@ def _capture(work: Callable[[], None], device: torch.device) -> Graph:
 
 
 class CapturedPredictions:
-    """The captured predictions of one network, by what they depend on besides numbers in tensors."""
+    """The captured predictions of one network, by what they depend on besides numbers in tensors.
+
+    Two kinds are remembered, those used last: a network that predicts batches of many shapes is not captured again and
+    again.
+    """
 
     def __init__(self) -> None:
+        self._lock = threading.Lock()
         self._seen: dict[Hashable, CapturedDraws | None] = {}
         """``None``: seen once."""
         self._refused: set[Hashable] = set()
 
     def get(self, key: Hashable) -> CapturedDraws | None:
         """What was captured for ``key``."""
-        return self._seen.get(key)
+        with self._lock:
+            if key not in self._seen:
+                return None
+            self._seen[key] = found = self._seen.pop(key)  # now the one used last
+            return found
 
     def is_due(self, key: Hashable) -> bool:
         """Whether to capture now: at the second prediction of a kind."""
-        if key in self._refused:
+        with self._lock:
+            if key in self._refused:
+                return False
+            if key in self._seen:
+                return self._seen[key] is None
+            while len(self._seen) >= _KEPT:
+                del self._seen[next(iter(self._seen))]
+            self._seen[key] = None
             return False
-        if key in self._seen:
-            return self._seen[key] is None
-        self._forget()
-        self._seen[key] = None
-        return False
 
     def add(self, key: Hashable, make: Callable[[], CapturedDraws], replay: Callable[[CapturedDraws], float]) -> None:
         """Capture a prediction.
@@ -124,19 +135,17 @@ class CapturedPredictions:
             ratio = replay(captured)
         except Exception:  # whatever CUDA or the network raises during a capture
             ratio = 1.0
-        if ratio < 1.0:
-            self._seen[key] = captured
-        else:
+        if ratio >= 1.0:
             self.refuse(key)
+            return
+        with self._lock:
+            self._seen[key] = captured
 
     def refuse(self, key: Hashable) -> None:
         """Do not try to capture ``key`` again."""
-        self._seen.pop(key, None)
-        self._refused.add(key)
-
-    def _forget(self) -> None:
-        while len(self._seen) >= _KEPT:
-            del self._seen[next(iter(self._seen))]
+        with self._lock:
+            self._seen.pop(key, None)
+            self._refused.add(key)
 
 
 def fingerprint(net: nn.Module, x: Any, *others: Hashable) -> Hashable | None:
