@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Sequence
 
 import pytest
 import torch
@@ -12,6 +13,8 @@ from torch import Tensor
 from torch.distributions import Normal, kl_divergence
 
 from credo import ScaleMixture, kernels
+from credo.functional import Sampler, stack_draws
+from credo.posteriors._gaussian_sampler import RowSampler, gaussian_sampler
 from credo.training.optimizers import NaturalAdam
 
 pytestmark = pytest.mark.skipif(not kernels.is_available(), reason="needs Triton and a CUDA device")
@@ -122,3 +125,81 @@ def test_a_fused_step_is_that_of_the_operations(monkeypatch: pytest.MonkeyPatch)
 
     for ours, theirs in zip(train(True), train(False), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=6e-5)
+
+
+DRAW_SHAPES = {"weight": (60, 70), "bias": (7,), "empty": (0, 3), "scalar": ()}
+"""More than one block of 2,048 weights, and a tensor that leaves most of its block empty."""
+
+
+def sampler(seed: int, antithetic: bool = False) -> Sampler:
+    shapes = DRAW_SHAPES.items()
+    mean = {name: torch.linspace(-3.0, 3.0, math.prod(shape)).reshape(shape).to(DEVICE) for name, shape in shapes}
+    scale = {name: value.abs() / 2.0 + 0.1 for name, value in mean.items()}
+    made = gaussian_sampler(mean, scale, seed, antithetic)
+    assert isinstance(made, RowSampler)
+    return made
+
+
+def noise(seed: int, numbers: Sequence[int]) -> Tensor:
+    """ε of the largest tensor, ``[K, n]``."""
+    mean = torch.linspace(-3.0, 3.0, math.prod(DRAW_SHAPES["weight"])).to(DEVICE)
+    drawn = torch.stack([draw["weight"].flatten() for draw in sampler(seed)(numbers)])
+    return ((drawn - mean) / (mean.abs() / 2.0 + 0.1)).double().cpu()
+
+
+def test_draws_are_standard_normal() -> None:
+    """Of 40 × 4,200 numbers, moments, correlations of neighbours and tails within 4 standard errors.
+
+    The k-th moment has the variance (E ε²ᵏ − (E εᵏ)²)/N: 1, 2, 15, 96 for k = 1 to 4; a product of two different
+    numbers 1/N; the share beyond t, p(1 − p)/N. A rounding error of w, 5·6e-8, is one of 3e-6 in ε, since σ ≥ 0.1.
+    """
+    epsilon = noise(3, range(40))
+    count = epsilon.numel()
+    for k, (moment, variance) in enumerate([(0.0, 1.0), (1.0, 2.0), (0.0, 15.0), (3.0, 96.0)], 1):
+        assert abs(float(epsilon.pow(k).mean()) - moment) < 4.0 * (variance / count) ** 0.5
+    quads = epsilon[:, :4096].reshape(40, 2, 4, 512)  # the four numbers of a call of Philox lie 512 apart
+    products = [
+        epsilon[:, 1:] * epsilon[:, :-1],
+        epsilon[1:] * epsilon[:-1],
+        *(quads[:, :, a] * quads[:, :, b] for a in range(4) for b in range(a)),
+        *((quads[:, :, a] ** 2 - 1.0) * (quads[:, :, b] ** 2 - 1.0) / 2.0 for a in range(4) for b in range(a)),
+    ]
+    for product in products:
+        assert abs(float(product.mean())) < 4.0 * product.numel() ** -0.5
+    for limit in (-3.0, -2.0, -1.0, 0.0, 1.0, 2.0, 3.0):
+        share = 0.5 * math.erfc(-limit / 2.0**0.5)
+        assert abs(float((epsilon < limit).double().mean()) - share) < 4.0 * (share * (1.0 - share) / count) ** 0.5
+
+
+def test_a_draw_is_a_function_of_the_seed_and_its_number() -> None:
+    """Also beyond 32 bits of the number; draws of other seeds are not correlated, within 4 standard errors."""
+    numbers = [0, 1, 5, 2**33 + 5, 2**33 + 6]
+    together = [{name: value.clone() for name, value in draw.items()} for draw in sampler(3)(numbers)]
+    again = sampler(3)
+    again(range(9))
+    for number, expected in zip(numbers, together, strict=True):
+        for name, value in again([number])[0].items():
+            assert value.shape == DRAW_SHAPES[name]
+            assert torch.equal(value, expected[name])
+    mixed = [noise(3, [0])[0], noise(3, [5])[0], noise(3, [2**33 + 5])[0], noise(4, [0])[0], noise(2**62, [0])[0]]
+    for a in range(len(mixed)):
+        for b in range(a):
+            assert abs(float((mixed[a] * mixed[b]).mean())) < 4.0 * len(mixed[a]) ** -0.5
+
+
+def test_antithetic_draws_come_in_pairs() -> None:
+    """Their mean is μ, and the first of a pair has the noise of stream k. Tolerance: float32 rounding of |w| < 16."""
+    pairs = [{name: value.clone() for name, value in draw.items()} for draw in sampler(3, antithetic=True)([6, 7])]
+    single = sampler(3)([3])[0]
+    for name, value in single.items():
+        torch.testing.assert_close(pairs[0][name], value, rtol=0.0, atol=2e-6)
+        expected = torch.linspace(-3.0, 3.0, value.numel()).reshape(value.shape).to(DEVICE)
+        torch.testing.assert_close((pairs[0][name] + pairs[1][name]) / 2.0, expected, rtol=0.0, atol=2e-6)
+
+
+def test_draws_are_adjacent() -> None:
+    """Stacking copies nothing, and neither do weights of a multiple of 32 numbers leave gaps."""
+    draws = sampler(0)(range(3))
+    assert stack_draws(draws)["bias"].data_ptr() == draws[0]["bias"].data_ptr()
+    mean = torch.zeros(8, 16, device=DEVICE)
+    assert stack_draws(gaussian_sampler({"w": mean}, {"w": mean + 1.0}, 0, False)(range(3)))["w"].is_contiguous()

@@ -4,11 +4,15 @@ A step of Bayes by Backprop computes σ = softplus(ρ), the KL to a centered Gau
 update of Adam for every weight. Each is a chain of elementwise operations, which PyTorch runs one by one, each reading
 and writing all weights. Here each chain is one kernel.
 
+Draws of weights for predictions are another: all weights of all draws, with their random numbers, in one kernel.
+
 Triton comes with PyTorch for CUDA. Where it is missing, or cannot compile, :func:`is_available` is ``False`` and the
 same formulas run as operations of PyTorch.
 
-Reference: P. Tillet, H. T. Kung, D. Cox, "Triton: an intermediate language and compiler for tiled neural network
-computations", MAPL 2019.
+References:
+    P. Tillet, H. T. Kung, D. Cox. Triton: an intermediate language and compiler for tiled neural network computations.
+    MAPL 2019.
+    J. K. Salmon, M. A. Moraes, R. O. Dror, D. E. Shaw. Parallel random numbers: as easy as 1, 2, 3. SC 2011.
 """
 
 from __future__ import annotations
@@ -28,6 +32,9 @@ if TYPE_CHECKING:
     from credo.priors import Mixture
 
 _BLOCK = 1024
+_QUADS, _DRAWS_PER_PROGRAM = 512, 4
+DRAWN_TOGETHER = 4 * _QUADS
+"""Weights that a program of :func:`gaussian_draws` computes: Philox returns four random numbers at a time."""
 
 
 @functools.cache
@@ -173,6 +180,32 @@ def add_noise(output: Tensor, half_variance: Tensor, noise: Tensor) -> Tensor:
     with _on_device(output):
         _triton().add_noise[_count_blocks(output),](output, half_variance, noise, result, output.numel(), _BLOCK)
     return result
+
+
+def gaussian_draws(
+    mean: Tensor, scale: Tensor, seed: Tensor, numbers: Tensor, table: Tensor, out: Tensor, antithetic: bool
+) -> None:
+    r"""Draws :math:`w_s = \mu + \sigma\,\varepsilon_s` of many tensors, in one pass.
+
+    ε of draw s at place i are functions of the seed, s and i alone: a Philox generator with the seed as its key, and
+    ⌊i/4⌋ and s as its counter. Antithetic draws 2k and 2k + 1 have the noise of stream k, with opposite signs. All that
+    changes from call to call lies in tensors, so that a call can be recorded in a CUDA graph.
+
+    Args:
+        mean: μ, ``[n]``, n a multiple of :data:`DRAWN_TOGETHER`.
+        scale: σ, ``[n]``.
+        seed: a scalar, int64.
+        numbers: s of every draw, ``[K]``, int64.
+        table: for every :data:`DRAWN_TOGETHER` weights, the place in ``out`` of the first in the first draw, the
+            distance to its place in the next draw, and how many of them there are, ``[n / DRAWN_TOGETHER, 3]``, int64.
+        out: where the draws are written.
+        antithetic: whether draws come in pairs.
+    """
+    grid = len(table), -(-len(numbers) // _DRAWS_PER_PROGRAM)
+    with _on_device(out):
+        _triton().gaussian_draws[grid](
+            mean, scale, seed, numbers, table, out, len(numbers), antithetic, _DRAWS_PER_PROGRAM, _QUADS
+        )
 
 
 class AdamState(NamedTuple):

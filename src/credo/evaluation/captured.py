@@ -18,6 +18,7 @@ from torch.utils import _pytree as pytree
 from credo.cuda_graphs import Graph, make_graph, without_host_randomness
 from credo.functional import Draw, Replica, Sampler, describe_modules, plain_tensors, stack_draws
 from credo.nests import leaves, map_tensors, plain, tensors
+from credo.posteriors._gaussian_sampler import RowSampler
 
 CAPTURED_BYTES = 2**30
 """Weights and activations of the draws that one graph evaluates; a captured prediction keeps as much memory. MC dropout
@@ -33,27 +34,39 @@ class CapturedDraws:
     Args:
         replica: a private copy of the network, for this graph alone.
         run: the outputs ``[K, B, ...]`` of a list of draws; calls ``replica``.
-        draws: K draws.
+        sampler: gives draws.
+        size: K.
         x: a batch.
-        begin: what comes before all draws of a prediction, such as the work that they share; gets ``draws`` and ``x``.
+        begin: what comes before all draws of a prediction, such as the work that they share; gets K draws, of any
+            values, and ``x``.
 
     Raises:
         RuntimeError: the work cannot be captured.
     """
 
     def __init__(
-        self, replica: Replica, run: Run, draws: list[Draw], x: Any, begin: Callable[[list[Draw], Any], None] | None
+        self,
+        replica: Replica,
+        run: Run,
+        sampler: Sampler,
+        size: int,
+        x: Any,
+        begin: Callable[[list[Draw], Any], None] | None,
     ) -> None:
         device = tensors(x)[0].device
-        self._replica, self._size = replica, len(draws)
+        self._replica, self._size = replica, size
         self._x = map_tensors(torch.clone, x)
-        self._stacked = {name: t.to(device, copy=True) for name, t in stack_draws(draws).items()}
-        columns = zip(*(value.unbind() for value in self._stacked.values()), strict=True)
-        own = [dict(zip(self._stacked, values, strict=True)) for values in columns]
+        self._draws: _RecordedDraws | _CopiedDraws
+        if isinstance(sampler, RowSampler):
+            self._draws = _RecordedDraws(sampler, size)
+        else:
+            self._draws = _CopiedDraws(sampler, size, device)
+        own = self._draws.own
         self._lock = threading.Lock()
         self._output = torch.empty(0)
 
         def evaluate() -> None:
+            self._draws.compute()
             self._output = run(own, self._x)
 
         self._begin = None if begin is None else _capture(lambda: begin(own, self._x), device)
@@ -66,18 +79,63 @@ class CapturedDraws:
         try:
             self._replica.copy_buffers()
             torch._foreach_copy_(tensors(self._x), tensors(x))
-            parts = []
-            for first in range(0, samples, self._size):
-                numbers = [min(s, samples - 1) for s in range(first, first + self._size)]
-                drawn = stack_draws(sampler(numbers))
-                torch._foreach_copy_(list(self._stacked.values()), [drawn[name] for name in self._stacked])
-                if self._begin is not None and first == 0:
-                    self._begin.replay()
+            self._draws.load(sampler, samples)
+            if self._begin is not None:
+                self._begin.replay()
+            outputs = self._output.new_empty(samples, *self._output.shape[1:])
+            for part, first in zip(outputs.split(self._size), range(0, samples, self._size), strict=True):
+                self._draws.choose(first)
                 self._evaluate.replay()
-                parts.append(self._output[: samples - first].clone())
-            return parts[0] if len(parts) == 1 else torch.cat(parts)
+                part.copy_(self._output[: len(part)])
+            return outputs
         finally:
             self._lock.release()
+
+
+class _RecordedDraws:
+    """Draws that the graph computes itself."""
+
+    def __init__(self, sampler: RowSampler, size: int) -> None:
+        self._memory = sampler.make_memory(size)
+        self.own = self._memory.draws
+        self._memory.load(sampler)
+        self._memory.fill()
+
+    def load(self, sampler: Any, samples: int) -> None:
+        """Let the draws be the first S of ``sampler``."""
+        self._memory.load(sampler)
+
+    def choose(self, first: int) -> None:
+        """Let the next draws be ``first`` to ``first`` + K − 1."""
+        torch.arange(first, first + self._memory.size, out=self._memory.numbers)
+
+    def compute(self) -> None:
+        """Recorded in the graph."""
+        self._memory.fill()
+
+
+class _CopiedDraws:
+    """Draws that are computed before a replay, and copied to where the graph reads them."""
+
+    def __init__(self, sampler: Sampler, size: int, device: torch.device) -> None:
+        self._sampler, self._size, self._samples = sampler, size, size
+        stacked = stack_draws(sampler(range(size)))
+        self._stacked = {name: t.to(device, copy=True) for name, t in stacked.items()}
+        columns = zip(*(value.unbind() for value in self._stacked.values()), strict=True)
+        self.own: list[Draw] = [dict(zip(self._stacked, values, strict=True)) for values in columns]
+
+    def load(self, sampler: Sampler, samples: int) -> None:
+        """Let the draws be the first S of ``sampler``."""
+        self._sampler, self._samples = sampler, samples
+
+    def choose(self, first: int) -> None:
+        """Let the next draws be ``first`` to ``first`` + K − 1; the last one again instead of those from S on."""
+        drawn = stack_draws(self._sampler([min(s, self._samples - 1) for s in range(first, first + self._size)]))
+        own = list(self._stacked.values())  # copied without waiting for what the GPU still has to do
+        torch._foreach_copy_(own, [drawn[name] for name in self._stacked], non_blocking=True)
+
+    def compute(self) -> None:
+        """Nothing is left to do."""
 
 
 def _capture(work: Callable[[], None], device: torch.device) -> Graph:

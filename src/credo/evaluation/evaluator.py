@@ -128,8 +128,8 @@ class Evaluator:
                 shared.record(lambda: posterior.call(replica, draws[0], x), draws[0])
 
         at_once = draws_at_once(x, self._bytes_per_draw, self._row_bytes, CAPTURED_BYTES)
-        draws = self._sampler(range(balanced(self.samples, at_once)))
-        return CapturedDraws(replica, run, draws, x, None if shared is None else begin)
+        size = balanced(self.samples, at_once)
+        return CapturedDraws(replica, run, self._sampler, size, x, None if shared is None else begin)
 
     def _start(self) -> None:
         """Copy the network, and see how large a draw is."""

@@ -8,12 +8,11 @@ import torch
 from torch import Tensor
 
 from credo.functional import Draw, Sampler
+from credo.kernels import DRAWN_TOGETHER, accepts, gaussian_draws
 from credo.seeding import derive, standard_normal
 
 _ALIGNMENT = 32
-"""Numbers between the beginnings of two tensors in a row: kernels read 128 bytes at a time."""
-_PHILOX_STRIDE = 2**32
-"""More random numbers than a thread of a GPU draws for one row."""
+"""Draws of a tensor begin at multiples of so many numbers: kernels read 128 bytes at a time."""
 
 
 def gaussian_sampler(mean: Mapping[str, Tensor], scale: Mapping[str, Tensor], seed: int, antithetic: bool) -> Sampler:
@@ -31,9 +30,9 @@ def gaussian_sampler(mean: Mapping[str, Tensor], scale: Mapping[str, Tensor], se
     Returns:
         ``sampler(numbers)``; the draws of one call lie in the memory of the call before.
     """
-    kinds = {(tensor.device.type, tensor.dtype) for tensor in (*mean.values(), *scale.values())}
-    if len(kinds) == 1 and next(iter(kinds))[0] == "cuda" and not antithetic:
-        return _adjacent_sampler(mean, scale, seed)
+    kinds = {(tensor.device, tensor.dtype) for tensor in (*mean.values(), *scale.values())}
+    if len(kinds) == 1 and accepts([next(iter(scale.values())).new_empty(0)]):
+        return RowSampler(mean, scale, seed, antithetic)
     wide = {name: mean[name].to(scale[name].dtype) for name in mean}
     likes = list(scale.values())
     memory: list[Tensor] = []
@@ -63,34 +62,101 @@ def gaussian_sampler(mean: Mapping[str, Tensor], scale: Mapping[str, Tensor], se
     return draw
 
 
-def _adjacent_sampler(mean: Mapping[str, Tensor], scale: Mapping[str, Tensor], seed: int) -> Sampler:
-    """Draws on a GPU as the rows of one matrix, so that a few kernels compute them and stacking them copies nothing.
+class RowSampler:
+    r"""Draws on a GPU that lie behind each other, by one kernel; it can be recorded in a CUDA graph.
 
-    The noise of draw s is that of a Philox generator from an offset of its own.
+    Args:
+        mean: μ by name, float32, all on one GPU.
+        scale: σ by name, likewise.
+        seed: of the noise.
+        antithetic: whether draws come in pairs.
     """
-    padded = [-(-value.numel() // _ALIGNMENT) * _ALIGNMENT for value in mean.values()]
-    like = next(iter(scale.values()))
-    flat_mean, flat_scale = (like.new_zeros(sum(padded)) for _ in range(2))
-    for flat, parts in ((flat_mean, mean), (flat_scale, scale)):
-        for target, part in zip(flat.split(padded), parts.values(), strict=True):
-            target[: part.numel()] = part.reshape(-1)
-    generator = torch.Generator(like.device).manual_seed(derive(seed))
-    memory: list[Tensor] = []
+
+    def __init__(self, mean: Mapping[str, Tensor], scale: Mapping[str, Tensor], seed: int, antithetic: bool) -> None:
+        self.shapes = {name: value.shape for name, value in mean.items()}
+        self.parameters = [*mean.values(), *scale.values()]
+        self.seed, self.antithetic = derive(seed), antithetic
+        self._memory: DrawMemory | None = None
+
+    def __call__(self, numbers: Sequence[int]) -> list[Draw]:
+        """The draws of ``numbers``; they lie in the memory of the call before."""
+        if self._memory is None or self._memory.size < len(numbers):
+            self._memory = None  # so that its memory can be used again
+            self._memory = self.make_memory(len(numbers))
+            self._memory.load(self)
+        self._memory.fill(torch.tensor(numbers).to(self.parameters[0].device, non_blocking=True))
+        return self._memory.draws[: len(numbers)]
+
+    def make_memory(self, size: int) -> DrawMemory:
+        """Memory for ``size`` draws."""
+        return DrawMemory(self.shapes, size, self.antithetic, self.parameters[0].device)
+
+
+class DrawMemory:
+    """K draws of a Gaussian, the mean, scale and seed they depend on, and their numbers, at fixed addresses.
+
+    All draws of a tensor are adjacent, so that they can be stacked without a copy.
+
+    Args:
+        shapes: of the tensors, by name.
+        size: K.
+        antithetic: whether draws come in pairs.
+        device: a GPU.
+
+    Attributes:
+        size: K.
+        numbers: the numbers of the draws, ``[K]``.
+        draws: K draws.
+    """
+
+    def __init__(self, shapes: Mapping[str, torch.Size], size: int, antithetic: bool, device: torch.device) -> None:
+        counts = [shape.numel() for shape in shapes.values()]
+        padded = [_round_up(count, _ALIGNMENT) for count in counts]
+        whole = [_round_up(count, DRAWN_TOGETHER) for count in counts]
+        self.size, self._antithetic = size, antithetic
+        self.numbers = torch.arange(size, device=device)
+        self._seed = torch.zeros((), dtype=torch.int64, device=device)
+        self._parameters = torch.zeros(2, sum(whole), device=device)
+        self._rows = torch.empty(size * sum(padded), device=device)
+        self._table = _make_table(size, padded).to(device)
+        self._views = [
+            part[:count].view(shape)
+            for row in self._parameters
+            for part, count, shape in zip(row.split(whole), counts, shapes.values(), strict=True)
+        ]
+        parts = self._rows.split([size * width for width in padded])
+        stacked = [
+            part.view(size, width)[:, :count].view(size, *shape)
+            for part, width, count, shape in zip(parts, padded, counts, shapes.values(), strict=True)
+        ]
+        columns = zip(*(tensor.unbind() for tensor in stacked), strict=True)
+        self.draws: list[Draw] = [dict(zip(shapes, weights, strict=True)) for weights in columns]
 
     @torch.no_grad()
-    def draw(numbers: Sequence[int]) -> list[Draw]:
-        if not memory or len(memory[0]) < len(numbers):
-            memory[:] = [like.new_empty(len(numbers), sum(padded))]
-        rows = memory[0][: len(numbers)]
-        for s, row in zip(numbers, rows.unbind(), strict=True):
-            generator.set_offset(s * _PHILOX_STRIDE)
-            row.normal_(generator=generator)
-        torch.addcmul(flat_mean, flat_scale, rows, out=rows)
-        columns = zip(rows.split(padded, dim=1), mean.values(), strict=True)
-        shaped = [part[:, : value.numel()].view(len(rows), *value.shape) for part, value in columns]
-        return [dict(zip(mean, weights, strict=True)) for weights in zip(*(t.unbind() for t in shaped), strict=True)]
+    def load(self, sampler: RowSampler) -> None:
+        """Take over the mean, scale and seed of ``sampler``."""
+        torch._foreach_copy_(self._views, sampler.parameters)
+        self._seed.fill_(sampler.seed)
 
-    return draw
+    def fill(self, numbers: Tensor | None = None) -> None:
+        """Compute the draws of ``numbers``, int64 on the device, at most K; ``None``: those of :attr:`numbers`."""
+        numbers = self.numbers if numbers is None else numbers
+        mean, scale = self._parameters
+        gaussian_draws(mean, scale, self._seed, numbers, self._table, self._rows, self._antithetic)
+
+
+def _make_table(size: int, padded: Sequence[int]) -> Tensor:
+    """For every block of weights, see :func:`credo.kernels.gaussian_draws`: place, distance of draws, length."""
+    rows, start = [], 0
+    for width in padded:
+        first = range(0, width, DRAWN_TOGETHER)
+        rows += [(start + place, width, min(width - place, DRAWN_TOGETHER)) for place in first]
+        start += size * width
+    return torch.tensor(rows, dtype=torch.int64).view(-1, 3)
+
+
+def _round_up(count: int, multiple: int) -> int:
+    return -(-count // multiple) * multiple
 
 
 def low_rank_sampler(
