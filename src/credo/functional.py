@@ -264,8 +264,12 @@ def plain_tensors(net: nn.Module) -> Iterator[Tensor]:
     """
     for module in net.modules():
         for key, value in vars(module).items():
-            if key not in _REGISTRIES:
+            if key not in _REGISTRIES and not _is_plain(value):
                 yield from tensors(value)
+
+
+def _is_plain(value: Any) -> bool:
+    return isinstance(value, _PLAIN) or (isinstance(value, tuple) and all(isinstance(v, _PLAIN) for v in value))
 
 
 def _copy_state(source: nn.Module, target: nn.Module) -> None:
@@ -284,7 +288,7 @@ def _copy_leaf(module: nn.Module, memo: dict[int, Any]) -> nn.Module | None:
         return None
     state: dict[str, Any] = {}
     for key, value in vars(module).items():
-        if isinstance(value, _PLAIN) or (isinstance(value, tuple) and all(isinstance(v, _PLAIN) for v in value)):
+        if _is_plain(value):
             state[key] = value
         elif key in ("_parameters", "_buffers"):
             state[key] = {name: memo[id(t)] if id(t) in memo else copy.deepcopy(t, memo) for name, t in value.items()}

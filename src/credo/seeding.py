@@ -158,7 +158,7 @@ def bernoulli(seeds: Tensor, stream: int, size: int, p: float) -> Tensor:
     return _shift(_mix(start.unsqueeze(1) + counter), 11) < round(p * 2**53)
 
 
-def hashed(seed: int, numbers: Tensor) -> Tensor:
+def hashed(seed: int | Tensor, numbers: Tensor) -> Tensor:
     """Unrelated seeds, one for each of ``numbers``, as 64-bit integers."""
     return _mix(seed + (numbers + 1) * _WEYL)
 

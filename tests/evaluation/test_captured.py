@@ -9,7 +9,9 @@ import torch
 from torch import Tensor, nn
 
 import credo
+from credo import kernels
 from credo.evaluation import captured, evaluator
+from credo.posteriors import _gaussian_sampler
 from evaluation.test_evaluator import MODELS, SAMPLES, build
 from training.test_capture import FailingGraph, FakeGraph
 
@@ -56,6 +58,59 @@ def test_a_replay_gives_the_draws_of_the_loop(name: str, graphs: list[FakeGraph]
         looped = model.predict(other, SAMPLES, seed, vectorize="loop").draws
         torch.testing.assert_close(found, looped, rtol=1e-5, atol=1e-5)
     assert graphs[-1].replays == before + 2
+
+
+def reference_draws(
+    mean: Tensor, scale: Tensor, seed: Tensor, numbers: Tensor, table: Tensor, out: Tensor, antithetic: bool
+) -> None:
+    """What :func:`credo.kernels.gaussian_draws` does, with the random numbers of torch."""
+    for k, number in enumerate(numbers.tolist()):
+        stream = torch.Generator().manual_seed(int(seed) % 2**40 + (number // 2 if antithetic else number))
+        noise = torch.randn(mean.shape, generator=stream) * (-1.0 if antithetic and number % 2 else 1.0)
+        for block, (start, gap, size) in enumerate(table.tolist()):
+            part = slice(block * kernels.DRAWN_TOGETHER, block * kernels.DRAWN_TOGETHER + size)
+            out[start + k * gap :][:size] = (mean + scale * noise)[part]
+
+
+@pytest.fixture
+def draws_in_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let Gaussian draws on the CPU be computed as on a GPU, in the graph."""
+    monkeypatch.setattr(_gaussian_sampler, "accepts", lambda tensors: True)
+    monkeypatch.setattr(_gaussian_sampler, "gaussian_draws", reference_draws)
+
+
+@pytest.mark.usefixtures("draws_in_graph")
+@pytest.mark.parametrize("name", ["weights", "convolutions", "head"])
+def test_draws_in_a_graph_are_those_of_the_loop(name: str, graphs: list[FakeGraph]) -> None:
+    """With other weights, scales and seeds than those of the capture, and with draws in pairs."""
+    model, x = build(name)
+    for _ in range(2):
+        model.predict(x, SAMPLES, 0, vectorize="vmap")
+    before = graphs[-1].replays
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(1.1)
+    found = model.predict(x, SAMPLES, 1, vectorize="vmap").draws
+    torch.testing.assert_close(found, model.predict(x, SAMPLES, 1, vectorize="loop").draws, rtol=1e-5, atol=1e-5)
+    assert graphs[-1].replays == before + 1
+    model.posterior.antithetic = True
+    paired = model.predict(x, SAMPLES, 1, vectorize="loop").draws
+    assert not torch.allclose(found, paired)
+    for _ in range(3):
+        again = model.predict(x, SAMPLES, 1, vectorize="vmap").draws
+        torch.testing.assert_close(again, paired, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.usefixtures("draws_in_graph")
+def test_the_last_group_of_draws_in_a_graph_may_be_smaller(
+    graphs: list[FakeGraph], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evaluator, "draws_at_once", lambda *args: 3)
+    model, x = build("weights")
+    expected = model.predict(x, 7, 0, vectorize="loop").draws
+    for _ in range(3):
+        torch.testing.assert_close(model.predict(x, 7, 0, vectorize="vmap").draws, expected, rtol=1e-5, atol=1e-5)
+    assert graphs[0].replays == 9
 
 
 def test_groups_of_draws_are_replayed_one_after_the_other(

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import credo
+from credo.evaluation import evaluator
 from credo.evaluation.captured import CapturedDraws, CapturedPredictions
 from evaluation.test_evaluator import MODELS, SAMPLES, build
 
@@ -35,7 +36,7 @@ def test_masks_are_those_of_the_cpu() -> None:
 
 
 def test_a_draw_does_not_depend_on_those_around_it() -> None:
-    """Draw s has an offset of its own in the generator; the moments of 400 draws within 5 standard errors."""
+    """Draw s is a function of the seed and s; the moments of 400 draws within 5 standard errors."""
     model, _ = build("weights")
     posterior = model.to("cuda").posterior
     together = posterior.sampler(3)(range(400))
@@ -69,3 +70,21 @@ def test_a_replayed_prediction_gives_the_draws_of_the_loop(name: str, monkeypatc
         looped = model.predict(other, SAMPLES, seed, vectorize="loop").draws
         torch.testing.assert_close(found, looped, rtol=1e-4, atol=1e-4)
     assert torch.equal(torch.cuda.get_rng_state(), state)
+
+
+def test_a_replayed_prediction_follows_the_posterior(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The graph draws itself: with scales, antithetic pairs and groups of draws as the loop has them."""
+    monkeypatch.setattr(CapturedPredictions, "add", lambda self, key, make, replay: self._seen.update({key: make()}))
+    monkeypatch.setattr(evaluator, "draws_at_once", lambda *args: 9)
+    model, x = build("weights")
+    model, x = model.to("cuda"), x.cuda()
+    for antithetic in (False, True):
+        model.posterior.antithetic = antithetic
+        for _ in range(2):
+            model.predict(x, SAMPLES, 0, vectorize="vmap")
+        with torch.no_grad():
+            for parameter in model.posterior.parameters():
+                parameter.add_(0.5)
+        found = model.predict(x, SAMPLES, 1, vectorize="vmap").draws
+        torch.testing.assert_close(found, model.predict(x, SAMPLES, 1, vectorize="loop").draws, rtol=1e-4, atol=1e-4)
+    assert list(map(type, model._findings.captured._seen.values())) == [CapturedDraws, CapturedDraws]

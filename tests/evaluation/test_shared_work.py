@@ -11,6 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import credo
+from credo.evaluation.shared_work import SharedWork
+from credo.functional import Replica
 
 SAMPLES = 7
 GAUSSIAN = credo.Gaussian(1.0)
@@ -239,3 +241,19 @@ def test_random_numbers_of_the_network_are_not_shared() -> None:
     model = credo.BayesByBackprop(Random(), GAUSSIAN, bayesian="head.*", initial_scale=1e-6)
     draws = model.predict(torch.randn(5, 3), samples=SAMPLES, seed=0).draws
     assert float(draws.std(0).min()) > 1e-3
+
+
+def test_a_pass_can_end_with_what_is_shared() -> None:
+    """Nothing after the last shared call runs, and what was recorded gives the output of a whole pass, to the bit."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Sequential(nn.Linear(3, 4), nn.Tanh()), Counter(nn.Linear(4, 2)))
+    replica, x = Replica(net, None, own_buffers=True), torch.randn(5, 3)
+    draw = {"1.inner.weight": torch.randn(2, 4)}
+    first = SharedWork(replica)
+    first.record(lambda: replica(draw, torch.randn(5, 3)), draw)
+    again = SharedWork(replica, first.calls)
+    Counter.rows.clear()
+    again.record_only(lambda: replica(draw, x), draw)
+    assert Counter.rows == []
+    assert torch.equal(again.reuse(lambda: replica(draw, x)), replica(draw, x))
+    assert len(list(again.modules())) == 3

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Hashable
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +18,6 @@ from torch.utils import _pytree as pytree
 from credo.cuda_graphs import Graph, make_graph, without_host_randomness
 from credo.functional import Draw, Replica, Sampler, describe_modules, plain_tensors, stack_draws
 from credo.nests import leaves, map_tensors, plain, tensors
-from credo.posteriors._gaussian_sampler import RowSampler
 
 CAPTURED_BYTES = 2**30
 """Weights and activations of the draws that one graph evaluates; a captured prediction keeps as much memory. MC dropout
@@ -28,13 +27,33 @@ _DEVICES = ("cuda",)
 Run = Callable[[list[Draw], Any], Tensor]
 
 
+class DrawMemory(Protocol):
+    """K draws at fixed addresses, where a graph reads them.
+
+    Attributes:
+        draws: K draws.
+    """
+
+    draws: list[Draw]
+
+    def load(self, sampler: Any, samples: int) -> None:
+        """Let the draws be the first S of ``sampler``."""
+
+    def choose(self, first: int) -> None:
+        """Let the next draws be ``first`` to ``first`` + K − 1."""
+
+    def fill(self) -> None:
+        """Compute the draws; recorded in the graph, and called once before."""
+
+
 class CapturedDraws:
     """The outputs of K draws on one batch, as a graph over tensors that are written before every replay.
 
     Args:
         replica: a private copy of the network, for this graph alone.
         run: the outputs ``[K, B, ...]`` of a list of draws; calls ``replica``.
-        sampler: gives draws.
+        sampler: gives draws. If it has ``make_memory(size, device)``, the graph computes them; samplers of the same
+            ``kind`` can share the memory.
         size: K.
         x: a batch.
         begin: what comes before all draws of a prediction, such as the work that they share; gets K draws, of any
@@ -56,17 +75,18 @@ class CapturedDraws:
         device = tensors(x)[0].device
         self._replica, self._size = replica, size
         self._x = map_tensors(torch.clone, x)
-        self._draws: _RecordedDraws | _CopiedDraws
-        if isinstance(sampler, RowSampler):
-            self._draws = _RecordedDraws(sampler, size)
-        else:
-            self._draws = _CopiedDraws(sampler, size, device)
-        own = self._draws.own
+        make_memory: Callable[[int, torch.device], DrawMemory] | None = getattr(sampler, "make_memory", None)
+        self._memory: DrawMemory = (
+            _CopiedDraws(sampler, size, device) if make_memory is None else make_memory(size, device)
+        )
+        self._memory.load(sampler, size)
+        self._memory.fill()
+        own = self._memory.draws
         self._lock = threading.Lock()
         self._output = torch.empty(0)
 
         def evaluate() -> None:
-            self._draws.compute()
+            self._memory.fill()
             self._output = run(own, self._x)
 
         self._begin = None if begin is None else _capture(lambda: begin(own, self._x), device)
@@ -79,39 +99,17 @@ class CapturedDraws:
         try:
             self._replica.copy_buffers()
             torch._foreach_copy_(tensors(self._x), tensors(x))
-            self._draws.load(sampler, samples)
+            self._memory.load(sampler, samples)
             if self._begin is not None:
                 self._begin.replay()
             outputs = self._output.new_empty(samples, *self._output.shape[1:])
             for part, first in zip(outputs.split(self._size), range(0, samples, self._size), strict=True):
-                self._draws.choose(first)
+                self._memory.choose(first)
                 self._evaluate.replay()
                 part.copy_(self._output[: len(part)])
             return outputs
         finally:
             self._lock.release()
-
-
-class _RecordedDraws:
-    """Draws that the graph computes itself."""
-
-    def __init__(self, sampler: RowSampler, size: int) -> None:
-        self._memory = sampler.make_memory(size)
-        self.own = self._memory.draws
-        self._memory.load(sampler)
-        self._memory.fill()
-
-    def load(self, sampler: Any, samples: int) -> None:
-        """Let the draws be the first S of ``sampler``."""
-        self._memory.load(sampler)
-
-    def choose(self, first: int) -> None:
-        """Let the next draws be ``first`` to ``first`` + K − 1."""
-        torch.arange(first, first + self._memory.size, out=self._memory.numbers)
-
-    def compute(self) -> None:
-        """Recorded in the graph."""
-        self._memory.fill()
 
 
 class _CopiedDraws:
@@ -122,7 +120,7 @@ class _CopiedDraws:
         stacked = stack_draws(sampler(range(size)))
         self._stacked = {name: t.to(device, copy=True) for name, t in stacked.items()}
         columns = zip(*(value.unbind() for value in self._stacked.values()), strict=True)
-        self.own: list[Draw] = [dict(zip(self._stacked, values, strict=True)) for values in columns]
+        self.draws: list[Draw] = [dict(zip(self._stacked, values, strict=True)) for values in columns]
 
     def load(self, sampler: Sampler, samples: int) -> None:
         """Let the draws be the first S of ``sampler``."""
@@ -134,7 +132,7 @@ class _CopiedDraws:
         own = list(self._stacked.values())  # copied without waiting for what the GPU still has to do
         torch._foreach_copy_(own, [drawn[name] for name in self._stacked], non_blocking=True)
 
-    def compute(self) -> None:
+    def fill(self) -> None:
         """Nothing is left to do."""
 
 

@@ -97,7 +97,8 @@ class Evaluator:
         is_one_batch = 0 < count_rows(x) <= (batch_size or default_batch_size(x))
         if self._net is None or self._posterior is None or self.samples == 1 or vectorize == "loop" or not is_one_batch:
             return None
-        return fingerprint(self._net, x, self.samples, vectorize, type(self._posterior))
+        kind = getattr(self._sampler, "kind", None)
+        return fingerprint(self._net, x, self.samples, vectorize, type(self._posterior), kind)
 
     def _capture(self, key: Hashable, x: Any, vectorize: str) -> Tensor:
         """The outputs; from now on draws are evaluated together and replayed if that is faster."""
@@ -125,7 +126,7 @@ class Evaluator:
 
         def begin(draws: list[Draw], x: Any) -> None:
             if shared is not None:
-                shared.record(lambda: posterior.call(replica, draws[0], x), draws[0])
+                shared.record_only(lambda: posterior.call(replica, draws[0], x), draws[0])
 
         at_once = draws_at_once(x, self._bytes_per_draw, self._row_bytes, CAPTURED_BYTES)
         size = balanced(self.samples, at_once)

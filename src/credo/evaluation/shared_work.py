@@ -7,9 +7,10 @@ draw cannot depend on it. Its output is kept and returned in the passes that fol
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from typing import Any
 
@@ -26,6 +27,10 @@ _SHAREABLE = (Tensor, bool, int, float, complex, str, type(None))
 
 class SharedWorkError(Exception):
     """Raised where a forward pass cannot go on from what an earlier one computed."""
+
+
+class _AllRecorded(BaseException):
+    """Ends a forward pass of which no more is needed; no error, so that the network does not handle it as one."""
 
 
 class SharedWork:
@@ -57,11 +62,20 @@ class SharedWork:
 
     def record(self, run: Callable[[], Tensor], draw: Mapping[str, Tensor]) -> Tensor:
         """The output of ``run``, a forward pass with ``draw``; keeps what does not depend on the draw."""
+        return self._record(run, draw, math.inf)
+
+    def record_only(self, run: Callable[[], Tensor], draw: Mapping[str, Tensor]) -> None:
+        """As :meth:`record`, but the pass ends with the last of the :attr:`calls`."""
+        self._record(run, draw, len(self.calls))
+
+    def _record(self, run: Callable[[], Tensor], draw: Mapping[str, Tensor], missing: float) -> Tensor:
+        output = torch.empty(0)
         calls: list[_ModuleCall] = []
         watch = _DrawWatch(self._replica, draw)
         self._replica.has_used_draw = False
 
         def enter(module: nn.Module, forward: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+            nonlocal missing
             if isinstance(module, Caller):  # what happens outside, such as moving a seed to the device, is no use
                 self._batch = tensors(args[0])
                 with nullcontext() if self._is_known else watch:
@@ -73,9 +87,12 @@ class SharedWork:
             if self._is_known:
                 can_share = can_share and (number, self._places.get(module)) in self.calls
             call.end(output, len(calls), can_share)
+            missing -= call.can_share
+            if missing == 0:
+                raise _AllRecorded
             return output
 
-        with self._wrapped(enter):
+        with self._wrapped(enter), suppress(_AllRecorded):
             output = run()
         self.largest = watch.largest
         self._keep(calls)

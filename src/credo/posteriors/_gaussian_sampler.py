@@ -70,29 +70,35 @@ class RowSampler:
         scale: σ by name, likewise.
         seed: of the noise.
         antithetic: whether draws come in pairs.
+
+    Attributes:
+        parameters: all means and all scales.
+        seed: of the random numbers.
+        kind: what the draws depend on besides numbers in tensors.
     """
 
     def __init__(self, mean: Mapping[str, Tensor], scale: Mapping[str, Tensor], seed: int, antithetic: bool) -> None:
-        self.shapes = {name: value.shape for name, value in mean.items()}
+        self._shapes, self._antithetic = {name: value.shape for name, value in mean.items()}, antithetic
         self.parameters = [*mean.values(), *scale.values()]
-        self.seed, self.antithetic = derive(seed), antithetic
-        self._memory: DrawMemory | None = None
+        self.seed = derive(seed)
+        self.kind = (antithetic, *self._shapes.items())
+        self._memory: GaussianMemory | None = None
 
     def __call__(self, numbers: Sequence[int]) -> list[Draw]:
         """The draws of ``numbers``; they lie in the memory of the call before."""
         if self._memory is None or self._memory.size < len(numbers):
             self._memory = None  # so that its memory can be used again
-            self._memory = self.make_memory(len(numbers))
+            self._memory = self.make_memory(len(numbers), self.parameters[0].device)
             self._memory.load(self)
         self._memory.fill(torch.tensor(numbers).to(self.parameters[0].device, non_blocking=True))
         return self._memory.draws[: len(numbers)]
 
-    def make_memory(self, size: int) -> DrawMemory:
-        """Memory for ``size`` draws."""
-        return DrawMemory(self.shapes, size, self.antithetic, self.parameters[0].device)
+    def make_memory(self, size: int, device: torch.device) -> GaussianMemory:
+        """Memory for ``size`` draws, as :class:`credo.evaluation.captured.CapturedDraws` needs it."""
+        return GaussianMemory(self._shapes, size, self._antithetic, device)
 
 
-class DrawMemory:
+class GaussianMemory:
     """K draws of a Gaussian, the mean, scale and seed they depend on, and their numbers, at fixed addresses.
 
     All draws of a tensor are adjacent, so that they can be stacked without a copy.
@@ -105,7 +111,6 @@ class DrawMemory:
 
     Attributes:
         size: K.
-        numbers: the numbers of the draws, ``[K]``.
         draws: K draws.
     """
 
@@ -114,7 +119,7 @@ class DrawMemory:
         padded = [_round_up(count, _ALIGNMENT) for count in counts]
         whole = [_round_up(count, DRAWN_TOGETHER) for count in counts]
         self.size, self._antithetic = size, antithetic
-        self.numbers = torch.arange(size, device=device)
+        self._numbers = torch.arange(size, device=device)
         self._seed = torch.zeros((), dtype=torch.int64, device=device)
         self._parameters = torch.zeros(2, sum(whole), device=device)
         self._rows = torch.empty(size * sum(padded), device=device)
@@ -133,14 +138,18 @@ class DrawMemory:
         self.draws: list[Draw] = [dict(zip(shapes, weights, strict=True)) for weights in columns]
 
     @torch.no_grad()
-    def load(self, sampler: RowSampler) -> None:
-        """Take over the mean, scale and seed of ``sampler``."""
+    def load(self, sampler: RowSampler, samples: int | None = None) -> None:
+        """Take over the mean, scale and seed of ``sampler``, whatever the number of draws."""
         torch._foreach_copy_(self._views, sampler.parameters)
         self._seed.fill_(sampler.seed)
 
+    def choose(self, first: int) -> None:
+        """Let the next draws be ``first`` to ``first`` + K − 1."""
+        torch.arange(first, first + self.size, out=self._numbers)
+
     def fill(self, numbers: Tensor | None = None) -> None:
-        """Compute the draws of ``numbers``, int64 on the device, at most K; ``None``: those of :attr:`numbers`."""
-        numbers = self.numbers if numbers is None else numbers
+        """Compute the draws of ``numbers``, int64 on the device, at most K; ``None``: those chosen before."""
+        numbers = self._numbers if numbers is None else numbers
         mean, scale = self._parameters
         gaussian_draws(mean, scale, self._seed, numbers, self._table, self._rows, self._antithetic)
 

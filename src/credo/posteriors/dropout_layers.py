@@ -71,8 +71,7 @@ class LayerDropout(Posterior):
 
     def sampler(self, seed: int) -> Sampler:
         """The seed of mask set ``s``."""
-        base = derive(seed)
-        return lambda numbers: [{"masks": masks} for masks in hashed(base, torch.tensor(list(numbers))).unbind()]
+        return MaskSampler(seed)
 
     def sample(self, n: int = 1, seed: int | None = None) -> Draw:
         """Not offered: masks are no weights."""
@@ -109,6 +108,55 @@ class LayerDropout(Posterior):
     def call_folded(self, network: Replica, draws: Sequence[Draw], x: Any) -> Tensor:
         """The outputs for ``x`` with each of ``draws``, from one forward pass, ``[K, B, ...]``."""
         return _call_folded(network, draws, x)
+
+
+class MaskSampler:
+    """The seeds of mask sets, by their numbers.
+
+    Args:
+        seed: of all of them.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.base = derive(seed)
+
+    def __call__(self, numbers: Sequence[int]) -> list[Draw]:
+        """On the CPU."""
+        return [{"masks": masks} for masks in hashed(self.base, torch.tensor(list(numbers))).unbind()]
+
+    def make_memory(self, size: int, device: torch.device) -> MaskMemory:
+        """Memory for ``size`` seeds, as :class:`credo.evaluation.captured.CapturedDraws` needs it."""
+        return MaskMemory(size, device)
+
+
+class MaskMemory:
+    """The seeds of K mask sets at a fixed address.
+
+    Args:
+        size: K.
+        device: where they are.
+
+    Attributes:
+        draws: K draws.
+    """
+
+    def __init__(self, size: int, device: torch.device) -> None:
+        self._base = torch.zeros((), dtype=torch.int64, device=device)
+        self._numbers = torch.arange(size, device=device)
+        self._seeds = torch.zeros_like(self._numbers)
+        self.draws: list[Draw] = [{"masks": masks} for masks in self._seeds.unbind()]
+
+    def load(self, sampler: MaskSampler, samples: int) -> None:
+        """Take over the seed of ``sampler``, whatever the number of draws."""
+        self._base.fill_(sampler.base)
+
+    def choose(self, first: int) -> None:
+        """Let the next draws be ``first`` to ``first`` + K − 1."""
+        torch.arange(first, first + len(self._numbers), out=self._numbers)
+
+    def fill(self) -> None:
+        """Compute the seeds."""
+        self._seeds.copy_(hashed(self._base, self._numbers))
 
 
 class SharedMasks(DropoutCalls):
