@@ -219,13 +219,16 @@ def fingerprint(net: nn.Module, x: Any, *others: Hashable) -> Hashable | None:
     inputs, every = tensors(x), leaves(x)
     if inputs[0].device.type not in _DEVICES or len(inputs) < len(every) or any(True for _ in plain_tensors(net)):
         return None
+    modules = list(net.modules())
+    parameters = [t for module in modules for t in module._parameters.values() if t is not None]
+    buffers = [t for module in modules for t in module._buffers.values() if t is not None]
     return (
         torch.cuda.current_stream().cuda_stream if inputs[0].is_cuda else None,
-        str(pytree.tree_structure(plain(x))),
+        None if x is inputs[0] else str(pytree.tree_structure(plain(x))),
         tuple((t.shape, t.dtype) for t in inputs),
-        tuple((t.data_ptr(), t.shape, t.dtype) for t in net.parameters()),
-        tuple((t.shape, t.dtype, t.device) for t in net.buffers()),
-        tuple((*module._forward_hooks, *module._forward_pre_hooks) for module in net.modules()),
+        tuple((t.data_ptr(), t.shape, t.dtype) for t in parameters),
+        tuple((t.shape, t.dtype, t.device) for t in buffers),
+        tuple((*module._forward_hooks, *module._forward_pre_hooks) for module in modules),
         describe_modules(net),
         torch.get_float32_matmul_precision(),
         torch.backends.cudnn.allow_tf32,
