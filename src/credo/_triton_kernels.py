@@ -230,7 +230,7 @@ def normal_pair(radial, angular):
     return radius * tl.where(is_steep, sine, cosine), radius * tl.where(is_steep, cosine, sine)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["draws"])
 def gaussian_draws(
     mean,
     scale,
