@@ -1,7 +1,7 @@
 """Posteriors of one small network by every method, on nine UCI regression tables with their standard splits.
 
-    CREDO_DATA=... python benchmarks/uci_posteriors.py run --inside --setting wide --seconds 5     # for choices
-    CREDO_DATA=... python benchmarks/uci_posteriors.py run --methods hmc mclmc --seconds 12        # for the record
+    CREDO_DATA=... python benchmarks/uci_posteriors.py run --inside --setting wide --seconds 4         # for choices
+    CREDO_DATA=... python benchmarks/uci_posteriors.py run --setting best --methods hmc --seconds 12   # for the record
     python benchmarks/uci_posteriors.py table
 
 All splits and chains of a table are sampled as one batch: 20 splits times 8 chains are 160 networks behind one
@@ -9,8 +9,9 @@ gradient, on a GPU one replayed graph. A gradient takes about 6·K·N·P operati
 1e10 for Boston (160 · 455 · 3,300 for 2 x 50 units), 2e11 for Naval Propulsion. Samplers get a time per table,
 ``--seconds``: the time of a gradient is measured, and the length of trajectories or the number of steps follows.
 
-Settings are chosen with ``--inside``, which holds a tenth of each training fold out and never reads a test fold; the
-test folds are for one last run. A result that exists is not computed again.
+Settings are chosen with ``--inside``, which holds a tenth of each training fold out and never reads a test fold;
+``--setting best`` is, for every table, the one with the highest log likelihood there. The test folds are for one last
+run. A result that exists is not computed again.
 
 References: J. M. Hernández-Lobato, R. P. Adams, "Probabilistic backpropagation for scalable learning of Bayesian neural
 networks", ICML 2015 (tables and splits).
@@ -170,8 +171,8 @@ def seconds_per_gradient(model: Any, folds: list[Fold]) -> float:
     return evaluate(20)
 
 
-def run_sampler(method: str, folds: list[Fold], setting: Setting, seconds: float) -> Outcome:
-    """HMC or MCLMC, all splits at once; what remains of ``seconds`` after starts is spent on gradients."""
+def run_sampler(method: str, folds: list[Fold], setting: Setting, end: float) -> Outcome:
+    """HMC or MCLMC, all splits at once; the time until ``end`` is spent on gradients."""
     net, device = network(folds[0].x.shape[1], setting), folds[0].x.device
     common: dict[str, Any] = {"chains": setting.chains, "noise_prior": credo.Normal(-1.0, 2.0)}
 
@@ -179,7 +180,7 @@ def run_sampler(method: str, folds: list[Fold], setting: Setting, seconds: float
         return cls(net, credo.Gaussian(setting.noise), prior(setting), **common, **options).to(device)
 
     each = seconds_per_gradient(build(credo.HMC), folds)
-    gradients = max(seconds / each - OPTIMIZER_GRADIENTS - CURVATURE_GRADIENTS, 500.0)
+    gradients = max((end - time.perf_counter()) / each - OPTIMIZER_GRADIENTS - CURVATURE_GRADIENTS, 500.0)
     if method == "hmc":
         transitions = setting.warmup + setting.draws
         steps = max(8, min(256, int(2.0 * gradients / transitions) - 1))
@@ -248,7 +249,7 @@ def convergence(predictions: list[Predictions]) -> dict[str, float]:
 TRAINED: dict[str, Callable[[nn.Module, credo.Gaussian], Any]] = {
     "bbb": lambda net, likelihood: credo.BayesByBackprop(net, likelihood, credo.HierarchicalNormal()),
     "dropout": lambda net, likelihood: credo.MCDropout(net, likelihood, p=0.05, length_scale=0.1),
-    "ensemble": lambda net, likelihood: credo.DeepEnsemble(net, members=8, init="random", likelihood=likelihood),
+    "ensemble": lambda net, likelihood: credo.DeepEnsemble(net, members=8, init="fresh", likelihood=likelihood),
     "laplace": lambda net, likelihood: credo.Laplace(net, likelihood),
     "swag": lambda net, likelihood: credo.SWAG(net, likelihood),
     "ivon": lambda net, likelihood: credo.IVON(net, likelihood),
@@ -288,10 +289,23 @@ def score(fold: Fold, prediction: Predictions) -> dict[str, float]:
     }
 
 
+def best_setting(name: str, folder: Path) -> str:
+    """The setting with the highest log likelihood of HMC inside the training folds of a table."""
+    found = {}
+    for setting in SETTINGS:
+        path = folder / f"inside_{setting}" / f"{name}_hmc.json"
+        if path.exists():
+            found[setting] = json.loads(path.read_text("utf-8"))["rows"][0]["log_likelihood"]
+    if not found:
+        raise SystemExit(f"no results of --inside for {name} in {folder}")
+    return max(found, key=lambda setting: found[setting])
+
+
 def run_table(name: str, method: str, arguments: argparse.Namespace, out: Path) -> None:
     """Run a method on all splits of a table and write the result."""
     device = torch.device(arguments.device)
-    setting = SETTINGS[arguments.setting]
+    chosen = best_setting(name, arguments.out) if arguments.setting == "best" else arguments.setting
+    setting = SETTINGS[chosen]
     if name.startswith("protein") and setting.hidden == (50,):
         setting = setting._replace(hidden=(100,))
     setting = setting._replace(**arguments.change)
@@ -301,9 +315,9 @@ def run_table(name: str, method: str, arguments: argparse.Namespace, out: Path) 
     if method in TRAINED:
         scores = run_trained(method, folds, setting, arguments.epochs)
     else:
-        outcome = run_sampler(method, folds, setting, arguments.seconds)
+        outcome = run_sampler(method, folds, setting, start + arguments.seconds)
         scores, notes = [score(*pair) for pair in zip(folds, outcome.predictions, strict=True)], outcome.notes
-    row: dict[str, Any] = {"set": name, "method": method, "splits": len(folds)}
+    row: dict[str, Any] = {"set": name, "method": method, "setting": chosen, "splits": len(folds)}
     for key in scores[0]:
         values = np.array([s[key] for s in scores])
         row[key] = round(float(values.mean()), 5)
@@ -350,9 +364,9 @@ def main() -> int:
     parser.add_argument("command", choices=("run", "table"))
     parser.add_argument("--sets", nargs="+", default=list(PUBLISHED), choices=list(PUBLISHED))
     parser.add_argument("--methods", nargs="+", default=["hmc", "mclmc"], choices=["hmc", "mclmc", *TRAINED])
-    parser.add_argument("--setting", default="wide", choices=list(SETTINGS))
+    parser.add_argument("--setting", default="wide", choices=[*SETTINGS, "best"])
     parser.add_argument("--change", type=json.loads, default={}, help="fields of the setting to replace, as JSON")
-    parser.add_argument("--seconds", type=float, default=10.0, help="of a sampler, per table")
+    parser.add_argument("--seconds", type=float, default=10.0, help="per table, of a sampler")
     parser.add_argument("--epochs", type=int, default=400, help="of methods that train")
     parser.add_argument("--splits", type=int, help="only the first so many")
     parser.add_argument("--inside", action="store_true", help="score held-out parts of the training folds")
