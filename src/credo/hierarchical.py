@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import typing
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,6 +16,18 @@ from credo.errors import UnsupportedError
 from credo.priors import register_prior
 
 _GROUPS = ("layer", "input", "unit")
+
+
+class GammaPrecisions(NamedTuple):
+    """Gamma distributions of the precisions of groups of weights.
+
+    Attributes:
+        concentration: the same for all groups.
+        rate: one per group, a tensor that broadcasts against the weights, in float64.
+    """
+
+    concentration: float
+    rate: Tensor
 
 
 @register_prior
@@ -103,6 +116,21 @@ class HierarchicalNormal(Distribution):
         return (constant + self.shape * math.log(self.rate) - a * (self.rate + 0.5 * squares).log()).sum()
 
     @torch.no_grad()
+    def precisions_given(self, weights: Tensor, shape: torch.Size) -> GammaPrecisions:
+        """The distribution of 1/s² of every group given the weights, for a step of Gibbs sampling.
+
+        Args:
+            weights: values of one parameter tensor, ``[..., *shape]``.
+            shape: of the parameter tensor.
+
+        Returns:
+            Its parameters: concentration a + n_g/2 and rate b + ½ Σ w².
+        """
+        squares = self.group_sums(weights.double().square(), shape)
+        size = weights.numel() / max(squares.numel(), 1)
+        return GammaPrecisions(self.shape + 0.5 * size, self.rate + 0.5 * squares)
+
+    @torch.no_grad()
     def draw_precisions(self, weight: Tensor, source: torch.Generator | None = None) -> Tensor:
         """1/s² of every group given the weights, from its Gamma distribution: a step of Gibbs sampling.
 
@@ -113,10 +141,8 @@ class HierarchicalNormal(Distribution):
         Returns:
             Precisions that broadcast against ``weight``, in float64.
         """
-        squares = self.group_sums(weight.double().square(), weight.shape)
-        size = weight.numel() / max(squares.numel(), 1)
-        gamma = torch._standard_gamma(torch.full_like(squares, self.shape + 0.5 * size), generator=source)
-        return gamma / (self.rate + 0.5 * squares)
+        concentration, rate = self.precisions_given(weight, weight.shape)
+        return torch._standard_gamma(torch.full_like(rate, concentration), generator=source) / rate
 
     def draw_weights(self, shape: torch.Size) -> Tensor:
         """One draw from the prior, by torch's default generator: variances, then weights.

@@ -19,7 +19,7 @@ from credo.stacking import Stack
 
 NET, LIKELIHOOD = "caller.net.", "likelihood."
 """What the names of the network's and of the likelihood's parameters begin with."""
-_RECORDED_FROM, _LARGEST_NUMBER_OF_RECORDINGS = 10, 8
+RECORDED_FROM, _LARGEST_NUMBER_OF_RECORDINGS = 10, 8
 """A recording is made at this evaluation of a shape, as it takes the time of some, and for at most so many shapes."""
 
 
@@ -76,14 +76,24 @@ class FlatStack:
         names: the parameters that differ between copies; all others are shared.
         copies: K.
         training: run the network in training mode.
+        per_copy: whether every copy has rows of its own: the tensors of a batch are ``[K, B, ...]``.
     """
 
-    def __init__(self, module: RowLogLikelihood, names: Sequence[str], copies: int, *, training: bool = False) -> None:
+    def __init__(
+        self,
+        module: RowLogLikelihood,
+        names: Sequence[str],
+        copies: int,
+        *,
+        training: bool = False,
+        per_copy: bool = False,
+    ) -> None:
         self.shapes = {name: module.get_parameter(name).shape for name in names}
         first = module.get_parameter(names[0])
         self.device, self.dtype = first.device, first.dtype
         self._sizes = [math.prod(shape) for shape in self.shapes.values()]
         self._stack = Stack(module, copies, names=names, training=training)
+        self._per_copy = per_copy
         self._recorded: dict[object, Function] = {}
         self._count: Counter[object] = Counter()
 
@@ -97,14 +107,14 @@ class FlatStack:
 
         Args:
             position: ``[K, P]``.
-            batch: the rows, the same for all copies.
+            batch: the rows, the same for all copies, or those of every copy.
 
         Returns:
             The sums ``[K]`` and their gradients ``[K, P]``, detached.
         """
         key = _signature(batch)
         self._count[key] += 1
-        if self._count[key] == _RECORDED_FROM and len(self._recorded) < _LARGEST_NUMBER_OF_RECORDINGS:
+        if self._count[key] == RECORDED_FROM and len(self._recorded) < _LARGEST_NUMBER_OF_RECORDINGS:
             self._recorded[key] = self._record(self._evaluate_leaves(batch), position.detach(), batch)
         function = self._recorded.get(key) or self._evaluate_leaves(batch)
         with torch.no_grad():
@@ -135,7 +145,7 @@ class FlatStack:
         return evaluate
 
     def _sum(self, position: Tensor, batch: Batch) -> Tensor:
-        rows = self._stack(self.unflatten(position), (batch.x, batch.y))
+        rows = self._stack(self.unflatten(position), (batch.x, batch.y), per_copy=self._per_copy)
         weighted = rows if batch.sample_weight is None else rows * batch.sample_weight
         return weighted.double().sum(1)
 

@@ -18,7 +18,7 @@ draws, not that of all chains: the chains of a network are in different modes.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -27,7 +27,7 @@ from torch import Tensor
 from credo.methods._flat_stack import Evaluation, Target
 from credo.methods._log_joint import Refresh
 from credo.methods._scales import RunningScale
-from credo.seeding import generator
+from credo.methods._streams import Streams
 
 _DIVERGENT = 1000.0
 _FIRST_STEP_SIZE = 0.1
@@ -86,21 +86,23 @@ class Transition(NamedTuple):
 
 
 class Chains:
-    """The positions of K chains, and their transitions. Chain k draws its random numbers from the stream (seed, k).
+    """The positions of K chains, and their transitions.
 
     Args:
         target: the log density.
         start: the first positions, ``[K, P]``.
-        seed: fixes the random numbers.
+        seed: fixes the random numbers of each chain, see :class:`Streams`.
         refresh: changes what the target depends on beside the position, between transitions.
     """
 
-    def __init__(self, target: Target, start: Tensor, seed: int, refresh: Refresh | None = None) -> None:
+    def __init__(
+        self, target: Target, start: Tensor, seed: int | Sequence[int], refresh: Refresh | None = None
+    ) -> None:
         self.target, self._refresh = target, refresh
         self.position = start.detach().clone()
         self.state = target(self.position)
         self.gradients = 1
-        self._sources = [generator(start.device, seed, k) for k in range(len(start))]
+        self._streams = Streams(start.device, seed, len(start))
 
     def transition(self, step_size: Tensor, scale: Tensor, steps: int) -> Transition:
         """Propose the end of a trajectory of ``steps`` leapfrog steps; accept it with probability min(1, e^−ΔH).
@@ -113,8 +115,7 @@ class Chains:
         start, size = self.position, self.position.shape[1]
         if self._refresh is not None:
             self.state = self._refresh(self.position, self.state)
-        momentum = torch.stack([self._normal(source, size) for source in self._sources])
-        uniform = torch.stack([self._uniform(source) for source in self._sources])
+        momentum, uniform = self._streams.normal(size, start.dtype), self._streams.uniform()
         before = energy(self.state, momentum)
         proposal, ended, momentum = leapfrog(self.target, start, self.state, momentum, step_size, scale, steps)
         self.gradients += steps
@@ -126,12 +127,6 @@ class Chains:
             torch.where(accepted, ended.gradient, self.state.gradient),
         )
         return Transition(start, proposal, momentum, log_ratio.clamp_max(0.0).exp(), log_ratio < -_DIVERGENT)
-
-    def _normal(self, source: torch.Generator, size: int) -> Tensor:
-        return torch.randn(size, generator=source, device=source.device, dtype=self.position.dtype)
-
-    def _uniform(self, source: torch.Generator) -> Tensor:
-        return torch.rand((), generator=source, device=source.device, dtype=torch.float64)
 
 
 def leapfrog(
@@ -249,7 +244,7 @@ def sample(
     *,
     warmup: int,
     draws: int,
-    seed: int,
+    seed: int | Sequence[int],
     scale: Tensor | None = None,
     acceptance: float = 0.8,
     steps: int | None = None,
@@ -264,7 +259,7 @@ def sample(
         start: the first positions, ``[K, P]``.
         warmup: transitions that adapt the settings, and are not kept.
         draws: transitions that are kept.
-        seed: fixes the random numbers.
+        seed: fixes the random numbers, see :class:`Streams`.
         scale: s at the start, ``[K, P]``; ``None``: 1.
         acceptance: the acceptance rate that step sizes are adapted to.
         steps: the largest number of leapfrog steps of a trajectory; ``None``: adapted.

@@ -14,7 +14,8 @@ from credo.data import Batch
 from credo.functional import Draw
 from credo.hierarchical import HierarchicalNormal
 from credo.methods._flat_stack import LIKELIHOOD, NET, Evaluation, FlatStack, RowLogLikelihood, Target, differentiate
-from credo.seeding import generator
+from credo.methods._replay import Replayed
+from credo.methods._streams import Streams
 
 Refresh: TypeAlias = Callable[[Tensor, Evaluation], Evaluation]
 
@@ -50,13 +51,14 @@ class LogPrior:
         value = Evaluation(constant - 0.5 * (offset * slope).double().sum(1), -slope)
         return value.plus(differentiate(self._log_others, position)) if self._others else value
 
-    def resample(self, position: Tensor, sources: Sequence[torch.Generator]) -> None:
-        """Draw the variances of every chain given its weights; chain k draws from ``sources[k]``."""
+    def resample(self, position: Tensor, streams: Streams) -> None:
+        """Draw the variances of every chain given its weights."""
         weights = self._stack.unflatten(position.detach())
         precisions = {}
         for name, prior in self.hierarchical.items():
-            drawn = [prior.draw_precisions(w, source) for w, source in zip(weights[name], sources, strict=True)]
-            precisions[name] = torch.stack(drawn)
+            conditional = prior.precisions_given(weights[name], self._stack.shapes[name])
+            gamma = streams.gamma(name, conditional.concentration, conditional.rate.shape[1:])
+            precisions[name] = gamma / conditional.rate
         self._set_precisions(position, precisions)
 
     def sample(self) -> Tensor:
@@ -98,7 +100,13 @@ class LogPrior:
             density = 0.5 * size * (log - math.log(2.0 * math.pi)) + hyperprior
             constant = constant + density.flatten(1).sum(1)
             named[name] = precision.to(position.dtype).expand_as(named[name])
-        self._gaussian = _Gaussian(self._gaussian.mean, self._stack.flatten(named), constant)
+        new = _Gaussian(self._gaussian.mean, self._stack.flatten(named), constant)
+        current = self._gaussian
+        if isinstance(current.constant, Tensor) and isinstance(constant, Tensor):
+            current.precision.copy_(new.precision)  # in place: a replayed target reads these addresses
+            current.constant.copy_(constant)
+        else:
+            self._gaussian = new
 
     def _log_others(self, position: Tensor) -> Tensor:
         """log p of the parameters whose prior is not Gaussian, ``[K]``."""
@@ -128,6 +136,8 @@ class LogJoint:
         data: all data, in batches.
         copies: K.
         temperature: T.
+        per_copy: whether every copy has data of its own: the tensors of a batch are ``[K, B, ...]``, and weights of 0
+            fill up data sets that are smaller than others.
     """
 
     def __init__(
@@ -138,16 +148,22 @@ class LogJoint:
         data: Sequence[Batch],
         copies: int,
         temperature: float = 1.0,
+        *,
+        per_copy: bool = False,
     ) -> None:
         named = {f"{NET}{name}": prior for name, prior in priors.items()}
         named |= {f"{LIKELIHOOD}{name}": prior for name, prior in noise_priors.items()}
-        self._stack = FlatStack(module, list(named), copies)
+        self._stack = FlatStack(module, list(named), copies, per_copy=per_copy)
         self._prior = LogPrior(named, self._stack)
         self.data, self._temperature = data, temperature
         self._rows = sum(len(batch.y) for batch in data)
+        self._replayed = Replayed(self._evaluate)
 
     def __call__(self, position: Tensor) -> Evaluation:
         """The log joint density ``[K]`` and its gradient ``[K, P]`` at ``position`` ``[K, P]``."""
+        return self._replayed(position)
+
+    def _evaluate(self, position: Tensor) -> Evaluation:
         value = self._prior(position)
         for batch in self.data:
             value = value.plus(self._stack.log_likelihood(position, batch).times(1.0 / self._temperature))
@@ -158,24 +174,24 @@ class LogJoint:
         factor = self._rows / (len(batch.y) * self._temperature)
         return self._prior(position).plus(self._stack.log_likelihood(position, batch).times(factor))
 
-    def refresher(self, seed: int) -> Refresh | None:
+    def refresher(self, seed: int | Sequence[int]) -> Refresh | None:
         """A step of Gibbs sampling for unknown variances of the prior; ``None`` if there are none.
 
         Args:
-            seed: chain k draws from the stream (seed, k).
+            seed: fixes the random numbers, see :class:`Streams`.
 
         Returns:
             A function of positions ``[K, P]`` and the target there, which returns the target under the new variances.
         """
         if not self._prior.hierarchical:
             return None
-        sources: list[torch.Generator] = []
+        streams: list[Streams] = []
 
         def refresh(position: Tensor, state: Evaluation) -> Evaluation:
-            if not sources:
-                sources.extend(generator(position.device, seed, k) for k in range(len(position)))
+            if not streams:
+                streams.append(Streams(position.device, seed, len(position)))
             before = self._prior(position).times(-1.0)
-            self._prior.resample(position, sources)
+            self._prior.resample(position, streams[0])
             return state.plus(before).plus(self._prior(position))
 
         return refresh

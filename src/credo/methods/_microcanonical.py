@@ -20,7 +20,7 @@ References: J. Robnik, G. B. De Luca, E. Silverstein, U. Seljak, "Microcanonical
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import torch
@@ -32,7 +32,7 @@ from credo.methods._flat_stack import Evaluation, Target
 from credo.methods._log_joint import Refresh
 from credo.methods._sampling import REFRESHED_EVERY, Plan
 from credo.methods._scales import RunningScale
-from credo.seeding import generator
+from credo.methods._streams import Streams
 
 _FIRST_STEP_SIZE = 0.25
 _SCALE_FROM, _LENGTH_FROM = 0.4, 0.8
@@ -63,22 +63,24 @@ class MicrocanonicalRun(NamedTuple):
 
 
 class Particles:
-    """Positions and directions of K chains. Chain k draws its random numbers from the stream (seed, k).
+    """Positions and directions of K chains.
 
     Args:
         target: the log density.
         start: the first positions, ``[K, P]``, P at least 2.
-        seed: fixes the random numbers.
+        seed: fixes the random numbers of each chain, see :class:`Streams`.
         refresh: changes what the target depends on beside the position, between steps.
     """
 
-    def __init__(self, target: Target, start: Tensor, seed: int, refresh: Refresh | None = None) -> None:
+    def __init__(
+        self, target: Target, start: Tensor, seed: int | Sequence[int], refresh: Refresh | None = None
+    ) -> None:
         if start.shape[1] < 2:
             raise UnsupportedError("MCLMC moves through two or more dimensions, and this model has one; use credo.HMC")
         self.target, self._refresh, self._count = target, refresh, 0
         self.position = start.detach().clone()
         self.state = target(self.position)
-        self._sources = [generator(start.device, seed, k) for k in range(len(start))]
+        self._streams = Streams(start.device, seed, len(start))
         self.direction = _unit(self._normal())
 
     def step(self, step_size: Tensor, scale: Tensor, length: Tensor) -> Tensor:
@@ -115,8 +117,7 @@ class Particles:
         return torch.where(finite, error, math.nan)
 
     def _normal(self) -> Tensor:
-        size, dtype = self.position.shape[1], self.position.dtype
-        return torch.stack([torch.randn(size, generator=s, device=s.device, dtype=dtype) for s in self._sources])
+        return self._streams.normal(self.position.shape[1], self.position.dtype)
 
 
 def kick(direction: Tensor, gradient: Tensor, size: Tensor) -> tuple[Tensor, Tensor]:
@@ -189,7 +190,7 @@ def sample(
     start: Tensor,
     plan: Plan,
     *,
-    seed: int,
+    seed: int | Sequence[int],
     scale: Tensor | None = None,
     energy_error: float = 5e-4,
     report: Callable[[int, Mapping[str, float | Tensor]], None] | None = None,
@@ -201,7 +202,7 @@ def sample(
         target: the log density.
         start: the first positions, ``[K, P]``.
         plan: the steps of warm-up, and which draws are kept.
-        seed: fixes the random numbers.
+        seed: fixes the random numbers, see :class:`Streams`.
         scale: s at the start, ``[K, P]``; ``None``: 1.
         energy_error: Var[ΔE]/d that step sizes are adapted to.
         report: called after every step.

@@ -137,12 +137,27 @@ class Run(NamedTuple):
     draws: Tensor
     log_density: Tensor
     divergences: Tensor
-    details: Mapping[str, str]
+    details: Mapping[str, str | ByChain]
+
+    def of_chains(self, chains: slice) -> Run:
+        """The run of some of the chains."""
+        details = {n: v if isinstance(v, str) else v._replace(values=v.values[chains]) for n, v in self.details.items()}
+        return Run(self.draws[chains], self.log_density[chains], self.divergences[chains], details)
 
 
-def by_chain(values: Tensor, form: str) -> str:
-    """One number per chain, as text."""
-    return ", ".join(f"{value:{form}}" for value in values.tolist())
+class ByChain(NamedTuple):
+    """One number per chain, with the format in which to show it.
+
+    Attributes:
+        values: ``[K]``.
+        form: such as ``".2f"``.
+    """
+
+    values: Tensor
+    form: str
+
+    def __str__(self) -> str:
+        return ", ".join(f"{value:{self.form}}" for value in self.values.tolist())
 
 
 @dataclasses.dataclass(frozen=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -54,16 +56,19 @@ class RunningScale:
         return (self._position.variance() / self._gradient.variance()).pow(0.25)
 
 
-def curvature_scale(target: Target, position: Tensor, seed: int) -> Tensor:
+def curvature_scale(target: Target, position: Tensor, seed: int | Sequence[int]) -> Tensor:
     """Scales to begin with, 1/√|H_ii|, H the Hessian of the log density at ``position``; ``[K, P]``.
 
     H_ii = E[z_i·(Hz)_i] for random signs z, with Hz from the gradients on both sides, at the price of 64 gradients. Far
-    below the geometric mean, |H_ii| is lifted to a thousandth of it.
+    below the geometric mean, |H_ii| is lifted to a thousandth of it. Several seeds are those of as many models, each
+    with an equal number of chains, which share the signs.
     """
-    source = torch.Generator().manual_seed(seed)
+    sources = [torch.Generator().manual_seed(s) for s in ([seed] if isinstance(seed, int) else seed)]
+    repeats = len(position) // len(sources)
     total = torch.zeros_like(position)
     for _ in range(_PROBES):
-        signs = (2 * torch.randint(2, position.shape[1:], generator=source) - 1).to(position)
+        drawn = [2 * torch.randint(2, position.shape[1:], generator=source) - 1 for source in sources]
+        signs = torch.stack(drawn).repeat_interleave(repeats, 0).to(position)
         ahead, behind = (target(position + side * _DISTANCE * signs).gradient for side in (1.0, -1.0))
         total += signs * (ahead - behind) / (2.0 * _DISTANCE)
     curvature = (total / _PROBES).nan_to_num(1.0, 1.0, 1.0).abs()

@@ -12,7 +12,7 @@ from credo.functional import Forward
 from credo.likelihoods import Likelihood
 from credo.methods._hamiltonian import Progress, sample
 from credo.methods._log_joint import LogJoint
-from credo.methods._sampling import Plan, Run, by_chain
+from credo.methods._sampling import ByChain, Plan, Run
 from credo.methods._scales import curvature_scale
 from credo.methods.sampler import Report, Sampler
 from credo.priors import Prior
@@ -99,7 +99,7 @@ class HMC(Sampler):
         self._leapfrog_steps, self._acceptance = leapfrog_steps, check_fraction(acceptance, "acceptance")
 
     @override
-    def _run(self, target: LogJoint, start: Tensor, seed: int, report: Report) -> Run:
+    def _run(self, target: LogJoint, start: Tensor, seeds: Sequence[int], report: Report) -> Run:
         def tell(step: Progress) -> None:
             report(step.iteration, {k: v for k, v in step._asdict().items() if k != "iteration"})
 
@@ -108,17 +108,17 @@ class HMC(Sampler):
             start,
             warmup=self._plan.warmup,
             draws=self._plan.draws,
-            seed=seed,
-            scale=None if self._init == "prior" else curvature_scale(target, start, seed),
+            seed=seeds,
+            scale=None if self._init == "prior" else curvature_scale(target, start, seeds),
             acceptance=self._acceptance,
             steps=self._leapfrog_steps,
             report=tell,
-            refresh=target.refresher(seed),
+            refresh=target.refresher(seeds),
         )
-        details = {
-            "acceptance by chain": by_chain(run.acceptance, ".2f"),
-            "step size by chain": by_chain(run.step_size, ".3g"),
-            "divergences by chain": by_chain(run.divergences, ",.0f"),
+        details: dict[str, str | ByChain] = {
+            "acceptance by chain": ByChain(run.acceptance, ".2f"),
+            "step size by chain": ByChain(run.step_size, ".3g"),
+            "divergences by chain": ByChain(run.divergences, ",.0f"),
             "leapfrog steps": f"up to {run.max_steps}",
         }
         return Run(run.draws, run.log_density, run.divergences, details)

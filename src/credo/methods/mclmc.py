@@ -12,7 +12,7 @@ from credo.functional import Forward
 from credo.likelihoods import Likelihood
 from credo.methods._log_joint import LogJoint
 from credo.methods._microcanonical import sample
-from credo.methods._sampling import Plan, Run, by_chain
+from credo.methods._sampling import ByChain, Plan, Run
 from credo.methods._scales import curvature_scale
 from credo.methods.sampler import Report, Sampler
 from credo.priors import Prior
@@ -95,24 +95,24 @@ class MCLMC(Sampler):
         self._energy_error = check_positive(energy_error, "energy_error")
 
     @override
-    def _run(self, target: LogJoint, start: Tensor, seed: int, report: Report) -> Run:
-        scale = None if self._init == "prior" else curvature_scale(target, start, seed)
+    def _run(self, target: LogJoint, start: Tensor, seeds: Sequence[int], report: Report) -> Run:
+        scale = None if self._init == "prior" else curvature_scale(target, start, seeds)
         run = sample(
             target,
             start,
             self._plan,
-            seed=seed,
+            seed=seeds,
             scale=scale,
             energy_error=self._energy_error,
             report=report,
-            refresh=target.refresher(seed),
+            refresh=target.refresher(seeds),
         )
-        details = {
+        details: dict[str, str | ByChain] = {
             "steps": f"{self._plan.steps:,}, {self._plan.thinning} per draw",
-            "step size by chain": by_chain(run.step_size, ".3g"),
-            "memory by chain": by_chain(run.length, ".3g"),
-            "energy error by chain": by_chain(run.energy_error, ".2g"),
-            "divergences by chain": by_chain(run.divergences, ",.0f"),
+            "step size by chain": ByChain(run.step_size, ".3g"),
+            "memory by chain": ByChain(run.length, ".3g"),
+            "energy error by chain": ByChain(run.energy_error, ".2g"),
+            "divergences by chain": ByChain(run.divergences, ",.0f"),
         }
         return Run(run.draws, run.log_density, run.divergences, details)
 

@@ -15,17 +15,15 @@ from typing_extensions import override
 
 from credo import data as data_
 from credo._arguments import check_integer, check_option, check_positive
-from credo._devices import check_device
 from credo._notices import notify
-from credo.errors import DivergenceError, UnsupportedError, unknown_name
+from credo.errors import UnsupportedError, unknown_name
 from credo.functional import Forward
 from credo.likelihoods import Likelihood
-from credo.methods._flat_stack import RowLogLikelihood
+from credo.methods._fold_chains import fit_models, joint_target
 from credo.methods._initialization import reinitialize
 from credo.methods._log_joint import LogJoint, log_density, maximize
 from credo.methods._sampling import DrawnLikelihood, Plan, Run, SamplingReport, check_densities, convergence, merge
 from credo.methods.network import NetworkMethod, NetworkPredictor
-from credo.nests import first_rows
 from credo.posteriors.empirical import Empirical
 from credo.priors import Normal, Prior, move_priors, resolve, to_config
 from credo.priors import from_config as prior_from_config
@@ -36,10 +34,8 @@ from credo.training.monitoring import ProgressBar
 from credo.training.supervised import SupervisedTask, Terms
 
 _INITS = ("optimized", "prior", "network")
-_START, _SAMPLING = 0, 1  # indices of random streams
 _OPTIMIZER_STEPS, _OPTIMIZER_LR = 500, 0.02
 _ROWS = 4096
-_DIAGNOSED_ROWS = 100
 _HISTORY_ENTRIES = 100
 
 Report = Callable[[int, Mapping[str, float | Tensor]], None]
@@ -86,13 +82,13 @@ class Sampler(NetworkMethod):
         self._derive()
 
     @abstractmethod
-    def _run(self, target: LogJoint, start: Tensor, seed: int, report: Report) -> Run:
+    def _run(self, target: LogJoint, start: Tensor, seeds: Sequence[int], report: Report) -> Run:
         """Run the chains.
 
         Args:
             target: the log density of all chains.
             start: the first positions, ``[K, P]``.
-            seed: fixes the random numbers.
+            seeds: fix the random numbers; more than one if the chains are those of several data sets.
             report: to be called after every transition.
 
         Returns:
@@ -174,28 +170,7 @@ class Sampler(NetworkMethod):
             raise UnsupportedError(
                 f"{type(self).__name__} needs a network in float32 or float64, got {self.dtype}; use net.float()"
             )
-        base, before = check_seed(seed), self.device
-        task = SupervisedTask(self)
-        self.to(check_device(device) if device is not None else before)
-        try:
-            batches = self._load(data, task)
-            target = self._log_joint(batches)
-            start = self._start(target, derive(base, _START))
-            if not bool(target(start).log_density.isfinite().all()):
-                raise DivergenceError(
-                    "the log density is NaN or infinite where chains start; scale the data, or choose another init="
-                )
-            with ProgressBar(progress, self._plan.steps, 0, enabled=True, unit="warm-up") as bar:
-                run = self._run(target, start, derive(base, _SAMPLING), self._reporter(bar))
-            if not bool(run.draws.isfinite().all()):
-                raise DivergenceError("draws became NaN or infinite; choose a smaller step size, or scale the data")
-        except BaseException:
-            task.undo_setup()
-            self._adopt_likelihood()
-            self.to(before)
-            raise
-        self._keep(target, run)
-        self._diagnose(run, first_rows(batches[0].x, _DIAGNOSED_ROWS))
+        fit_models([self], [data], [check_seed(seed)], device=device, progress=progress)
         return self
 
     def outputs(self, x: Any) -> Tensor:
@@ -231,12 +206,14 @@ class Sampler(NetworkMethod):
         return batches
 
     def _log_joint(self, batches: list[data_.Batch]) -> LogJoint:
-        noise_priors = move_priors(self._noise_priors(), self.device, self.dtype)
-        module = RowLogLikelihood(self.net, self.likelihood, self._forward)
-        return LogJoint(module, self._priors_here, noise_priors, batches, self._chains, self.temperature)
+        return joint_target([self], [batches])
 
     def _start(self, target: LogJoint, seed: int) -> Tensor:
         """The first positions of the chains, ``[K, P]``; that of chain k depends on (seed, k)."""
+        return self._improve(target, self._first_positions(target, seed))
+
+    def _first_positions(self, target: LogJoint, seed: int) -> Tensor:
+        """Positions to start from, or to improve, ``[K, P]``; that of chain k depends on (seed, k)."""
         if self._init == "prior":
             starts = []
             for k in range(self._chains):
@@ -248,12 +225,15 @@ class Sampler(NetworkMethod):
         if self._init == "network":
             return target.flatten(stack.initial_weights(), noise)
         try:
-            weights = stack.initial_weights(reinitialize, seed)
+            return target.flatten(stack.initial_weights(reinitialize, seed), noise)
         except UnsupportedError as error:
             raise UnsupportedError(
                 f"chains cannot start at new weights ({str(error).split(',')[0]}); use init='network' or init='prior'"
             ) from error
-        return maximize(target, target.flatten(weights, noise), _OPTIMIZER_STEPS, _OPTIMIZER_LR)
+
+    def _improve(self, target: LogJoint, start: Tensor) -> Tensor:
+        """The first positions, ``[K, P]``, after optimization if that is asked for."""
+        return maximize(target, start, _OPTIMIZER_STEPS, _OPTIMIZER_LR) if self._init == "optimized" else start
 
     def _reporter(self, bar: ProgressBar) -> Report:
         """Writes the history and shows the progress."""
@@ -282,18 +262,25 @@ class Sampler(NetworkMethod):
         if self.likelihood_posterior is not None:
             self.likelihood_posterior.replace(noise)
 
-    def _diagnose(self, run: Run, x: Any) -> None:
-        """Build the report that :meth:`summary` shows, and give notice of what needs attention."""
+    def _diagnose(self, run: Run, x: Any | None) -> None:
+        """Build the report that :meth:`summary` shows, and give notice of what needs attention.
+
+        Args:
+            run: the draws.
+            x: inputs to diagnose the convergence on; ``None``: convergence is not diagnosed.
+        """
         posteriors = (
             [self.posterior] if self.likelihood_posterior is None else [self.posterior, self.likelihood_posterior]
         )
         self._report = SamplingReport(
             chains=self._chains,
             draws=self.posterior.shape[1],
-            details=dict(run.details),
+            details={name: str(value) for name, value in run.details.items()},
             divergences=run.divergences.tolist(),
-            predictions=convergence([self.outputs(x)]),
-            parameters=convergence(draws for posterior in posteriors for draws in posterior.by_chain().values()),
+            predictions={} if x is None else convergence([self.outputs(x)]),
+            parameters={}
+            if x is None
+            else convergence(draws for posterior in posteriors for draws in posterior.by_chain().values()),
         )
         for notice in self._report.notices():
             notify(notice)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
+from credo.errors import UnsupportedError
 from credo.functional import Forward
 from credo.likelihoods import Likelihood
 from credo.methods._log_joint import LogJoint
@@ -105,8 +106,8 @@ class SGLD(Sampler):
         )
 
     @override
-    def _run(self, target: LogJoint, start: Tensor, seed: int, report: Report) -> Run:
-        return _run(self._steps, self._plan, target, start, seed, report)
+    def _run(self, target: LogJoint, start: Tensor, seeds: Sequence[int], report: Report) -> Run:
+        return _run(self._steps, self._plan, target, start, seeds, report)
 
     @override
     def _settings(self) -> dict[str, object]:
@@ -189,8 +190,8 @@ class SGHMC(Sampler):
         )
 
     @override
-    def _run(self, target: LogJoint, start: Tensor, seed: int, report: Report) -> Run:
-        return _run(self._steps, self._plan, target, start, seed, report)
+    def _run(self, target: LogJoint, start: Tensor, seeds: Sequence[int], report: Report) -> Run:
+        return _run(self._steps, self._plan, target, start, seeds, report)
 
     @override
     def _settings(self) -> dict[str, object]:
@@ -203,7 +204,10 @@ def _describe(settings: Settings, plan: Plan) -> dict[str, object]:
     return {**dataclasses.asdict(settings), "thinning": plan.thinning, "cycles": cycles}
 
 
-def _run(settings: Settings, plan: Plan, target: LogJoint, start: Tensor, seed: int, report: Report) -> Run:
+def _run(settings: Settings, plan: Plan, target: LogJoint, start: Tensor, seeds: Sequence[int], report: Report) -> Run:
+    if len(seeds) > 1:
+        raise UnsupportedError("SGLD and SGHMC run on one data set at a time; use HMC or MCLMC, or fit one by one")
+    seed = seeds[0]
     draws = sample(
         target.estimate, start, concatenate(target.data), settings, plan, seed, report, target.refresher(seed)
     )
