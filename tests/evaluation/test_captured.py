@@ -101,22 +101,13 @@ def test_draws_in_a_graph_are_those_of_the_loop(name: str, graphs: list[FakeGrap
         torch.testing.assert_close(again, paired, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.usefixtures("draws_in_graph")
-def test_the_last_group_of_draws_in_a_graph_may_be_smaller(
-    graphs: list[FakeGraph], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(evaluator, "draws_at_once", lambda *args: 3)
-    model, x = build("weights")
-    expected = model.predict(x, 7, 0, vectorize="loop").draws
-    for _ in range(3):
-        torch.testing.assert_close(model.predict(x, 7, 0, vectorize="vmap").draws, expected, rtol=1e-5, atol=1e-5)
-    assert graphs[0].replays == 9
-
-
+@pytest.mark.parametrize("in_graph", [False, True])
 def test_groups_of_draws_are_replayed_one_after_the_other(
-    graphs: list[FakeGraph], monkeypatch: pytest.MonkeyPatch
+    in_graph: bool, graphs: list[FakeGraph], monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     """Seven draws, three at most at once: groups of 3, 3 and 1."""
+    if in_graph:
+        request.getfixturevalue("draws_in_graph")
     monkeypatch.setattr(evaluator, "draws_at_once", lambda *args: 3)
     model, x = build("weights")
     expected = model.predict(x, 7, 0, vectorize="loop").draws
