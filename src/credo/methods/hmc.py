@@ -39,8 +39,9 @@ class HMC(Sampler):
         chains: number of chains.
         warmup: transitions of each chain that adapt its settings and are not kept.
         draws: transitions of each chain that are kept.
-        init: where chains start. ``"optimized"``: at new random weights, improved by 500 steps of Adam. ``"prior"``: at
-            draws from the prior. ``"network"``: at the weights of the network, for one that is trained already.
+        init: where chains start. ``"optimized"``: at new random weights, improved by Adam. ``"prior"``: at draws from
+            the prior. ``"network"``: at the weights of the network, for one that is trained already.
+        init_steps: steps of Adam of ``init="optimized"``, each of which costs one gradient on all data.
         leapfrog_steps: the largest number of leapfrog steps of a trajectory, each of which costs one gradient on all
             data; ``None``: adapted, up to 256. Each trajectory has between 1 and that many.
         acceptance: the acceptance rate that step sizes are adapted to.
@@ -75,6 +76,7 @@ class HMC(Sampler):
         warmup: int = 500,
         draws: int = 500,
         init: str = "optimized",
+        init_steps: int = 500,
         leapfrog_steps: int | None = None,
         acceptance: float = 0.8,
         noise_prior: Prior | None = None,
@@ -91,6 +93,7 @@ class HMC(Sampler):
             chains=chains,
             plan=Plan.build(warmup, draws),
             init=init,
+            init_steps=init_steps,
             noise_prior=noise_prior,
             bayesian=bayesian,
             temperature=temperature,
@@ -125,4 +128,8 @@ class HMC(Sampler):
 
     @override
     def _settings(self) -> dict[str, object]:
-        return {"leapfrog_steps": self._leapfrog_steps, "acceptance": self._acceptance}
+        return {
+            "init_steps": self._init_steps,
+            "leapfrog_steps": self._leapfrog_steps,
+            "acceptance": self._acceptance,
+        }

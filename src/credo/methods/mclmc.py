@@ -44,6 +44,7 @@ class MCLMC(Sampler):
         energy_error: the variance of the energy error per step and weight that step sizes are adapted to; smaller is
             slower and has less bias.
         init: where chains start, as for :class:`credo.HMC`.
+        init_steps: steps of Adam of ``init="optimized"``.
         noise_prior: the prior of what the likelihood learns, as for :class:`credo.HMC`.
         bayesian: name pattern or patterns of the parameters to draw; ``"*"`` is all trainable ones but the affine
             parameters of normalization layers.
@@ -75,6 +76,7 @@ class MCLMC(Sampler):
         thinning: int = 20,
         energy_error: float = 5e-4,
         init: str = "optimized",
+        init_steps: int = 500,
         noise_prior: Prior | None = None,
         bayesian: str | Sequence[str] = "*",
         temperature: float = 1.0,
@@ -87,6 +89,7 @@ class MCLMC(Sampler):
             chains=chains,
             plan=Plan.build(warmup, draws, thinning),
             init=init,
+            init_steps=init_steps,
             noise_prior=noise_prior,
             bayesian=bayesian,
             temperature=temperature,
@@ -118,4 +121,8 @@ class MCLMC(Sampler):
 
     @override
     def _settings(self) -> dict[str, object]:
-        return {"thinning": self._plan.thinning, "energy_error": self._energy_error}
+        return {
+            "init_steps": self._init_steps,
+            "thinning": self._plan.thinning,
+            "energy_error": self._energy_error,
+        }

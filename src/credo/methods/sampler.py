@@ -34,7 +34,7 @@ from credo.training.monitoring import ProgressBar
 from credo.training.supervised import SupervisedTask, Terms
 
 _INITS = ("optimized", "prior", "network")
-_OPTIMIZER_STEPS, _OPTIMIZER_LR = 500, 0.02
+_OPTIMIZER_LR = 0.02
 _ROWS = 4096
 _HISTORY_ENTRIES = 100
 
@@ -61,6 +61,7 @@ class Sampler(NetworkMethod):
         chains: int,
         plan: Plan,
         init: str,
+        init_steps: int = 500,
         noise_prior: Prior | None,
         bayesian: str | Sequence[str],
         temperature: float,
@@ -70,6 +71,7 @@ class Sampler(NetworkMethod):
         self._chains = check_integer(chains, "chains", minimum=1)
         self._plan = plan
         self._init = check_option(init, "init", _INITS)
+        self._init_steps = check_integer(init_steps, "init_steps", minimum=0)
         self.temperature = check_positive(temperature, "temperature")
         self.prior: Prior = Normal(0.0, 1.0) if prior is None else prior
         self._noise_prior: Prior = Normal(0.0, 1.0) if noise_prior is None else noise_prior
@@ -233,7 +235,7 @@ class Sampler(NetworkMethod):
 
     def _improve(self, target: LogJoint, start: Tensor) -> Tensor:
         """The first positions, ``[K, P]``, after optimization if that is asked for."""
-        return maximize(target, start, _OPTIMIZER_STEPS, _OPTIMIZER_LR) if self._init == "optimized" else start
+        return maximize(target, start, self._init_steps, _OPTIMIZER_LR) if self._init == "optimized" else start
 
     def _reporter(self, bar: ProgressBar) -> Report:
         """Writes the history and shows the progress."""
