@@ -1,16 +1,17 @@
-"""The tables of ``credo reproduce bbb-mnist``, ``bayesian-cnn`` and ``bayesian-rnn`` in parts, for short runs on a GPU.
+"""Tables of ``credo reproduce`` in parts, for short runs on a GPU.
 
     python benchmarks/network_tables.py run bbb-mnist --rows mixture-1200-T1 sgd-400 --seeds 0 1 --minutes 7.5
     python benchmarks/network_tables.py run bbb-mnist --rows mixture-1200-T1 --hold-out --options '{"sigma1": 0.37}'
     python benchmarks/network_tables.py table bbb-mnist
     python benchmarks/network_tables.py run bayesian-cnn --rows lenet-flipout lenet-ensemble --seeds 0 1 --minutes 7.5
     python benchmarks/network_tables.py run bayesian-rnn --rows bayes-lstm --minutes 8
+    python benchmarks/network_tables.py run lenet-by-method --seeds 0 1 2 --minutes 8
 
-The same code as the experiments of those names. Every row and seed is one run, written to its own file in
-``benchmarks/results/bbb_mnist``, ``bayesian_cnn`` or ``bayesian_rnn`` when it is done; runs that are there already are
-skipped, so that a list of rows may be given again until all are done. A run of ``bayesian-rnn`` that is not done after
-``--minutes`` stops at a checkpoint, from which the same command goes on. ``table`` puts together what there is:
-``benchmarks/results/bbb_mnist.json`` and the figures.
+The same code as the experiments of those names. Every row and seed is one run, written to its own file in a folder such
+as ``benchmarks/results/bbb_mnist`` when it is done; runs that are there already are skipped, so that a list of rows may
+be given again until all are done. A run of ``bayesian-rnn`` that is not done after ``--minutes`` stops at a checkpoint,
+from which the same command goes on. ``table`` puts together what there is: ``benchmarks/results/bbb_mnist.json`` and
+the figures.
 
 Settings are chosen with ``--hold-out``, which never reads the test data: it trains on the first 50,000 training images
 and counts errors on the last 10,000 of them, or evaluates on the validation part of the text; ``table --hold-out``
@@ -26,6 +27,7 @@ import multiprocessing
 import platform
 import sys
 import time
+import traceback
 from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, replace
@@ -36,13 +38,18 @@ from typing import Any
 import torch
 
 from credo import experiments, plots
-from credo.experiments.networks import bayesian_cnn, bayesian_rnn, bbb_mnist
+from credo.experiments.networks import bayesian_cnn, bayesian_rnn, bbb_mnist, lenet_by_method
 from credo.experiments.networks._bayesian_rnn_runs import Interruption, OutOfTimeError
 
 RESULTS = Path(__file__).parent / "results"
-TABLES: dict[str, Any] = {"bbb-mnist": bbb_mnist, "bayesian-cnn": bayesian_cnn, "bayesian-rnn": bayesian_rnn}
+TABLES: dict[str, Any] = {
+    "bbb-mnist": bbb_mnist,
+    "bayesian-cnn": bayesian_cnn,
+    "bayesian-rnn": bayesian_rnn,
+    "lenet-by-method": lenet_by_method,
+}
 """Each has ``PLANS``, ``Variant``, ``load``, ``measure`` and ``assemble``."""
-HELD_OUT: dict[str, Any] = {"bbb-mnist": 10_000, "bayesian-cnn": 10_000, "bayesian-rnn": True}
+HELD_OUT: dict[str, Any] = {name: True if name == "bayesian-rnn" else 10_000 for name in TABLES}
 
 
 @dataclass(frozen=True)
@@ -144,22 +151,33 @@ def summary(record: dict[str, Any]) -> str:
     return ", ".join([*(f"{name} {100 * wrong / images:.2f} %" for name, wrong in errors.items()), *measured])
 
 
-def run_all(runs: Sequence[Run], workers: int, minutes: float) -> None:
-    """Compute the runs, ``workers`` at a time; none is started that would not end before ``minutes`` are over."""
-    begin, longest = time.perf_counter(), 0.0
+def run_all(runs: Sequence[Run], workers: int, minutes: float) -> int:
+    """Compute the runs, ``workers`` at a time; none is started that would not end before ``minutes`` are over.
+
+    Returns:
+        The number of runs that raised an error, which is printed; the others go on.
+    """
+    begin, longest, failed = time.perf_counter(), 0.0, 0
     waiting = [run for run in runs if not run.path.exists()]
-    running: set[Future[tuple[Run, float]]] = set()
+    running: dict[Future[tuple[Run, float]], Run] = {}
     print(f"{len(waiting)} of {len(runs)} runs to do", flush=True)
     with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
         while waiting or running:
             in_time = time.perf_counter() - begin + longest < 60.0 * minutes
             while waiting and len(running) < workers and in_time:
-                running.add(pool.submit(compute, waiting.pop(0)))
+                run = waiting.pop(0)
+                running[pool.submit(compute, run)] = run
             if not running:
                 print(f"out of time, {len(waiting)} runs are left", flush=True)
-                return
-            done, running = wait(running, return_when=FIRST_COMPLETED)
-            longest = max(longest, *(future.result()[1] for future in done))
+                break
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                run, error = running.pop(future), future.exception()
+                if error is None:
+                    longest = max(longest, future.result()[1])
+                else:
+                    failed += 1
+                    print(f"{run.path.stem} failed", *traceback.format_exception(error), sep="\n", flush=True)
+    return failed
 
 
 def read(folder: Path) -> list[dict[str, Any]]:
@@ -227,8 +245,7 @@ def main() -> int:
         for seed in arguments.seeds
         for row in rows
     ]
-    run_all(runs, arguments.workers, arguments.minutes)
-    return 0
+    return int(run_all(runs, arguments.workers, arguments.minutes) > 0)
 
 
 if __name__ == "__main__":

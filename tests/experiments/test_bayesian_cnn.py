@@ -10,6 +10,7 @@ import pytest
 
 from credo.errors import InputError
 from credo.experiments.networks import _bayesian_cnn_runs as runs
+from credo.experiments.networks import _images as images
 from credo.experiments.networks import bayesian_cnn
 
 SETTINGS = runs.Settings(epochs=1, widths=(2, 4), members=2, draws=2, ones=2)
@@ -17,7 +18,7 @@ SETTINGS = runs.Settings(epochs=1, widths=(2, 4), members=2, draws=2, ones=2)
 
 @pytest.fixture(scope="module")
 def digits():
-    return runs.load(smoke=True)
+    return images.load(smoke=True)
 
 
 @pytest.fixture(scope="module")
@@ -36,13 +37,13 @@ def test_a_record_survives_json_and_holds_every_measurement(record, digits):
     assert json.loads(json.dumps(record)) == record
     assert len(record["aleatoric"]) == len(record["epistemic"]) == len(digits.digits.classes)
     assert set(record["others"]) == set(digits.others)
-    width = math.log(10) / runs.ENTROPY_BINS
+    width = math.log(10) / images.ENTROPY_BINS
     assert sum(record["entropy"]) * width == pytest.approx(1.0, abs=1e-3)
     assert all(len(record["rotated"][key]) == len(runs.ANGLES) for key in ("entropy", "class", "misread"))
 
 
 def test_settings_are_chosen_without_the_other_images():
-    held_out = runs.load(smoke=True, hold_out=100)
+    held_out = images.load(smoke=True, hold_out=100)
     assert len(held_out.digits.y_test) == 100
     assert held_out.others == {}
 

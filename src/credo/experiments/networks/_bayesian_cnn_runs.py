@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, Self
 
 import torch
 from torch import Tensor, nn
@@ -14,10 +14,10 @@ from torch import Tensor, nn
 import credo
 from credo import metrics
 from credo.architectures import AllConvNet, LeNet
-from credo.datasets import Images, letters, load_digits, rotate
-from credo.datasets.files import images
+from credo.datasets import Images, rotate
 from credo.errors import InputError
-from credo.experiments.networks._records import Record, density, hold_out_last, rounded
+from credo.experiments.networks._images import Data, measure_images
+from credo.experiments.networks._records import Record, first_member, rounded
 from credo.seeding import seeded
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ METHODS = ("flipout", "local", "dropout", "ensemble")
 ANGLES = 5.0 * torch.arange(37)
 RISING = 90.0
 """Beyond this angle a 1 turns into an upright one again."""
-ENTROPY_BINS = 40
 
 
 @dataclass(frozen=True)
@@ -93,30 +92,6 @@ class Settings:
     ones: int = 100
 
 
-class Data(NamedTuple):
-    """Digits, and images of something else by the names of their sets."""
-
-    digits: Images
-    others: dict[str, Tensor]
-
-
-def load(smoke: bool = False, seed: int = 0, hold_out: int = 0) -> Data:
-    """MNIST beside Fashion-MNIST and notMNIST, or 8×8 digits beside letters.
-
-    Args:
-        smoke: whether to load the images that need no files.
-        seed: of the split of the 8×8 digits, and of the letters.
-        hold_out: number of training images at the end that take the place of the test images, to choose settings;
-            there are no other images then, as settings must not be chosen by them.
-    """
-    if smoke:
-        digits, others = load_digits(seed=seed), {"letters": letters(450, seed=seed)}
-    else:
-        others = {"Fashion-MNIST": images("fashion-mnist").x_test, "notMNIST": images("notmnist").x_test}
-        digits = images("mnist")
-    return Data(hold_out_last(digits, hold_out), {} if hold_out else others)
-
-
 def measure(variant: Variant, data: Data, settings: Settings, seed: int, device: str | None = None) -> Record:
     """Train one network, or an ensemble, and measure it.
 
@@ -149,23 +124,17 @@ def measure(variant: Variant, data: Data, settings: Settings, seed: int, device:
     def predict(x: Tensor, draws: int = settings.draws) -> Predictive:
         return model.predict(x.to(device or "cpu"), samples=draws, seed=seed).cpu()
 
-    tested, single = predict(digits.x_test), predict(digits.x_test, 0)
+    tested = predict(digits.x_test)
     return {
         "variant": variant.name,
         "seed": seed,
         "settings": {**asdict(settings), "widths": list(settings.widths)},
-        "test_images": len(digits.y_test),
-        "wrong": int((tested.mode != digits.y_test).sum()),
-        "wrong_mean_weights": int((single.mode != digits.y_test).sum()),
-        "nll": rounded(metrics.nll(tested, digits.y_test)),
-        "ece": rounded(metrics.ece(tested, digits.y_test)),
+        **measure_images(tested, data, predict),
         "aleatoric": _by_class(tested.aleatoric, digits),
         "epistemic": _by_class(tested.epistemic, digits),
-        "entropy": entropy_density(tested),
-        "others": {name: _compare(tested, predict(x)) for name, x in data.others.items()},
         "rotated": _measure_rotated(digits, settings.ones, predict),
         "train_seconds": round(seconds, 1),
-        "trained_by": _first_member(model)._training_path,
+        "trained_by": first_member(model)._training_path,
     }
 
 
@@ -193,30 +162,10 @@ def _build(variant: Variant, digits: Images, settings: Settings) -> Method:
     )
 
 
-def _first_member(model: Method) -> Method:
-    """The model itself, or the first network of an ensemble."""
-    return model.members[0] if isinstance(model, credo.DeepEnsemble) else model  # type: ignore[return-value]
-
-
 def _by_class(uncertainty: Tensor, digits: Images) -> list[float]:
     """The mean over the test images of each class."""
     classes = range(len(digits.classes))
     return [rounded(uncertainty[digits.y_test == c].double().mean().item()) for c in classes]
-
-
-def entropy_density(p: Predictive) -> list[float]:
-    """The density of the entropy on a grid from 0 to that of equal probabilities."""
-    largest = math.log(p.mean.shape[-1])
-    counts = torch.histc(p.entropy.float().clamp(0.0, largest), ENTROPY_BINS, 0.0, largest)
-    return density(counts, len(p.entropy), largest / ENTROPY_BINS)
-
-
-def _compare(tested: Predictive, other: Predictive) -> dict[str, object]:
-    return {
-        "auroc_entropy": rounded(metrics.auroc(tested.entropy, other.entropy)),
-        "auroc_mutual_information": rounded(metrics.auroc(tested.mutual_information, other.mutual_information)),
-        "entropy": entropy_density(other),
-    }
 
 
 def _measure_rotated(digits: Images, count: int, predict: Callable[[Tensor], Predictive]) -> dict[str, object]:

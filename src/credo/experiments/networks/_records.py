@@ -10,11 +10,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from torch import Tensor
 
+import credo
 from credo.datasets import Images
 from credo.plots.style import CYCLE, DASHES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+    from credo.methods.base import Method
 
 Record = dict[str, Any]
 """The measurements of one run, as JSON values."""
@@ -34,6 +37,11 @@ def group_seeds(records: Sequence[Record], order: Callable[[str], Any]) -> dict[
     for record in sorted(records, key=lambda record: (order(record["variant"]), int(record["seed"]))):
         groups.setdefault(record["variant"], []).append(record)
     return groups
+
+
+def first_member(model: Method) -> Method:
+    """The model itself, or the first network of an ensemble."""
+    return model.members[0] if isinstance(model, credo.DeepEnsemble) else model  # type: ignore[return-value]
 
 
 def draw_epochs(ax: Axes, curves: Sequence[Sequence[float]], label: str, color: str, linestyle: Any) -> float:

@@ -12,10 +12,9 @@ import torch
 from torch import Tensor, nn
 
 import credo
-from credo import metrics
 from credo.architectures import TransformerLanguageModel, VisionTransformer
 from credo.datasets.files import Words
-from credo.experiments.networks._bayesian_cnn_runs import Data, entropy_density
+from credo.experiments.networks._images import Data, measure_images
 from credo.experiments.networks._records import Record, rounded
 from credo.experiments.networks._training import progress_reporter
 from credo.predictive.classes import CategoricalComponents, ClassPredictive
@@ -188,20 +187,7 @@ def measure_vision(
     def predict(x: Tensor, draws: int = settings.draws) -> Predictive:
         return model.predict(x.to(device or "cpu"), samples=draws, seed=seed).cpu()
 
-    tested, single = predict(digits.x_test), predict(digits.x_test, 0)
-    others = {name: predict(x) for name, x in data.others.items()}
-    return record | {
-        "test_images": len(digits.y_test),
-        "wrong": int((tested.mode != digits.y_test).sum()),
-        "wrong_mean_weights": int((single.mode != digits.y_test).sum()),
-        "nll": rounded(metrics.nll(tested, digits.y_test)),
-        "ece": rounded(metrics.ece(tested, digits.y_test)),
-        "entropy": entropy_density(tested),
-        "others": {
-            name: {"auroc": rounded(metrics.auroc(tested.entropy, other.entropy)), "entropy": entropy_density(other)}
-            for name, other in others.items()
-        },
-    }
+    return record | measure_images(predict(digits.x_test), data, predict)
 
 
 def build(method: str, network: Callable[..., nn.Module], likelihood: credo.Categorical, settings: Settings) -> Method:

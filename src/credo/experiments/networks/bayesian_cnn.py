@@ -21,9 +21,9 @@ from credo.experiments.networks._bayesian_cnn_runs import (
     RISING,
     Settings,
     Variant,
-    load,
     measure,
 )
+from credo.experiments.networks._images import load, percent_wrong
 from credo.experiments.networks._records import Record, draw_entropies, group_seeds
 from credo.experiments.registry import Budget, Result, Row, RunConfig, experiment
 from credo.plots.style import ALEATORIC, CYCLE, EPISTEMIC, TRUTH
@@ -146,8 +146,8 @@ def _rows(variant: Variant, records: list[Record]) -> Iterator[Row]:
         return Row(f"{name}: {quantity}", tuple(values))
 
     alone = "one network" if variant.method == "ensemble" else "mean weights"
-    yield row("test error, %", [_percent(r, "wrong") for r in records])
-    yield row(f"test error of {alone}, %", [_percent(r, "wrong_mean_weights") for r in records])
+    yield row("test error, %", [percent_wrong(r) for r in records])
+    yield row(f"test error of {alone}, %", [percent_wrong(r, "wrong_mean_weights") for r in records])
     yield row("test NLL, nats", [r["nll"] for r in records])
     yield row("ECE", [r["ece"] for r in records])
     for part in ("aleatoric", "epistemic"):
@@ -169,10 +169,6 @@ def _class_rows(variant: Variant, records: list[Record]) -> Iterator[Row]:
         for digit in range(len(records[0][part])):
             quantity = f"{_name(variant)}: {part} uncertainty of class {digit}, nats"
             yield Row(quantity, tuple(record[part][digit] for record in records))
-
-
-def _percent(record: Record, key: str) -> float:
-    return 100.0 * int(record[key]) / int(record["test_images"])
 
 
 def _rank_correlation(values: Sequence[float]) -> float:

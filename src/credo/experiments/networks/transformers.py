@@ -10,7 +10,8 @@ import numpy as np
 
 from credo._threads import one_thread
 from credo.experiments._shared import add_legend
-from credo.experiments.networks._bayesian_cnn_runs import load as load_images
+from credo.experiments.networks._images import load as load_images
+from credo.experiments.networks._images import percent_wrong
 from credo.experiments.networks._records import Record, draw_entropies
 from credo.experiments.networks._texts import text_of
 from credo.experiments.networks._transformer_runs import METHODS, Settings, measure_language, measure_vision
@@ -125,14 +126,14 @@ def _language_rows(records: dict[str, Record]) -> Iterator[Row]:
 
 def _vision_rows(records: dict[str, Record]) -> Iterator[Row]:
     for method, record in records.items():
-        name, images = f"vision transformer, {LABELS[method]}", int(record["test_images"])
-        yield Row(f"{name}: test error, %", (100.0 * record["wrong"] / images,))
+        name = f"vision transformer, {LABELS[method]}"
+        yield Row(f"{name}: test error, %", (percent_wrong(record),))
         if method != "map":
-            yield Row(f"{name}: test error of {_alone(method)}, %", (100.0 * record["wrong_mean_weights"] / images,))
+            yield Row(f"{name}: test error of {_alone(method)}, %", (percent_wrong(record, "wrong_mean_weights"),))
         yield Row(f"{name}: test NLL, nats", (record["nll"],))
         yield Row(f"{name}: ECE", (record["ece"],))
         for other, found in record["others"].items():
-            yield Row(f"{name}: AUROC of entropy, {other}", (found["auroc"],))
+            yield Row(f"{name}: AUROC of entropy, {other}", (found["auroc_entropy"],))
 
 
 def _text_figure(records: dict[str, Record]) -> Figure:
