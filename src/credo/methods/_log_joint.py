@@ -16,6 +16,9 @@ from credo.hierarchical import HierarchicalNormal
 from credo.methods._flat_stack import LIKELIHOOD, NET, Evaluation, FlatStack, RowLogLikelihood, Target, differentiate
 from credo.methods._replay import Replayed
 from credo.methods._streams import Streams
+from credo.seeding import derive
+
+_VARIANCES = 1  # index of a random stream
 
 Refresh: TypeAlias = Callable[[Tensor, Evaluation], Evaluation]
 
@@ -178,18 +181,19 @@ class LogJoint:
         """A step of Gibbs sampling for unknown variances of the prior; ``None`` if there are none.
 
         Args:
-            seed: fixes the random numbers, see :class:`Streams`.
+            seed: fixes the random numbers, see :class:`Streams`; they are independent of those of chains with it.
 
         Returns:
             A function of positions ``[K, P]`` and the target there, which returns the target under the new variances.
         """
         if not self._prior.hierarchical:
             return None
+        own = [derive(s, _VARIANCES) for s in ([seed] if isinstance(seed, int) else seed)]
         streams: list[Streams] = []
 
         def refresh(position: Tensor, state: Evaluation) -> Evaluation:
             if not streams:
-                streams.append(Streams(position.device, seed, len(position)))
+                streams.append(Streams(position.device, own, len(position)))
             before = self._prior(position).times(-1.0)
             self._prior.resample(position, streams[0])
             return state.plus(before).plus(self._prior(position))
