@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from credo.experiments.networks.lenet_by_method import LABELS
 from credo.experiments.registry import Row
 
 ROOT = Path(__file__).parent.parent
@@ -52,10 +53,12 @@ def uci() -> str:
 def uci_short() -> str:
     """The log likelihood on the UCI tables, one line a quantity."""
     rows = sorted(result("uci_bbb")["rows"], key=lambda row: row["set"].lower())
+    sampled = [result(f"uci_posteriors/{row['set']}_hmc")["rows"][0] for row in rows]
     lines = {
-        "test log likelihood": [f"{row['log_likelihood']:.2f}" for row in rows],
-        "MC dropout, published": [f"{row['published_log_likelihood']:.2f}" for row in rows],
+        "default settings": [f"{row['log_likelihood']:.2f}" for row in rows],
         "95 % intervals cover": [f"{row['coverage']:.1%}" for row in rows],
+        "sampled posterior (`HMC`)": [f"{row['log_likelihood']:.2f}" for row in sampled],
+        "best published": [f"{row['published_log_likelihood']:.2f}" for row in sampled],
     }
     head = f"| | {' | '.join(row['set'].split('-')[0] for row in rows)} |\n|---|{'---|' * len(rows)}"
     return "\n".join([head, *(f"| {name} | {' | '.join(cells)} |" for name, cells in lines.items())])
@@ -150,6 +153,47 @@ def peers_dropout() -> str:
             "a draw is one function": ("dropout checks", "one_mask_per_draw", lambda value: "yes" if value else "no"),
         }
     )
+
+
+def uci_posteriors() -> str:
+    """Sampled posteriors of a small network on the UCI tables, with their convergence."""
+    found = [json.loads(path.read_text(encoding="utf-8")) for path in (RESULTS / "uci_posteriors").glob("*_hmc.json")]
+    lines = [
+        "| table | setting | best published | log likelihood | RMSE | 95 % intervals cover | median R-hat "
+        "| effective draws | seconds, all splits |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for row in sorted((content["rows"][0] for content in found), key=lambda row: row["set"].lower()):
+        cells = [
+            row["set"],
+            row["setting"],
+            f"{row['published_log_likelihood']:.2f}",
+            f"{row['log_likelihood']:.2f} ± {row['log_likelihood_se']:.2f}",
+            f"{row['rmse']:.3g}",
+            f"{row['coverage']:.1%}",
+            f"{row['r_hat_median']:.2f}",
+            f"{row['effective_draws_median']:.0f}",
+            f"{row['seconds']:.0f}",
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join([*lines, "", f"{found[0]['hardware']}, {found[0]['date']}."])
+
+
+def lenet_by_method() -> str:
+    """LeNet on MNIST by every method that was run."""
+    paths = (RESULTS / "lenet_by_method").glob("*_seed0.json")
+    found = sorted((json.loads(path.read_text(encoding="utf-8")) for path in paths), key=lambda r: float(r["nll"]))
+    lines = [
+        "| method | test error | NLL | ECE | AUROC, Fashion-MNIST | AUROC, notMNIST | training |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for record in found:
+        cells = [LABELS[record["variant"]], f"{100 * record['wrong'] / record['test_images']:.2f} %"]
+        cells += [f"{record['nll']:.3g}", f"{record['ece']:.4f}"]
+        cells += [f"{other['auroc_entropy']:.3f}" for other in record["others"].values()]
+        cells.append(f"{record['train_seconds']:.0f} s")
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join([*lines, "", f"{found[0]['hardware']}, {found[0]['date']}, one seed."])
 
 
 def peers_gpu() -> str:
@@ -262,12 +306,14 @@ TABLES: dict[str, Callable[[], str]] = {
     "classical": classical,
     "convergence": convergence,
     "generative": generative,
+    "lenet_by_method": lenet_by_method,
     "moments": moments,
     "peers": peers,
     "peers_dropout": peers_dropout,
     "peers_gpu": peers_gpu,
     "fit_gpu": fit_gpu,
     "uci": uci,
+    "uci_posteriors": uci_posteriors,
     "uci_short": uci_short,
     "vae_mnist": vae_mnist,
 }
