@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 ACQUISITIONS = {"BALD": "bald", "random": "random"}
 INITIAL, BATCH = 20, 10
 LENGTH_SCALE = 0.1
-"""A wide prior: with the default of 1, a network of this size is not able to fit a few images."""
+"""A wide prior: with the default of 1, the dense network is not able to fit a few images."""
 TARGET = 0.05
 """The error rate to reach."""
 
@@ -38,6 +38,7 @@ class Settings:
         candidates: images of the pool that are scored in each round.
         draws: posterior draws, for scores and test errors.
         test: number of test images; ``None``: all.
+        convolutional: whether the network is that of the paper, for 28×28 images, or a dense one.
     """
 
     labels: int
@@ -45,10 +46,11 @@ class Settings:
     candidates: int
     draws: int
     test: int | None = None
+    convolutional: bool = False
 
 
 SETTINGS: dict[Budget, Settings] = {
-    "full": Settings(labels=500, epochs=300, candidates=2000, draws=50),
+    "full": Settings(labels=1000, epochs=100, candidates=10_000, draws=50, convolutional=True),
     "quick": Settings(labels=150, epochs=300, candidates=1000, draws=50),
     "smoke": Settings(labels=30, epochs=1, candidates=100, draws=5),
 }
@@ -67,17 +69,17 @@ def run(config: RunConfig) -> Result:
     The paper's claim. From 20 labeled images of MNIST, with 10 more in each round, a network with MC dropout reaches a
     given test error with far fewer labels if BALD chooses them than if they are chosen at random.
 
-    What is run. The same rounds, each from scratch, on MNIST in the full run, else on the 8×8 digits of scikit-learn.
-    The first 20 images are the same for both, two of each digit. In each round a random part of the pool is scored,
-    with 50 draws. The table has the error after the last round, and the number of labels after which the error was
-    first 5 % or less; where it was not, the next number of labels, with a note.
+    What is run. The same rounds, each from scratch, up to 1,000 labels or until the error is 5 %, with the
+    convolutional network of the paper on MNIST in the full run. The first 20 images are the same for both, two of each
+    digit. In each round a random part of the pool is scored, 10,000 images with 50 draws. The table has the error after
+    the last round, and the number of labels after which the error was first 5 % or less; where it was not, the next
+    number of labels, with a note.
 
-    What differs. A dense network with two hidden layers and dropout after each, in place of a convolutional one, so
-    that it runs on two cores; 500 labels in place of 1,000; one prior for all rounds, where the paper chooses the
-    weight decay on validation images. So the numbers cannot be compared with the paper's, only the order of the two.
-
-    The prior was widened, and the number of steps raised, by looking at errors on the 8×8 digits with one seed: with
-    the default length scale of 1, or with 60 steps, the network underfits, and BALD was worse than random images.
+    What differs. One prior for all rounds, where the paper chooses the weight decay on validation images, and Adam with
+    a cosine. The quick and the smoke run have the 8×8 digits of scikit-learn and a dense network with two hidden layers
+    and dropout after each. Its prior was widened, and the number of steps raised, by looking at errors on these digits
+    with one seed: with the default length scale of 1, or with 60 steps, it underfits, and BALD was worse than random
+    images.
     """
     images = handwritten_digits(config)
     settings = SETTINGS[config.budget]
@@ -101,7 +103,7 @@ def error_curve(
         device: device to train on; ``None`` is the CPU.
 
     Returns:
-        The number of ``labels`` and the test error, ``score``, of every round.
+        The number of ``labels`` and the test error, ``score``, of every round, up to that with an error of ``TARGET``.
     """
     test = slice(settings.test)
 
@@ -110,7 +112,7 @@ def error_curve(
         return float((p.mode.cpu() != images.y_test[test]).double().mean())
 
     def network() -> credo.Method:
-        net = nn.Sequential(nn.Flatten(), MLP(images.x_train[0].numel(), (256, 256), 10, dropout=0.5))
+        net = _convolutional() if settings.convolutional else _dense(images.x_train[0].numel())
         return credo.MCDropout(net, likelihood=credo.Categorical(), length_scale=LENGTH_SCALE)
 
     learner = ActiveLearner(
@@ -125,9 +127,32 @@ def error_curve(
         seed=seed,
     )
     first = _first_rows(images.y_train, seed)
-    with one_thread():
-        learner.teach(first, images.y_train[first]).run(images.y_train, settings.labels)
+    with one_thread(device is None):
+        learner.teach(first, images.y_train[first])
+        while len(learner.labeled) < settings.labels and learner.history[-1]["score"] > TARGET:
+            learner.run(images.y_train, min(len(learner.labeled) + BATCH, settings.labels))
     return learner.history
+
+
+def _dense(pixels: int) -> nn.Module:
+    return nn.Sequential(nn.Flatten(), MLP(pixels, (256, 256), 10, dropout=0.5))
+
+
+def _convolutional() -> nn.Module:
+    """The network of the paper: two convolutions of 32 filters of 4×4, pooling, and 128 units, with dropout."""
+    return nn.Sequential(
+        nn.Conv2d(1, 32, 4),
+        nn.ReLU(),
+        nn.Conv2d(32, 32, 4),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Dropout(0.25),
+        nn.Flatten(),
+        nn.Linear(32 * 11 * 11, 128),
+        nn.ReLU(),
+        nn.Dropout(0.5),
+        nn.Linear(128, 10),
+    )
 
 
 def _first_rows(labels: Tensor, seed: int) -> Tensor:

@@ -40,11 +40,15 @@ class Agent:
         name: name in the table and the figure.
         thompson: a Bayesian network and Thompson sampling, or a point estimate.
         epsilon: the probability of an arm at random.
+        prior_scale: standard deviation of the prior of every weight.
+        initial_scale: σ of the weights at the start, with Thompson sampling.
     """
 
     name: str
     thompson: bool
     epsilon: float = 0.0
+    prior_scale: float = 1.0
+    initial_scale: float = 0.05
 
 
 AGENTS = (
@@ -164,12 +168,12 @@ def figure(curves: dict[str, Tensor]) -> Figure:
 def _bandit(agent: Agent, features: int, seed: int) -> ThompsonBandit:
     with seeded(derive(seed, 3), _CPU):
         net = MLP(features + 2, HIDDEN, 1)
-    likelihood = credo.Gaussian(noise="learned")
+    likelihood, prior = credo.Gaussian(noise="learned"), credo.Normal(0.0, agent.prior_scale)
     model: credo.Method
     if agent.thompson:
-        model = credo.BayesByBackprop(net, likelihood, credo.Normal(0.0, 1.0), initial_scale=0.05)
+        model = credo.BayesByBackprop(net, likelihood, prior, initial_scale=agent.initial_scale)
     else:
-        model = credo.MAP(net, likelihood, credo.Normal(0.0, 1.0))
+        model = credo.MAP(net, likelihood, prior)
     return ThompsonBandit(
         model, arms=2, batch_size=BATCH_SIZE, lr=LEARNING_RATE, draws=2 if agent.thompson else 1, seed=seed
     )

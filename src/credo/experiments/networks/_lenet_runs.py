@@ -62,8 +62,8 @@ class Settings:
     ivon_lr: float = 0.1
     ivon_decay: float = 0.9995
     swag_lr: float = 0.02
-    sgld_lr: float = 1e-3
-    sghmc_lr: float = 3e-4
+    sgld_lr: float = 0.05
+    sghmc_lr: float = 0.005
     cycles: int = 4
     prior_scale: float = 0.1
     temperature: float = 1.0
@@ -131,6 +131,7 @@ def _build_sampler(data: Data, settings: Settings, method: type[Sampler], lr: fl
         "lr": lr,
         "batch_size": settings.batch_size,
         "cycles": settings.cycles,
+        "preconditioned": False,
         "init": "network",
         "temperature": settings.temperature,
     }
