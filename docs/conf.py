@@ -39,18 +39,17 @@ extensions = [
 # pages
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
 root_doc = "index"
-exclude_patterns = ["_build", "_extensions", "examples", "auto_examples/**/*.md5", "api/backreferences"]
+exclude_patterns = ["_build", "_extensions", "examples", "examples.md", "auto_examples/**/*.md5", "api/backreferences"]
 templates_path = ["_templates"]
 suppress_warnings = ["config.cache"]  # the functions of sphinx_gallery_conf cannot be pickled
 
 # Markdown, in the parts of it that GitHub shows as well
-myst_enable_extensions = ["dollarmath", "deflist"]
+myst_enable_extensions = ["attrs_block", "deflist", "dollarmath"]
 myst_fence_as_directive = ["math"]
 myst_heading_anchors = 4
 myst_dmath_double_inline = True
 
 # Python
-autodoc_default_options = {"show-inheritance": False}
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
@@ -113,7 +112,10 @@ html_theme_options = {
     "pygments_light_style": "a11y-high-contrast-light",
     "pygments_dark_style": "a11y-high-contrast-dark",
 }
-html_sidebars = {"index": [], "choose": [], "glossary": [], "changelog": []}
+html_sidebars = {
+    page: [] for page in ("index", "choose", "glossary", "changelog", "benchmarks", "traps", "gallery", "design", "results/*")
+}
+html_context = {"default_mode": "auto"}
 
 # Korean: docs/locale/ko, built by `make docs` into html/ko
 locale_dirs = ["locale"]

@@ -23,6 +23,13 @@ DOCS = Path(__file__).parent
 CATALOGUES = DOCS / "locale" / "ko" / "LC_MESSAGES"
 TRANSLATED = ("index", "start/*", "choose", "theory/*", "glossary")
 """Patterns of the pages that are translated."""
+FURTHER = {"index": ["Examples"]}
+"""Strings that are missing in the templates: titles of pages that are generated."""
+DATED = ('"POT-Creation-Date', '"PO-Revision-Date', '"Generated-By', '"Last-Translator', '"Report-Msgid', '"Language-Team')
+HEADER = """\
+# Korean translation of the documentation of credo.
+# Copyright (C) 2026 the credo developers. The license is that of credo.
+#"""
 
 
 def templates() -> Iterator[tuple[str, Catalog]]:
@@ -34,7 +41,10 @@ def templates() -> Iterator[tuple[str, Catalog]]:
             name = path.relative_to(folder).with_suffix("").as_posix()
             if any(fnmatch(name, pattern) for pattern in TRANSLATED):
                 with path.open("rb") as file:
-                    yield name, read_po(file)
+                    template = read_po(file)
+                for text in FURTHER.get(name, ()):
+                    template.add(text)
+                yield name, template
 
 
 def updated(name: str, template: Catalog) -> Catalog:
@@ -45,22 +55,17 @@ def updated(name: str, template: Catalog) -> Catalog:
         with path.open("rb") as file:
             catalog = read_po(file, locale="ko")
     catalog.update(template, update_creation_date=False)
+    catalog.header_comment = HEADER
     return catalog
 
 
 def write(name: str, catalog: Catalog) -> None:
-    """Write a catalogue without what changes with every run: dates and positions."""
+    """Write a catalogue without dates, positions and fields that nobody fills in."""
     path = CATALOGUES / f"{name}.po"
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("wb") as file:
         write_po(file, catalog, width=120, no_location=True, omit_header=False, include_previous=False)
-    kept = [
-        line
-        for line in path.read_text(encoding="utf-8").splitlines()
-        if not line.startswith(
-            ('"POT-Creation-Date', '"PO-Revision-Date', '"Generated-By', '"Last-Translator', "# FIRST")
-        )
-    ]
+    kept = [line for line in path.read_text(encoding="utf-8").splitlines() if not line.startswith(DATED)]
     path.write_text("\n".join(kept) + "\n", encoding="utf-8")
 
 

@@ -44,7 +44,7 @@ def test_members_of_the_reference_are_those_of_credo(extension: Any) -> None:
 
 def test_links_of_the_repository_become_links_of_the_site(extension: Any) -> None:
     pages = extension("repository_pages")
-    text = "[c](../CONTRIBUTING.md#style) [t](tables.md#scores) [e](examples/README.md) [s](../src/credo) ![i](i.png)"
+    text = "[c](../CONTRIBUTING.md#style) [t](tables.md#scores) [e](examples.md) [s](../src/credo) ![i](i.png)"
     assert pages.rewrite_links(text, "docs/a.md", "docs/a.md") == (
         "[c](contributing.md#style) [t](tables.md#scores) [e](auto_examples/index.rst) s (`src/credo`) ![i](i.png)"
     )

@@ -99,7 +99,7 @@ class PublicObject:
         """Public methods, properties and documented fields of a class that are defined in credo."""
         found = []
         for name in dir(self.value):
-            if name.startswith("_"):
+            if name.startswith("_") or name == "extra_repr":
                 continue
             owner = next((cls for cls in self.value.__mro__ if name in vars(cls)), None)
             attribute = inspect.getattr_static(self.value, name)

@@ -2,10 +2,11 @@
 
 Markdown pages are written for the repository's own viewer; before Sphinx reads them,
 
-- a list of links between ``<!-- contents -->`` and ``<!-- end -->`` becomes the table of contents of its page too;
+- a list of links between ``<!-- contents -->`` and ``<!-- end -->`` becomes the table of contents of its page too
+  (``<!-- contents: cards -->``: shown as cards);
 - pages of ``PAGES`` take the text of a file outside docs, such as CHANGELOG.md, and keep their contents;
 - links to files that the site does not have lead to the page that has their text, or become plain text;
-- links to ``examples/README.md`` lead to the gallery, and links to a file of results to its page.
+- links to ``examples.md`` lead to the gallery, and links to a file of results to its page.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 PAGES = {"contributing": "CONTRIBUTING.md", "changelog": "CHANGELOG.md"}
 """Pages of the site and the files of the repository that they show."""
-GENERATED = {"docs/examples/README.md": "docs/auto_examples/index.rst", "README.md": "docs/index.md"}
+GENERATED = {"docs/examples.md": "docs/auto_examples/index.rst", "README.md": "docs/index.md"}
 """Files that people link to in the repository, and the page of the site that takes their place."""
 LINK = re.compile(r"(?<!!)\[((?:[^\[\]]|\[[^\[\]]*\])*)\]\((?!https?:|mailto:|#)([^)\s#]+)(#[^)\s]*)?\)")
 CONTENTS = re.compile(r"<!-- contents(?P<options>[^>]*)-->\n(?P<list>.*?)<!-- end -->", re.DOTALL)
@@ -43,7 +44,9 @@ def rewrite_links(text: str, origin: str, page: str) -> str:
         if path.startswith("docs/") and path.endswith((".md", ".rst")):
             anchor = "" if path in GENERATED.values() else anchor
             return f"[{label}]({relative(path, str(PurePosixPath(page).parent))}{anchor})"
-        return label if "`" in label or label == target else f"{label} (`{path}`)"
+        if label.strip("`") in (path, target):
+            return f"`{path}`"
+        return label if "`" in label else f"{label} (`{path}`)"
 
     parts = re.split(r"(^```.*?^```)", text, flags=re.MULTILINE | re.DOTALL)
     return "".join(part if part.startswith("```") else LINK.sub(rewrite, part) for part in parts)
@@ -55,7 +58,8 @@ def contents(text: str) -> str:
     def extend(match: re.Match[str]) -> str:
         links = re.findall(r"^\s*[-*|] *\**\[([^\]]+)\]\(([^)#]+)\)", match["list"], flags=re.MULTILINE)
         entries = [f"{label} <{re.sub(r'[.](md|rst)$', '', target)}>" for label, target in links]
-        return f"{match['list']}\n```{{toctree}}\n:hidden:\n\n" + "\n".join(entries) + "\n```\n"
+        style = "{.cards}\n" if "cards" in match["options"] else ""
+        return f"{style}{match['list']}\n```{{toctree}}\n:hidden:\n\n" + "\n".join(entries) + "\n```\n"
 
     return CONTENTS.sub(extend, text)
 
