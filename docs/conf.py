@@ -113,7 +113,8 @@ html_theme_options = {
     "pygments_dark_style": "a11y-high-contrast-dark",
 }
 html_sidebars = {
-    page: [] for page in ("index", "choose", "glossary", "changelog", "benchmarks", "traps", "gallery", "design", "results/*")
+    page: []
+    for page in ("index", "choose", "glossary", "changelog", "benchmarks", "traps", "gallery", "design", "results/*")
 }
 html_context = {"default_mode": "auto"}
 

@@ -9,6 +9,7 @@ The pages of ``TRANSLATED`` are translated; the rest of the Korean site is in En
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import tempfile
@@ -25,7 +26,14 @@ TRANSLATED = ("index", "start/*", "choose", "theory/*", "glossary")
 """Patterns of the pages that are translated."""
 FURTHER = {"index": ["Examples"]}
 """Strings that are missing in the templates: titles of pages that are generated."""
-DATED = ('"POT-Creation-Date', '"PO-Revision-Date', '"Generated-By', '"Last-Translator', '"Report-Msgid', '"Language-Team')
+DATED = (
+    '"POT-Creation-Date',
+    '"PO-Revision-Date',
+    '"Generated-By',
+    '"Last-Translator',
+    '"Report-Msgid',
+    '"Language-Team',
+)
 HEADER = """\
 # Korean translation of the documentation of credo.
 # Copyright (C) 2026 the credo developers. The license is that of credo.
@@ -56,6 +64,9 @@ def updated(name: str, template: Catalog) -> Catalog:
             catalog = read_po(file, locale="ko")
     catalog.update(template, update_creation_date=False)
     catalog.header_comment = HEADER
+    for message in catalog:
+        if message.id and not message.string and re.fullmatch(r"(`[^`]*`[, ]*|[\d,.]+)+", str(message.id)):
+            message.string = message.id  # code and numbers
     return catalog
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -109,3 +110,7 @@ def test_site_builds_without_a_warning(tmp_path: Path) -> None:
     ]
     subprocess.run([*command, str(DOCS), str(tmp_path / "html")], check=True)
     assert (tmp_path / "html" / "api" / "generated" / "credo.BayesByBackprop.html").exists()
+    loaded = re.compile(r"<(?:script|img|iframe|link)\b[^>]*\b(?:src|href)=\"(?:https?:)?//[^\"]*\"")
+    pages = (tmp_path / "html").rglob("*.html")
+    outside = {match for page in pages for match in loaded.findall(page.read_text(encoding="utf-8"))}
+    assert not outside, "requests to other hosts"

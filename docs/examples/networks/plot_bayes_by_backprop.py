@@ -29,19 +29,19 @@ grid = torch.linspace(float(x.min()) - 0.5, float(x.max()) + 0.5, 200)[:, None]
 
 def network() -> nn.Module:
     torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(1, 50), nn.Tanh(), nn.Linear(50, 1))
+    return nn.Sequential(nn.Linear(1, 20), nn.Tanh(), nn.Linear(20, 1))
 
 
 # %%
 # Any network will do, and it is not changed: its parameters are the means :math:`\mu`, and the posterior adds the
-# scales :math:`\sigma`. The size of the noise is learned with the weights.
+# scales :math:`\sigma`. The noise is known here; ``Gaussian("learned")`` learns it with the weights.
 
-model = credo.BayesByBackprop(network(), credo.Gaussian("learned"), prior=credo.Normal(0.0, 1.0))
-model.fit((x, y), epochs=1500, batch_size=len(x), lr=1e-2, seed=0)
+model = credo.BayesByBackprop(network(), credo.Gaussian(noise=0.1), prior=credo.Normal(0.0, 1.0))
+model.fit((x, y), epochs=2000, batch_size=len(x), lr=3e-2, seed=0)
 p = model.predict(grid, samples=200, seed=0)
 
-point = credo.MAP(network(), credo.Gaussian("learned"))
-point.fit((x, y), epochs=1500, batch_size=len(x), lr=1e-2, seed=0)
+point = credo.MAP(network(), credo.Gaussian(noise=0.1))
+point.fit((x, y), epochs=500, batch_size=len(x), lr=1e-2, seed=0)
 
 # %%
 # The bands are the epistemic and the total uncertainty, at 95 %.
@@ -63,6 +63,6 @@ plt.show()
 # %%
 # Inside the data and in the gap:
 
-for name, where in {"at the data": x, "in the gap": (x.min() + x.max()).reshape(1, 1) / 2}.items():
+for name, where in {"at the data": x, "in the gap": torch.tensor([[0.1]])}.items():
     q = model.predict(where, samples=200, seed=0)
     print(f"{name}: epistemic std {q.epistemic.mean().sqrt():.3f}, noise {q.aleatoric.mean().sqrt():.3f}")
