@@ -7,23 +7,18 @@ A table stands between ``<!-- table: NAME -->`` and ``<!-- end -->``.
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from board import BOARD, result
+
 from credo.experiments.networks.lenet_by_method import LABELS
 from credo.experiments.registry import Row
 
 ROOT = Path(__file__).parent.parent
-RESULTS = ROOT / "benchmarks" / "results"
-
-
-def result(name: str) -> dict[str, Any]:
-    content: dict[str, Any] = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
-    return content
 
 
 def uci() -> str:
@@ -316,6 +311,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "uci_posteriors": uci_posteriors,
     "uci_short": uci_short,
     "vae_mnist": vae_mnist,
+    **BOARD,
 }
 
 

@@ -12,26 +12,65 @@ import pytest
 import credo
 
 ROOT = Path(__file__).parent.parent
-PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
+GENERATED = {"_build", "auto_examples", "results", "generated"}
+PAGES = [
+    *sorted(ROOT.glob("*.md")),
+    *(page for page in sorted((ROOT / "docs").rglob("*.md")) if not GENERATED & set(page.parts)),
+]
+LINK = re.compile(r"\]\((?!http)([^)\s#]*)(?:#([^)\s]+))?\)")
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def page_name(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+def without_code(page: Path) -> str:
+    """The text of a page outside blocks of code and literals."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    return re.sub(r"`[^`\n]*`(?!\])", "", text)
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of the headings of a page, as the repository and the site make them."""
+    headings = re.findall(
+        r"^#+ +(.*)$", re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.S | re.M), re.M
+    )
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_name)
 def test_every_python_block_runs_in_order(page: Path) -> None:
     names: dict[str, object] = {}
     for block in re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL):
         exec(compile(block, str(page), "exec"), names)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=page_name)
 def test_every_local_link_leads_somewhere(page: Path) -> None:
-    links = re.findall(r"\]\((?!http|#)([^)#]+)", page.read_text(encoding="utf-8"))
-    assert [link for link in links if not (page.parent / link).exists()] == []
+    """Files exist, and headings for the anchors of Markdown pages."""
+    broken = []
+    for target, anchor in LINK.findall(without_code(page)):
+        path = page.parent / target if target else page
+        if not path.exists() or (anchor and path.suffix == ".md" and anchor not in anchors(path)):
+            broken.append(f"{target}#{anchor}")
+    assert broken == []
 
 
-def test_the_readme_links_to_every_page() -> None:
-    links = re.findall(r"\]\(([^)#]+)\)", (ROOT / "README.md").read_text(encoding="utf-8"))
-    pages = {str(page.relative_to(ROOT)) for page in PAGES} | {"LICENSE", "CITATION.cff"}
-    assert pages - {"README.md"} <= set(links)
+def test_links_from_the_readme_reach_every_page() -> None:
+    """Directly or through other pages; those at the top of the repository directly."""
+    readme = ROOT / "README.md"
+    links = {
+        page: {
+            (page.parent / target).resolve() for target, _ in LINK.findall(page.read_text(encoding="utf-8")) if target
+        }
+        for page in PAGES
+    }
+    assert {*ROOT.glob("*.md"), ROOT / "LICENSE", ROOT / "CITATION.cff"} - {readme} <= links[readme]
+    reached, new = {readme}, {readme}
+    while new:
+        new = {target for page in new for target in links[page] if target in links} - reached
+        reached |= new
+    assert [page_name(page) for page in PAGES if page not in reached] == []
 
 
 def test_changelog_and_citation_have_the_version_of_the_package() -> None:

@@ -1,0 +1,130 @@
+"""Tables of docs/benchmarks.md that are about the results themselves: where credo loses, and which files there are."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def result(name: str) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+    return content
+
+
+def lost_races(machine: str) -> Iterator[tuple[str, str, str]]:
+    """Races in which credo's default is not the best of the Bayesian methods: the race, credo, and who is ahead."""
+    by_race: dict[str, dict[str, float]] = {}
+    for row in result(f"peers_{machine}")["rows"]:
+        value = row.get("cpu_ratio") or row.get("ratio")
+        if value is not None and row["name"] != "deterministic":
+            by_race.setdefault(row["race"], {})[row["name"]] = value
+    for race, values in by_race.items():
+        ours = values.get("credo")
+        ahead = {name: value for name, value in values.items() if not name.startswith("credo")}
+        better = sorted((value, name) for name, value in ahead.items() if ours is not None and value < ours)
+        if better:
+            yield race, f"{ours:.2f}×", ", ".join(f"{name} {value:.2f}×" for value, name in better[:3])
+
+
+def losses() -> str:
+    """Everything in which another library, or a published number, is ahead."""
+    lines = ["| where | credo | ahead of it |", "|---|---|---|"]
+    for machine, title in (("cpu", "CPU"), ("gpu", "GPU")):
+        lines += [f"| {title}: {race} | {ours} | {better} |" for race, ours, better in lost_races(machine)]
+    for row in result("classical_cpu")["rows"]:
+        if row["ratio"] > 1:
+            lines.append(f"| fit on a CPU: {row['task']} | {row['ratio']:.2f}× | scikit-learn 1.00× |")
+    laplace = result("laplace_cpu")["rows"]
+    for structure in dict.fromkeys(row["structure"] for row in laplace):
+        rows = [row for row in laplace if row["structure"] == structure]
+        ours = next(row for row in rows if row["library"] == "credo")
+        for key, unit in (("seconds", "s"), ("megabytes", "MB")):
+            better = [row for row in rows if row[key] < ours[key] and row["rows"] == ours["rows"]]
+            names = ", ".join(f"{row['library']} {row[key]:g} {unit}" for row in better)
+            if better:
+                lines.append(f"| Laplace on a CPU, {structure}: {key} | {ours[key]:g} {unit} | {names} |")
+    for row in result("uci_bbb")["rows"]:
+        if row["log_likelihood"] < row["harder_log_likelihood"]:
+            theirs = f"best of ensembles and tuned dropout, published {row['harder_log_likelihood']:.2f}"
+            lines.append(f"| UCI: {row['set']}, log likelihood | {row['log_likelihood']:.2f} | {theirs} |")
+        if round(row["rmse"], 2) > row["published_rmse"]:
+            theirs = f"MC dropout, published {row['published_rmse']:.2f}"
+            lines.append(f"| UCI: {row['set']}, RMSE | {row['rmse']:.2f} | {theirs} |")
+    for row in result("bbb_mnist")["rows"]:
+        if row["published"] is not None and row["mean"] > row["published"]:
+            lines.append(f"| MNIST: {row['quantity']} | {row['mean']:.2f} | published {row['published']:.2f} |")
+    return "\n".join(lines)
+
+
+def laplace() -> str:
+    """Fits of a Laplace approximation beside laplace-torch."""
+    found = result("laplace_cpu")
+    lines = ["| curvature | library | rows | CPU seconds | peak memory |", "|---|---|---|---|---|"]
+    for row in found["rows"]:
+        cells = [row["structure"], row["library"], str(row["rows"]), f"{row['seconds']:.4g} s"]
+        lines.append(f"| {' | '.join(cells)} | {row['megabytes']:.0f} MB |")
+    return "\n".join([*lines, "", f"{found['what']}. {found['machine']}, {found['date']}."])
+
+
+def published() -> str:
+    """Every number of the files of results that has a published one beside it."""
+    lines = ["| | quantity | published | ours |", "|---|---|---|---|"]
+    for path in sorted(RESULTS.glob("*.json")):
+        rows = [row for row in result(path.stem)["rows"] if row.get("published") is not None]
+        for i, row in enumerate(rows):
+            error = row["standard_error"]
+            ours = f"{row['mean']:.4g}" + (f" ± {error:.1g}" if error else "")
+            lines.append(
+                f"| {f'`{path.stem}`' if i == 0 else ''} | {row['quantity']} | {row['published']:g} | {ours} |"
+            )
+    return "\n".join(lines)
+
+
+def classes() -> str:
+    """The defaults of ``credo.Classifier`` on test folds, beside logistic regression."""
+    found = result("classifier_defaults")
+    lines = ["| table | model | NLL | accuracy | ECE |", "|---|---|---|---|---|"]
+    for row in (row for row in found["rows"] if row["fold"] == "test"):
+        model = "credo.Classifier" if row["model"] == "defaults" else row["model"]
+        lines.append(f"| {row['table']} | {model} | {row['nll']:.3f} | {row['accuracy']:.1%} | {row['ece']:.3f} |")
+    return "\n".join([*lines, "", f"`{found['command']}`, {found['date']}, {found['hardware']}."])
+
+
+def fit_cpu() -> str:
+    """Seconds per step of ``fit`` on a CPU beside a plain loop."""
+    found = result("fit_overhead_cpu")
+    lines = ["| | per step | over the plain loop |", "|---|---|---|"]
+    lines += [
+        f"| {row['name']} | {row['microseconds_per_step'] / 1000:.2f} ms | {row['ratio']:.2f}× |"
+        for row in found["rows"]
+    ]
+    return "\n".join([*lines, "", f"`{found['command']}`, {found['date']}, {found['hardware']}."])
+
+
+def files() -> str:
+    """Every file of results, with the command that wrote it."""
+    lines = ["| file | rows | command | date | hardware |", "|---|---|---|---|---|"]
+    for path in sorted(RESULTS.glob("*.json")):
+        found = result(path.stem)
+        hardware = found.get("hardware") or found.get("machine", "")
+        cells = [
+            f"[`{path.stem}`](../benchmarks/results/{path.name})",
+            str(len(found["rows"])),
+            f"`{found.get('command', '')}`".replace("``", ""),
+        ]
+        lines.append(f"| {' | '.join(cells)} | {found['date']} | {hardware} |")
+    return "\n".join(lines)
+
+
+BOARD: dict[str, Callable[[], str]] = {
+    "classes": classes,
+    "files": files,
+    "fit_cpu": fit_cpu,
+    "laplace": laplace,
+    "losses": losses,
+    "published": published,
+}
