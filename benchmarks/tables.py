@@ -7,13 +7,14 @@ A table stands between ``<!-- table: NAME -->`` and ``<!-- end -->``.
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from board import BOARD, result
+from board import BOARD, RESULTS, result
 
 from credo.experiments.networks.lenet_by_method import LABELS
 from credo.experiments.registry import Row

@@ -56,7 +56,7 @@ def contents(text: str) -> str:
     """Add a hidden toctree after every list of links that is marked as contents."""
 
     def extend(match: re.Match[str]) -> str:
-        links = re.findall(r"^\s*[-*|] *\**\[([^\]]+)\]\(([^)#]+)\)", match["list"], flags=re.MULTILINE)
+        links = re.findall(r"^\s*(?:[-*|]|\d+\.) *\**\[([^\]]+)\]\(([^)#]+)\)", match["list"], flags=re.MULTILINE)
         entries = [f"{label} <{re.sub(r'[.](md|rst)$', '', target)}>" for label, target in links]
         style = "{.cards}\n" if "cards" in match["options"] else ""
         return f"{style}{match['list']}\n```{{toctree}}\n:hidden:\n\n" + "\n".join(entries) + "\n```\n"
