@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -19,6 +20,7 @@ from credo._arguments import check_integer
 from credo.errors import InputError, unknown_name
 from credo.methods.base import Method
 from credo.predictive import ClassPredictive, Predictive
+from credo.predictive.calibrated import CalibratedPredictive
 from credo.seeding import check_seed, derive
 from credo.tabular.base import TableEstimator
 from credo.tabular.columns import as_frame
@@ -27,6 +29,7 @@ from credo.tabular.predictions import true_values
 from credo.tabular.targets import ClassTarget, known_rows
 
 _DEFAULT_SAMPLES = 100  # draws of a network; an estimator has its own number
+_BATCH_ROWS = 2000
 _CHOICE, _DRAWS = range(2)  # random streams
 
 
@@ -88,8 +91,15 @@ class ModelRows:
 
         Warnings about the tables are issued once, after the last of them.
         """
+        sizes: deque[list[int]] = deque()
+
+        def tables() -> Iterator[Any]:
+            for batch in _batches(frames):
+                sizes.append([len(frame) for frame in batch])
+                yield self._as_input(pd.concat(batch, ignore_index=True))
+
         different: dict[str, warnings.WarningMessage] = {}
-        predictions = self._predictions(frames)
+        predictions = self._predictions(tables())
         while True:
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")
@@ -97,7 +107,10 @@ class ModelRows:
             different |= {str(warning.message): warning for warning in caught}
             if prediction is None:
                 break
-            yield _one_output(prediction.cpu())
+            prediction, start = _one_output(prediction.cpu()), 0
+            for size in sizes.popleft():
+                yield prediction[start : start + size]
+                start += size
         for warning in different.values():
             warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
 
@@ -183,8 +196,7 @@ class ModelRows:
                 raise InputError(f"column {name!r} is left out by the model, so that it has no effect: choose another")
         return checked
 
-    def _predictions(self, frames: Iterable[pd.DataFrame]) -> Iterator[Predictive]:
-        inputs = map(self._as_input, frames)
+    def _predictions(self, inputs: Iterable[Any]) -> Iterator[Predictive]:
         if isinstance(self._model, TableEstimator):
             return self._model.stream(inputs)
         if isinstance(self._model, Method):
@@ -206,6 +218,18 @@ class ModelRows:
         columns = self._model.columns_
         used = {*columns.scaling.names, *(category.name for category in columns.categories)}
         return tuple(name for name in columns.names if name in used and name in self.frame)
+
+
+def _batches(frames: Iterable[pd.DataFrame]) -> Iterator[list[pd.DataFrame]]:
+    """Lists of tables that are predicted in one call, because a call for few rows costs as much as for many."""
+    batch: list[pd.DataFrame] = []
+    for frame in frames:
+        if batch and sum(map(len, batch)) + len(frame) > _BATCH_ROWS:
+            yield batch
+            batch = []
+        batch.append(frame)
+    if batch:
+        yield batch
 
 
 def _check_model(model: Any) -> Any:
@@ -244,9 +268,11 @@ def _to_series(y: Any) -> pd.Series:
 
 
 def _one_output(prediction: Predictive) -> Predictive:
-    """The prediction with targets ``[N]``."""
+    """The prediction with targets ``[N]``, as the mixture over its draws, before conformal or quantile corrections."""
+    if isinstance(prediction, CalibratedPredictive):
+        prediction = prediction.base
     shape = prediction.components.target_shape
-    if len(shape) == 2 and shape[1] == 1 and not isinstance(prediction, ClassPredictive):
+    if shape[1:] == (1,) and prediction.components.parameter.shape[1:] == shape:
         return replace(prediction, components=prediction.components.map(lambda t: t.squeeze(-1)))
     if len(shape) != 1:
         raise InputError(

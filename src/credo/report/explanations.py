@@ -79,7 +79,10 @@ def _parts(found: ModelExplanation) -> list[Part]:
     assert found.importance is not None
     used = describe_importance(found.importance)
     drivers = describe_uncertainty(found.uncertainty)
-    effects = [Text(_effects_lead(found.effects)), Gallery([_effect_picture(effect) for effect in found.effects])]
+    effects: list[Part] = [
+        Text(_effects_lead(found.effects)),
+        Gallery([_effect_picture(effect) for effect in found.effects]),
+    ]
     return [
         Text(used),
         Text(drivers),
@@ -94,7 +97,10 @@ def describe_importance(found: PermutationImportance) -> str:
     order, score = found.order, _SCORES[found.score]
     relevant = [int(j) for j in order if found.importance[j] > 2 * found.standard_error[j]]
     if not relevant:
-        return f"No column is needed for the predictions: shuffling its values does not lower {score} measurably."
+        return (
+            f"None of {counted(len(order), 'column')} is needed for the predictions: shuffling its values does not "
+            f"lower {score} measurably."
+        )
     falls = [f"{format_number(found.importance[j], 2)} for {quote(found.names[j])}" for j in relevant[:3]]
     text = (
         f"If the values of one column are shuffled among the rows, {score}, {format_number(found.base, 2)} "
@@ -179,8 +185,8 @@ def _effects_lead(effects: Sequence[ColumnEffect]) -> str:
     band = f" The band contains {format_percent(first.level)} of the posterior draws." * (len(first.draws) > 1)
     single = " Thin lines are single rows." * (len(first.classes) <= 2)
     return (
-        "What the most important columns do: the prediction if all rows had the same value of the column, averaged over "
-        f"the rows.{band}{single} Marks at the bottom are deciles of the rows. Where columns are correlated, this "
+        "What the most important columns do: the prediction if all rows had the same value of the column, averaged "
+        f"over the rows.{band}{single} Marks at the bottom are deciles of the rows. Where columns are correlated, this "
         "includes combinations of values that do not occur."
     )
 
