@@ -86,7 +86,10 @@ FIGURES = {
     "snr, cdf": lambda ax: plots.snr(model().posterior, ax, kind="cdf"),
     "plate": lambda ax: plots.plate(model(), ax),
 }
-UNLABELED = ("predictive_bands", "draws", "plate")  # what their inputs and outputs are, only the caller knows
+UNLABELED = (
+    *("predictive_bands", "draws", "plate"),  # what their inputs and outputs are, only the caller knows
+    *("importance", "uncertainty_shares"),  # the names of columns are the labels
+)
 
 
 def test_every_figure_is_tested():

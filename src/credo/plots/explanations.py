@@ -150,8 +150,8 @@ def column_effect(
     outside: ArrayLike | None = None,
     name: str | None = None,
     color: int = 0,
-    xlabel: str = "",
-    ylabel: str = "",
+    xlabel: str = "value of the column",
+    ylabel: str = "effect",
 ) -> Axes:
     """Plot the effect of a column: a curve over numbers or dates, or a point per category, with its epistemic band.
 
@@ -220,8 +220,8 @@ def effect_map(
     values: ArrayLike | Tensor,
     ax: Axes | None = None,
     *,
-    xlabel: str = "",
-    ylabel: str = "",
+    xlabel: str = "first column",
+    ylabel: str = "second column",
     label: str = "effect",
     outside: ArrayLike | None = None,
 ) -> Axes:
