@@ -88,6 +88,7 @@ _ON_DEMAND = (
     "diagnostics",
     "em",
     "experiments",
+    "explain",
     "gaussian_process",
     "generative",
     "information",

@@ -7,7 +7,7 @@ import pytest
 from credo.errors import InputError
 from credo.tabular import methods
 
-COMMANDS = ("fit", "predict", "evaluate", "compare", "report", "reproduce")
+COMMANDS = ("fit", "predict", "evaluate", "explain", "compare", "report", "reproduce")
 
 
 @pytest.mark.parametrize("command", COMMANDS)

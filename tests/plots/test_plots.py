@@ -50,6 +50,10 @@ def model():
 HISTORY = [{"epoch": e, "nll": 2.0 / e, "kl": 10.0, "elbo": -200.0 / e - 10.0} for e in (1, 2, 3)]
 
 FIGURES = {
+    "importance": lambda ax: plots.importance(["a", "b"], [2.0, 1.0], ax, error=[0.1, 0.1], band=([1, 0], [3, 2])),
+    "uncertainty_shares": lambda ax: plots.uncertainty_shares(["a", "b"], [0.5, 0.1], [0.2, 0.3], ax),
+    "column_effect": lambda ax: plots.column_effect([1.0, 2.0], [3.0, 4.0], ax, band=([2.0, 3.0], [4.0, 5.0])),
+    "effect_map": lambda ax: plots.effect_map([1.0, 2.0], [1.0, 2.0, 3.0], [[1, 2, 3], [4, 5, 6]], ax),
     "predictive_bands": lambda ax: plots.predictive_bands(torch.arange(5.0), numbers(), ax),
     "draws": lambda ax: plots.draws(torch.arange(5.0), numbers(), ax),
     "uncertainty_histogram": lambda ax: plots.uncertainty_histogram({"a": [1.0, 2.0]}, ax),
@@ -82,7 +86,10 @@ FIGURES = {
     "snr, cdf": lambda ax: plots.snr(model().posterior, ax, kind="cdf"),
     "plate": lambda ax: plots.plate(model(), ax),
 }
-UNLABELED = ("predictive_bands", "draws", "plate")  # what their inputs and outputs are, only the caller knows
+UNLABELED = (
+    *("predictive_bands", "draws", "plate"),  # what their inputs and outputs are, only the caller knows
+    *("importance", "uncertainty_shares"),  # the names of columns are the labels
+)
 
 
 def test_every_figure_is_tested():

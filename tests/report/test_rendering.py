@@ -24,7 +24,7 @@ from credo.tabular.runs import LabeledRows, evaluate
 
 from . import cases
 
-SECTIONS = ["metrics", "calibration", "uncertainty", "rows", "observed", "data", "training", "glossary"]
+SECTIONS = ["metrics", "calibration", "uncertainty", "drivers", "rows", "observed", "data", "training", "glossary"]
 
 
 @pytest.fixture(scope="module")

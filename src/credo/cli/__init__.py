@@ -11,6 +11,7 @@ from credo._version import __version__
 from credo.cli._console import exit_codes
 from credo.cli.compare import compare
 from credo.cli.evaluate import evaluate, report
+from credo.cli.explain import explain
 from credo.cli.fit import demo, fit
 from credo.cli.predict import predict
 from credo.cli.reproduce import reproduce
@@ -50,7 +51,7 @@ def _options(
     """Options before a command."""
 
 
-for command in (fit, predict, evaluate, compare, report, reproduce, demo):
+for command in (fit, predict, evaluate, explain, compare, report, reproduce, demo):
     app.command()(command)
 
 

@@ -7,6 +7,7 @@ from credo.plots._graph import Edge, Node, Plate, PlateGraph
 from credo.plots._plate_graphs import plate_graph
 from credo.plots.calibration import interval_calibration, pit_histogram, reliability
 from credo.plots.classification import confusion, leading_classes, rotated_digit, softmax_scatter
+from credo.plots.explanations import column_effect, effect_map, importance, uncertainty_shares
 from credo.plots.images import image_grid
 from credo.plots.models import snr, training_curves, weight_histogram
 from credo.plots.plate import plate
@@ -22,9 +23,12 @@ __all__ = [
     "OKABE_ITO",
     "Plate",
     "PlateGraph",
+    "column_effect",
     "confusion",
     "draws",
+    "effect_map",
     "image_grid",
+    "importance",
     "interval_calibration",
     "leading_classes",
     "paper",
@@ -43,5 +47,6 @@ __all__ = [
     "training_curves",
     "uncertainty_histogram",
     "uncertainty_parts",
+    "uncertainty_shares",
     "weight_histogram",
 ]

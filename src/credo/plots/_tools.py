@@ -79,14 +79,23 @@ def check_names(names: Sequence[str] | None, classes: int) -> None:
 
 def draw_band(predictive: Predictive, level: float) -> NDArray[np.float64]:
     """Return the central interval of the drawn functions or probabilities, lower and upper ends, ``[2, B, ...]``."""
-    level = check_fraction(level, "level")
-    ends = [(1.0 - level) / 2.0, (1.0 + level) / 2.0]
     components = predictive.components
     if isinstance(components, GaussianComponents) and components.epistemic is not None:  # no drawn functions
         functions = GaussianComponents(components.mean, components.function_variance.log())
-        return to_array(RealPredictive(functions, predictive.weights).quantile(ends))
-    draws = to_array(predictive.draws)
-    if predictive.weights is None:
-        return np.quantile(draws, ends, axis=0)
-    weights = to_array(predictive.weights)
-    return np.quantile(draws, ends, axis=0, method="inverted_cdf", weights=weights)
+        return to_array(RealPredictive(functions, predictive.weights).quantile(_ends(level)))
+    weights = None if predictive.weights is None else to_array(predictive.weights)
+    return draw_quantiles(to_array(predictive.draws), weights, level)
+
+
+def draw_quantiles(
+    draws: NDArray[np.float64], weights: NDArray[np.float64] | None, level: float
+) -> NDArray[np.float64]:
+    """Return the ends of the central interval of values ``[S, ...]`` with weights ``[S]``, ``[2, ...]``."""
+    if weights is None:
+        return np.quantile(draws, _ends(level), axis=0)
+    return np.quantile(draws, _ends(level), axis=0, method="inverted_cdf", weights=weights)
+
+
+def _ends(level: float) -> list[float]:
+    level = check_fraction(level, "level")
+    return [(1.0 - level) / 2.0, (1.0 + level) / 2.0]

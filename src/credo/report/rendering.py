@@ -17,6 +17,7 @@ from credo.methods.base import Method
 from credo.report import performance
 from credo.report.data import data_section, rows_section
 from credo.report.diagnostics import diagnose
+from credo.report.explanations import explanation_section
 from credo.report.formatting import format_number, format_rows, quote, today, truncate
 from credo.report.holdout import HoldoutResult, evaluate_holdout
 from credo.report.page import Definitions, Gallery, Page, Part, Picture, Section, draw_figure, to_html
@@ -65,8 +66,8 @@ def render(
     """Return a report on a fitted estimator and held-out rows as one self-contained HTML file.
 
     It starts with a summary and with warnings if the held-out rows contradict the predictions more than chance
-    explains. Metrics, calibration, sources of uncertainty, single rows, the data and the training follow. All text
-    from the data is escaped.
+    explains. Metrics, calibration, sources of uncertainty, the columns that drive predictions and uncertainty, single
+    rows, the data and the training follow. All text from the data is escaped.
 
     Args:
         model: a fitted :class:`credo.Regressor` or :class:`credo.Classifier`.
@@ -107,6 +108,7 @@ def render(
                 performance.metrics_section(result),
                 calibration_section(result),
                 uncertainty_section(result),
+                explanation_section(result),
                 rows_section(result),
                 performance.observed_section(result),
                 data_section(result),
