@@ -38,8 +38,7 @@ def evaluate(
     with output.collect_warnings(), nullcontext() if report is None else atomic_file(report) as file:
         with output.status(f"reading {data}"):
             model = runs.load_model(run)
-            as_text = [*model.columns_.formats, model.target_.name]
-            table = read_table(data, target=model.target_.name, encoding=encoding, as_text=as_text)
+            table = read_table(data, target=model.target_.name, encoding=encoding, as_text=runs.text_columns(model))
             rows = runs.labeled_rows(table, model.target_)
         if device is not None:
             model.model_.to(device)

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 from pandas.api import types
 
 from credo._text import counted, listed, quoted
@@ -105,19 +106,20 @@ class CsvTable(TableFile):
 
         The mark in numbers such as ``1.234`` may be one between thousands, and ``01234`` may be a code.
         """
-        floats = [name for name, column in frame.items() if column.dtype == np.float64 and _may_be_thousands(column)]
-        integers = [name for name, column in frame.items() if types.is_integer_dtype(column.dtype)]
-        texts = self._read_text(floats, None)
-        sample = self._read_text(integers, _SAMPLED_ROWS)
-        codes = [name for name in integers if sample[name].str.fullmatch(r"0\d+").any()]
-        kept = {name: texts[name] for name in floats if not _shows_decimals(texts[name])}
-        return frame.assign(**kept, **dict(self._read_text(codes, None).items())) if kept or codes else frame
-
-    def _read_text(self, names: Sequence[str], rows: int | None) -> pd.DataFrame:
-        if not names:
-            return pd.DataFrame()
-        options = {**self._options(names), "usecols": list(names), "nrows": rows}
-        return pd.read_csv(self._path, dtype=str, **options).astype(object)
+        numbers = [name for name, dtype in frame.dtypes.items() if dtype == np.float64]
+        floats = [name for name in numbers if _may_be_thousands(frame[name].to_numpy())]
+        integers = [j for j, dtype in enumerate(frame.dtypes) if types.is_integer_dtype(dtype)]
+        rows = (fields for line, _, fields in self._rows(self.delimiter, strict=True) if line > self._header_line)
+        with _long_cells():
+            sample = list(islice(rows, _SAMPLED_ROWS)) if integers else []
+        codes = {self.names[j] for fields in sample for j in integers if fields[j][:1] == "0" and len(fields[j]) > 1}
+        if not floats and not codes:
+            return frame
+        options = {**self._options(), "usecols": [*floats, *codes], "na_values": None, "na_filter": False}
+        texts = pd.read_csv(self._path, dtype=str, **options).astype(object)
+        return frame.assign(
+            **{name: texts[name] for name in texts if name in codes or not _shows_decimals(texts[name])}
+        )
 
     def _options(self, as_text: Sequence[str] = ()) -> dict[str, Any]:
         missing, kept = sorted(MISSING_TEXTS), set(as_text)
@@ -329,9 +331,8 @@ def _is_title(row: list[str], header: list[list[str]]) -> bool:
     return len(given) <= 1 < width - 1 and all(field.strip() for field in header[0])
 
 
-def _may_be_thousands(column: pd.Series) -> bool:
+def _may_be_thousands(values: NDArray[np.float64]) -> bool:
     """Whether all fractions are of numbers such as 1.234, which may be written with a mark between thousands."""
-    values = column.to_numpy()
     if not has_fractions(values):
         return False
     fractions = values[np.isfinite(values) & (values != np.floor(values))]

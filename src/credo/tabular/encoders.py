@@ -90,10 +90,11 @@ class NumericScaler:
         """Fit to ``values`` ``[N, D]``, in which NaN and ±∞ are missing; every column has at least one finite value."""
         known = _known(values)
         ordered = np.sort(known, axis=0)  # NaN come last
-        lowest, highest = regular_range(ordered)
+        scale = robust_scale(ordered)
+        median, width, _ = scale
+        lowest, highest = regular_range(ordered, scale)
         clipped = np.asarray((ordered < lowest).any(axis=0) | (ordered > highest).any(axis=0))
         ordered = np.clip(ordered, lowest, highest)
-        median, width = robust_scale(ordered)
         u = _relative(ordered, median, width)
         mean, std = np.nanmean(u, axis=0), np.nanstd(u, axis=0)
         farthest = np.fmax.reduce(np.abs(u - mean), axis=0)

@@ -104,8 +104,7 @@ def read_table(
             f"{file.size / 2**30:.1f} GiB, which is too much to be read as a whole: use a sample of the rows"
         )
     frame = file.read([name for name in as_text if name in file.names])
-    columns = (frame.iloc[:, j] for j in range(frame.shape[1]))
-    return complete_dialect(replace(dialect, delimiter=file.delimiter), columns).attach(frame)
+    return complete_dialect(replace(dialect, delimiter=file.delimiter), frame).attach(frame)
 
 
 def read_chunks(

@@ -7,6 +7,8 @@ wide gap between it and the others.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -31,15 +33,29 @@ MIN_ROWS = 20
 Floats = NDArray[np.float64]
 
 
-def robust_scale(ordered: Floats) -> tuple[Floats, Floats]:
+class RobustScale(NamedTuple):
     """The medians and robust standard deviations of columns.
+
+    Attributes:
+        median: the medians ``[D]``.
+        width: the interquartile ranges over 1.349 ``[D]``; if half of a column is one value, the median distance of
+            the others from it, and 1 for a constant column.
+        has_range: whether the interquartile ranges are positive ``[D]``.
+    """
+
+    median: Floats
+    width: Floats
+    has_range: NDArray[np.bool]
+
+
+def robust_scale(ordered: Floats) -> RobustScale:
+    """Compute medians and robust standard deviations of columns.
 
     Args:
         ordered: the columns ``[N, D]``, each in ascending order with NaN at the end, and at least one other value.
 
     Returns:
-        The medians ``[D]``, and the interquartile ranges over 1.349 ``[D]``; if half of a column is one value, the
-        median distance of the others from it, and 1 for a constant column.
+        The scale.
     """
     lower, median, upper = np.nanquantile(ordered, [0.25, 0.5, 0.75], axis=0).reshape(3, ordered.shape[1])
     width = (upper - lower) / NORMAL_IQR
@@ -48,10 +64,10 @@ def robust_scale(ordered: Floats) -> tuple[Floats, Floats]:
     distance[distance == 0.0] = np.nan
     distance[0, np.isnan(distance).all(axis=0)] = 1.0
     width[zero] = np.nanmedian(distance, axis=0)
-    return median, width
+    return RobustScale(median, width, ~zero)
 
 
-def regular_range(ordered: Floats) -> tuple[Floats, Floats]:
+def regular_range(ordered: Floats, scale: RobustScale) -> tuple[Floats, Floats]:
     """The lowest and highest values of columns that are not outlying.
 
     The k values of a column with the largest distances d₁ ≥ … ≥ d_k from the median are outlying, where k is the
@@ -60,13 +76,13 @@ def regular_range(ordered: Floats) -> tuple[Floats, Floats]:
 
     Args:
         ordered: the columns ``[N, D]``, as in :func:`robust_scale`.
+        scale: their scale.
 
     Returns:
         The lowest and the highest values ``[D]``.
     """
-    median, width = robust_scale(ordered)
-    lower, upper = np.nanquantile(ordered, [0.25, 0.75], axis=0).reshape(2, ordered.shape[1])
-    min_distance, min_gap = (np.where(lower < upper, m, MIN_GAP_OF_CONSTANTS) for m in (MIN_DISTANCE, MIN_GAP))
+    median, width, has_range = scale
+    min_distance, min_gap = (np.where(has_range, m, MIN_GAP_OF_CONSTANTS) for m in (MIN_DISTANCE, MIN_GAP))
     known = (~np.isnan(ordered)).sum(axis=0)
     distance = np.abs(ordered - median)
     limit = np.full(ordered.shape[1], np.inf)

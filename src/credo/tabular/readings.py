@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
@@ -95,19 +95,18 @@ def find_dialect(*tables: pd.DataFrame | pd.Series) -> Dialect:
     attached = Dialect.attached(*tables)
     if attached is not None:
         return attached
-    frames = [table.to_frame() if isinstance(table, pd.Series) else table for table in tables]
-    return complete_dialect(Dialect(), [frame.iloc[:, j] for frame in frames for j in range(frame.shape[1])])
+    return complete_dialect(Dialect(), *tables)
 
 
-def complete_dialect(dialect: Dialect, columns: Iterable[pd.Series]) -> Dialect:
+def complete_dialect(dialect: Dialect, *tables: pd.DataFrame | pd.Series) -> Dialect:
     """``dialect``, with what is not known taken from columns that can be read in one way only, if they agree."""
     decimals: set[str] = set()
     dayfirst: set[bool] = set()
+    frames = [table.to_frame() if isinstance(table, pd.Series) else table for table in tables]
+    if any(has_fractions(frame.select_dtypes("float64").to_numpy()) for frame in frames):
+        decimals.add(".")
+    columns = (frame.iloc[:, j] for frame in frames for j, dtype in enumerate(frame.dtypes) if _is_text(dtype))
     for column in columns:
-        if column.dtype == np.float64 and has_fractions(column.to_numpy()):
-            decimals.add(".")
-        if not _is_text(column):
-            continue
         reading = _decide(column, Dialect())
         if reading.mark and not reading.doubt:
             decimals.add(reading.mark)
@@ -143,7 +142,7 @@ def read_column(column: pd.Series, dialect: Dialect | None = None) -> Reading:
         return Reading("category")
     if wanted == "date":
         return Reading("date", DateFormat("dmy" if dialect.usual_dayfirst else "mdy", compact=True))
-    form = _choose_numbers(_Cells.of(column), dialect).form if _is_text(column) else None
+    form = _choose_numbers(_Cells.of(column), dialect).form if _is_text(column.dtype) else None
     return Reading("number", form)
 
 
@@ -341,10 +340,10 @@ def _compact_dates(texts: list[str]) -> Reading:
 
 
 def _are_compact_dates(column: pd.Series) -> bool:
-    known = column.dropna()
-    if known.empty or not 19_000_101 <= known.min() <= known.max() <= 21_001_231:
+    known = column.to_numpy() if isinstance(column.dtype, np.dtype) else column.dropna().to_numpy()
+    if not len(known) or not 19_000_101 <= known.min() <= known.max() <= 21_001_231:
         return False
-    values = known.unique()
+    values = np.unique(known)
     return len(values) >= _MIN_COMPACT and all(_is_compact_date(str(value)) for value in values)
 
 
@@ -361,5 +360,5 @@ def _differ(a: float, b: float) -> bool:
     return a != b and not math.isnan(a) and not math.isnan(b)
 
 
-def _is_text(column: pd.Series) -> bool:
-    return bool(types.is_object_dtype(column.dtype) or types.is_string_dtype(column.dtype))
+def _is_text(dtype: Any) -> bool:
+    return bool(types.is_object_dtype(dtype) or types.is_string_dtype(dtype))

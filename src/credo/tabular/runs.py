@@ -31,12 +31,18 @@ from credo.tabular.estimators import Classifier, Regressor
 from credo.tabular.extrapolation import OutsideRange
 from credo.tabular.files import MIN_ROWS, read_table, reserve_folder, to_csv
 from credo.tabular.leakage import check_table
-from credo.tabular.parsing import Cells, is_missing
 from credo.tabular.predictions import true_values
 from credo.tabular.readings import find_dialect
 from credo.tabular.saving import check_run, to_files
 from credo.tabular.splitting import hold_out
-from credo.tabular.targets import ClassTarget, RegressionTarget, TaskType, guess_task, known_rows
+from credo.tabular.targets import (
+    ClassTarget,
+    RegressionTarget,
+    TaskType,
+    guess_task,
+    known_rows,
+    notes_on_unknown,
+)
 
 HOLDOUT, RECORD, REPORT = "holdout.csv", "run.json", "report.html"
 FILES = (_tensors.TENSORS, io.CARD, HOLDOUT, RECORD, REPORT)
@@ -236,7 +242,8 @@ def open_run(path: str | Path) -> Run:
             f"{folder / RECORD} describes another run: one of {record['task']} of {quoted(record['target'])}"
         )
     rows = record["rows_held_out"]
-    holdout = read_table(folder / HOLDOUT, target=model.target_.name) if rows else pd.DataFrame()
+    as_text = text_columns(model)
+    holdout = read_table(folder / HOLDOUT, target=model.target_.name, as_text=as_text) if rows else pd.DataFrame()
     if len(rows) != len(holdout):
         raise LoadError(f"{folder / HOLDOUT} does not hold the {counted(len(rows), 'row')} that {RECORD} lists")
     return Run(model, holdout.set_axis(rows, axis=0), record)
@@ -284,15 +291,21 @@ def labeled_rows(frame: pd.DataFrame, target: RegressionTarget | ClassTarget) ->
     known = known_rows(frame[name], target)
     if not known.any():
         raise InputError(
-            f"the target {quoted(name)} is missing, or not written as in training, in every row: there is nothing to "
+            f"the target {quoted(name)} is missing in every row, or not written as in training: there is nothing to "
             "evaluate on"
         )
     if not known.all():
-        rows, cells = frame.index[~known], frame[name][~known]
-        missing = Cells(rows.tolist(), ["missing" if is_missing(cell) else cell for cell in cells]).describe()
-        warnings.warn(f"Left out, because the target is missing or cannot be read: {missing}.", stacklevel=2)
+        for note in notes_on_unknown(frame[name], target):
+            warnings.warn(note, UserWarning, stacklevel=2)
         frame = frame[known]
     return LabeledRows(frame.drop(columns=name), frame[name])
+
+
+def text_columns(model: TableEstimator) -> list[str]:
+    """The columns, and the target, whose text is read in the format of training."""
+    target = model.target_
+    is_text = isinstance(target, RegressionTarget) and not target.form.is_plain
+    return [*model.columns_.formats, *([target.name] if is_text else [])]
 
 
 def drop_columns(frame: pd.DataFrame, drop: Sequence[str], target: str) -> pd.DataFrame:

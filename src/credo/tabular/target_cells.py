@@ -92,16 +92,22 @@ def check_quantities(found: Quantities, column: pd.Series, name: str, reading: R
 
 
 def notes_on_quantities(found: Quantities, column: pd.Series, reading: Reading) -> list[str]:
-    """Sentences about how the numbers are read, and about rows without one."""
+    """Sentences about how the numbers of a training target are read, and about rows without one."""
     name = called(target_name(column))
-    notes = []
+    notes = notes_on_rows(found, column)
     if reading.doubt:
-        notes.append(f"{reading.doubt}: the {name} ({reading.example}).")
-    elif reading.form is not None:
-        notes.append(f"Read as numbers ({reading.form.describe()}): the {name} ({reading.example}).")
+        return [f"{reading.doubt}: the {name} ({reading.example}).", *notes]
+    if reading.form is not None:
+        return [f"Read as numbers ({reading.form.describe()}): the {name} ({reading.example}).", *notes]
+    return notes
+
+
+def notes_on_rows(found: Quantities, column: pd.Series) -> list[str]:
+    """Sentences about rows without a number."""
     missing = int(np.isnan(found.values).sum()) - len(found.unparsed)
-    notes += notes_on_missing(column, missing, found.placeholders)
+    notes = notes_on_missing(column, missing, found.placeholders)
     if len(found.unparsed):
+        name = called(target_name(column))
         notes.append(f"Left out, because the {name} is not a number: {found.unparsed.describe(limit=5)}.")
     return notes
 

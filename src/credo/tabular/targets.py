@@ -15,7 +15,7 @@ from credo.errors import InputError, LoadError
 from credo.tabular.class_target import ClassTarget
 from credo.tabular.dialects import Dialect
 from credo.tabular.number_format import NumberFormat
-from credo.tabular.outliers import regular_range
+from credo.tabular.outliers import regular_range, robust_scale
 from credo.tabular.parsing import Cells
 from credo.tabular.readings import FEW_NUMBERS, MIXED_UNITS
 from credo.tabular.target_cells import (
@@ -24,14 +24,16 @@ from credo.tabular.target_cells import (
     called,
     check_quantities,
     is_unknown,
+    notes_on_missing,
     notes_on_quantities,
+    notes_on_rows,
     number_format,
     parse_quantities,
     read_target,
     target_name,
 )
 
-__all__ = ["ClassTarget", "RegressionTarget", "TaskType", "guess_task", "known_rows"]
+__all__ = ["ClassTarget", "RegressionTarget", "TaskType", "guess_task", "known_rows", "notes_on_unknown"]
 
 TaskType = Literal["regression", "classification"]
 
@@ -50,6 +52,14 @@ def known_rows(y: Any, target: RegressionTarget | ClassTarget | None = None) -> 
     if isinstance(target, RegressionTarget):
         return ~np.isnan(parse_quantities(column, target.form).values)
     return ~is_unknown(column, numeric=target is not None and target.numeric)
+
+
+def notes_on_unknown(y: Any, target: RegressionTarget | ClassTarget) -> list[str]:
+    """Sentences about the rows without a target, by :func:`known_rows`."""
+    column = as_series(y)
+    if isinstance(target, RegressionTarget):
+        return notes_on_rows(parse_quantities(column, target.form), column)
+    return notes_on_missing(column, int((~known_rows(column, target)).sum()))
 
 
 def guess_task(y: Any, dialect: Dialect | None = None) -> TaskType:
@@ -147,7 +157,7 @@ class RegressionTarget:
         check_quantities(found, column, name, reading)
         notes = notes_on_quantities(found, column, reading)
         values = np.sort(found.values[~np.isnan(found.values)])
-        low, high = (float(bound[0]) for bound in regular_range(values[:, None]))
+        low, high = (float(bound[0]) for bound in regular_range(values[:, None], robust_scale(values[:, None])))
         limits = (low, high) if low > values[0] or high < values[-1] else None
         if limits is not None:
             notes.append(_note_on_outliers(found.values, limits, column))
