@@ -154,8 +154,6 @@ REFUSED = (
     Case("no such target", lambda: to_csv({"Y ": [1.0, 2.0] * 20}), "refused", ("no column 'y'", "did you mean 'Y '")),
     Case("ragged rows", _ragged, "refused", ("line 7", "3 fields", "header has 4")),
     Case("open quote", _open_quote, "refused", ("line 7", "quote")),
-    Case("Latin-1", _latin_1, "refused", ("UTF-8", "0xfc", "line 2")),
-    Case("UTF-16", _utf_16, "refused", ("UTF-16", "save the table as CSV in UTF-8")),
     Case("binary junk", lambda: bytes(range(256)) * 20, "refused", ("binary",)),
     Case("a late NUL", _late_nul, "refused", ("line 41", "NUL character")),
     Case("workbook", lambda: b"PK\x03\x04" + bytes(range(256)), "refused", ("Excel",)),
@@ -163,7 +161,6 @@ REFUSED = (
     Case("infinite target", lambda: _target("inf"), "refused", ("infinite", "row 0")),
     Case("missing target", lambda: with_columns(y=["NA"] * ROWS), "refused", ("missing in every row",)),
     Case("text as quantity", lambda: with_columns(y=["low", "high"] * 20), "refused", ("'low'", "classification")),
-    Case("decimal commas", lambda: with_columns(y=["1,5", "2,5"] * 20), "refused", ("commas", "decimal point")),
     Case("one class", lambda: with_columns(y=["a"] * ROWS), "refused", ("one class",), "classification"),
     Case("classes without end", lambda: with_columns(y=range(ROWS)), "refused", ("40 classes",), "classification"),
     Case("quantity as classes", lambda: to_csv(good_columns()), "refused", ("continuous",), "classification"),
@@ -171,14 +168,22 @@ REFUSED = (
 )
 
 NOTED = (
+    Case("Latin-1", _latin_1, "noted", ("not text in UTF-8", "cp1252", "--encoding")),
+    Case("decimal commas", lambda: with_columns(y=["1,5", "2,25"] * 20), "noted", ("decimal commas", "'1,5' is 1.5")),
+    Case(
+        "unknown",
+        lambda: with_columns(age=first_replaced(list(range(ROWS)), "unknown", "?")),
+        "noted",
+        ("stand for a missing value", "'age'", "'unknown' in 1 row"),
+    ),
     Case("empty column", lambda: with_columns(e=[""] * ROWS), "noted", ("no value is given", "'e'")),
     Case("constant column", lambda: with_columns(c=[7] * ROWS), "noted", ("all values are the same", "'c'")),
     Case("dates", _dates, "noted", ("dates", "'day'", "2024-01-01 to 2024-12-24")),
     Case(
         "text in numbers",
-        lambda: with_columns(age=first_replaced(list(range(ROWS)), "unknown", "?")),
+        lambda: with_columns(age=first_replaced(list(range(ROWS)), "old", "young")),
         "noted",
-        ("not numbers count as missing", "'age'", "2 of 40", "'unknown'"),
+        ("not numbers count as missing", "'age'", "2 values", "'old' in row 0"),
     ),
     Case(
         "infinite feature",
@@ -192,7 +197,7 @@ NOTED = (
         "American dates",
         lambda: with_columns(d=[f"{m % 12 + 1}/{m % 28 + 1}/2024" for m in range(ROWS)]),
         "noted",
-        ("year-month-day",),
+        ("dates", "month before day"),
     ),
     Case("gaps in the target", lambda: _target("", ""), "noted", ("target is missing", "2 of 40")),
     Case("constant target", lambda: with_columns(y=[3.5] * ROWS), "noted", ("3.5 in every row",)),
@@ -204,6 +209,7 @@ NOTED = (
 )
 
 SILENT = (
+    Case("UTF-16", _utf_16, "silent"),
     Case("plain", lambda: to_csv(good_columns()), "silent"),
     Case("semicolons", lambda: to_csv(good_columns(), ";"), "silent"),
     Case("tabs", lambda: to_csv(good_columns(), "\t"), "silent"),

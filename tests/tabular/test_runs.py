@@ -59,7 +59,7 @@ def test_held_out_rows_are_not_trained_on(monkeypatch):
 
 
 def test_scores_are_those_of_the_held_out_rows(run):
-    rows = labeled_rows(run.holdout, TARGET)
+    rows = labeled_rows(run.holdout, run.model.target_)
     scores = credo.metrics.scores(run.model.predict_dist(rows.X), torch.tensor(rows.y.to_numpy()), seed=3)
     assert [score.name for score in run.scores] == [score.name for score in scores]
     for ours, wanted in zip(run.scores, scores, strict=True):
@@ -90,7 +90,7 @@ def test_saved_holdout_rows_encode_identically(tmp_path):
     with pytest.warns(UserWarning, match="."):
         run = fit_run(given, TARGET, method="map", epochs=1)
     run.save(tmp_path / "run")
-    x, back = (labeled_rows(f, TARGET).X for f in (run.holdout, open_run(tmp_path / "run").holdout))
+    x, back = (labeled_rows(f, run.model.target_).X for f in (run.holdout, open_run(tmp_path / "run").holdout))
     np.testing.assert_array_equal(run.model.columns_.encode(back), run.model.columns_.encode(x))
 
 
@@ -146,7 +146,8 @@ def test_run_without_held_out_rows(tmp_path):
 
 def test_repeated_index_uses_every_row_once():
     given = pd.concat([frame(30), frame(30)])
-    run = fit_run(given, TARGET, method="map", epochs=1)
+    with pytest.warns(UserWarning, match="8 of 12 held-out rows also occur in training, equal in every column"):
+        run = fit_run(given, TARGET, method="map", epochs=1)
     assert (run.record["trained_rows"], run.record["held_out_rows"]) == (48, 12)
 
 
@@ -182,13 +183,13 @@ def test_labeled_rows_leaves_out_missing_targets(run):
     given = frame(20)
     given.loc[:3, TARGET] = None
     with pytest.warns(UserWarning, match="4 of 20 rows"):
-        rows = labeled_rows(given, TARGET)
+        rows = labeled_rows(given, run.model.target_)
     assert len(rows.X) == len(rows.y) == 16
     assert {score.name for score in evaluate(run.model, rows, level=0.5).scores} >= {"nll", "coverage"}
     with pytest.raises(InputError, match="no column 'y'"):
-        labeled_rows(given.drop(columns=TARGET), TARGET)
+        labeled_rows(given.drop(columns=TARGET), run.model.target_)
     with pytest.raises(InputError, match="missing in every row"):
-        labeled_rows(given.assign(y=None), TARGET)
+        labeled_rows(given.assign(y=None), run.model.target_)
 
 
 def test_loading_other_models_raises(run, tmp_path):

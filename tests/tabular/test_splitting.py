@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from credo.errors import InputError
 from credo.tabular.comparison import split_folds
-from credo.tabular.runs import MIN_TRAINING_ROWS, hold_out
+from credo.tabular.splitting import MIN_TRAINING_ROWS, hold_out
 
 
 @given(rows=st.integers(10, 200), share=st.floats(0.0, 0.5), seed=st.integers(0, 2**63 - 1))

@@ -7,6 +7,7 @@ import gzip
 import os
 import sys
 import tempfile
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -19,17 +20,20 @@ from credo.errors import InputError
 from credo.tabular.columns import Columns
 from credo.tabular.files import MIN_ROWS, read_chunks, read_table, write_table
 from credo.tabular.parsing import to_labels
-from credo.tabular.table_files import MAX_COLUMNS, open_table
+from credo.tabular.table_files import open_table
+from credo.tabular.table_interface import MAX_COLUMNS
 from credo.tabular.targets import ClassTarget, RegressionTarget
 from tabular.hostile import CORPUS, NOTED, REFUSED, SILENT, TARGET, Case, good_columns, to_csv
 
 
 def notes_on(case: Case, path: Path) -> list[str]:
     """Everything that is said while a file becomes targets and features."""
-    table = read_table(path, target=TARGET, min_rows=MIN_ROWS)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        table = read_table(path, target=TARGET, min_rows=MIN_ROWS)
     target = (RegressionTarget if case.task == "regression" else ClassTarget).learn(table[TARGET])
     columns = Columns.learn(table.drop(columns=TARGET))
-    return [*target.notes, *columns.notes]
+    return [*(str(warning.message) for warning in caught), *target.notes, *columns.notes]
 
 
 def named(cases: tuple[Case, ...]) -> pytest.MarkDecorator:
@@ -167,7 +171,7 @@ def test_long_rows_give_small_chunks(tmp_path, monkeypatch):
     path.write_text("a,b\n" + "1,2\n" * 10 + f"3,{'x' * 96}\n")
     for limit, size in (("_MAX_CHUNK_CHARACTERS", 300), ("_MAX_CHUNK_CELLS", 6)):
         with monkeypatch.context() as patch:
-            patch.setattr(f"credo.tabular.table_files.{limit}", size)
+            patch.setattr(f"credo.tabular.table_interface.{limit}", size)
             assert [len(piece) for piece in read_chunks(path)] == [3, 3, 3, 2]
 
 

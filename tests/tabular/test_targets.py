@@ -58,9 +58,10 @@ def test_standardize_and_unstandardize_are_inverse():
 @given(st.lists(st.floats(-1e100, 1e100), min_size=2, max_size=20))
 def test_standardized_targets_have_mean_zero_and_std_one(y):
     target = RegressionTarget.learn(y)
-    z = target.standardize(y).astype(np.float64)
+    z = target.encode(y).astype(np.float64)
     assert np.isfinite(z).all()
     assert target.scale > 0.0
+    y = y if target.limits is None else np.clip(y, *target.limits).tolist()
     if max(y) - min(y) > 1e-3 * max(map(abs, y)):  # else y itself has few digits of its differences
         # Float32 rounds z, at most √20 in size, by 2⁻²⁴ of it; so do mean and mean square.
         rounding = 20**0.5 * 2.0**-23
@@ -100,7 +101,6 @@ def test_constant_target_is_noted():
         ([], "missing in every row"),
         (["low", "high"], r"must hold numbers for regression, but 2 of its 2 values are not.*Classifier"),
         (["1", "2", "x"], "1 of its 3 values"),
-        (["1,5", "2,5"], "decimal point"),
         ([[1.0, 2.0]], r"one value per row, got shape \[1, 2\]"),
         (pd.DataFrame({"a": [1], "b": [2]}), "one value per row"),
         (pd.date_range("2024", periods=3), "must hold numbers"),

@@ -64,6 +64,25 @@ def _check_level(level: float) -> None:
     check_fraction(level, "level")
 
 
+def _check_decimal(mark: str) -> None:
+    check_option(mark, "decimal", (".", ","))
+
+
+def _check_types(choices: list[str]) -> None:
+    parse_types(choices)
+
+
+def parse_types(choices: list[str] | None) -> dict[str, str]:
+    """The types of columns from texts such as ``day=date``."""
+    types = {}
+    for choice in choices or ():
+        name, equals, kind = choice.rpartition("=")
+        if not (equals and name):
+            raise InputError(f"a type must be given as COLUMN=TYPE, such as day=date, got {choice!r}")
+        types[name] = check_option(kind, "column type", ("number", "date", "category"))
+    return types
+
+
 def _check_device(name: str) -> None:
     from credo._devices import check_device
 
@@ -106,6 +125,35 @@ Holdout = Annotated[
     typer.Option(callback=_validate(_check_holdout), help="Fraction of the rows to hold out for evaluation; 0: none."),
 ]
 Drop = Annotated[list[str] | None, typer.Option(metavar="COLUMN", help="A column to leave out; can be repeated.")]
+Decimal = Annotated[
+    str | None,
+    typer.Option(
+        metavar="MARK",
+        callback=_validate(_check_decimal),
+        show_default="from the columns",
+        help="The decimal mark, . or , of columns that can be read in both ways, such as 1,234.",
+    ),
+]
+DayFirst = Annotated[
+    bool | None,
+    typer.Option(
+        "--dayfirst/--monthfirst",
+        show_default="from the columns",
+        help="Whether the day or the month is first in dates such as 03/04/2024.",
+    ),
+]
+ColumnTypes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--type",
+        metavar="COLUMN=TYPE",
+        callback=_validate(_check_types),
+        help="Read a column as number, date or category; can be repeated.",
+    ),
+]
+Encoding = Annotated[
+    str | None, typer.Option(show_default="detected", help="The encoding of a CSV file, such as cp949 or latin-1.")
+]
 Epochs = Annotated[
     int | None, typer.Option(min=1, show_default="by the number of rows", help="Training passes over the table.")
 ]

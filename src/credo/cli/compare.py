@@ -30,6 +30,10 @@ def compare(
     ] = Path("compare"),
     task: options.TaskName = "auto",
     drop: options.Drop = None,
+    decimal: options.Decimal = None,
+    dayfirst: options.DayFirst = None,
+    types: options.ColumnTypes = None,
+    encoding: options.Encoding = None,
     epochs: options.Epochs = None,
     seed: options.Seed = 0,
     device: options.Device = None,
@@ -49,7 +53,16 @@ def compare(
     output = Output(quiet=quiet, as_json=as_json)
     reserved = reserve_folder(out, comparison.FILES, comparison.RECORD)
     with reserved, output.collect_warnings(), output.status(f"reading {data}") as progress:
-        frame = runs.drop_columns(read_table(data, target=target, min_rows=MIN_ROWS), drop or (), target)
+        table = read_table(
+            data,
+            target=target,
+            min_rows=MIN_ROWS,
+            decimal=decimal,
+            dayfirst=dayfirst,
+            types=options.parse_types(types),
+            encoding=encoding,
+        )
+        frame = runs.drop_columns(table, drop or (), target)
         chosen, reason = runs.choose_task(frame[target], task)
         output.print(f"{data}: {counted(len(frame), 'row')}, {chosen}, {reason}")
         compared = comparison.compare(

@@ -19,6 +19,7 @@ def evaluate(
         Path | None, typer.Option(metavar="FILE", show_default=False, help="Also write an HTML report on these rows.")
     ] = None,
     level: options.Level = 0.95,
+    encoding: options.Encoding = None,
     seed: options.Seed = 0,
     device: options.Device = None,
     quiet: options.Quiet = False,
@@ -37,7 +38,8 @@ def evaluate(
     with output.collect_warnings(), nullcontext() if report is None else atomic_file(report) as file:
         with output.status(f"reading {data}"):
             model = runs.load_model(run)
-            rows = runs.labeled_rows(read_table(data, target=model.target_.name), model.target_.name)
+            table = read_table(data, target=model.target_.name, encoding=encoding, as_text=runs.text_columns(model))
+            rows = runs.labeled_rows(table, model.target_)
         if device is not None:
             model.model_.to(device)
         with output.status("predicting"):

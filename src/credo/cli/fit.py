@@ -23,6 +23,10 @@ def fit(
     calibrate: options.Calibrate = None,
     holdout: options.Holdout = 0.2,
     drop: options.Drop = None,
+    decimal: options.Decimal = None,
+    dayfirst: options.DayFirst = None,
+    types: options.ColumnTypes = None,
+    encoding: options.Encoding = None,
     epochs: options.Epochs = None,
     seed: options.Seed = 0,
     device: options.Device = None,
@@ -41,7 +45,15 @@ def fit(
     output = Output(quiet=quiet, as_json=as_json)
     with files.reserve_folder(out, runs.FILES, runs.MARKER), output.collect_warnings():
         with output.status(f"reading {data}"):
-            frame = files.read_table(data, target=target, min_rows=files.MIN_ROWS)
+            frame = files.read_table(
+                data,
+                target=target,
+                min_rows=files.MIN_ROWS,
+                decimal=decimal,
+                dayfirst=dayfirst,
+                types=options.parse_types(types),
+                encoding=encoding,
+            )
         choice = runs.choose_task(frame[target], task)
         title = methods.get(method).title
         output.print(f"{data}: {counted(len(frame), 'row')}, {counted(frame.shape[1], 'column')}")

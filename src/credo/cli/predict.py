@@ -33,6 +33,7 @@ def predict(
             "--escape-formulas", help="Put an apostrophe before text that a spreadsheet would run as a formula."
         ),
     ] = False,
+    encoding: options.Encoding = None,
     device: options.Device = None,
     quiet: options.Quiet = False,
     as_json: options.AsJson = False,
@@ -57,7 +58,7 @@ def predict(
     with nullcontext() if to_stdout else _reserve_output(out, run, data), output.collect_warnings():
         with output.status(f"reading {data}"):
             model = runs.load_model(run)
-            table = open_table(data)
+            table = open_table(data, encoding)
         if device is not None:
             model.model_.to(device)
         kept = list(table.names) if keep_all else list(keep or ())

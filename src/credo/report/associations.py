@@ -12,7 +12,7 @@ from scipy import stats
 
 from credo.report.formatting import format_number, quote
 from credo.tabular.columns import Columns
-from credo.tabular.parsing import parse_columns, to_labels
+from credo.tabular.parsing import to_labels
 
 SIGNIFICANCE = 0.05
 """The probability that any column is listed if none is associated with the uncertainty."""
@@ -61,7 +61,7 @@ def _test_numbers(
 ) -> Iterator[Association]:
     """Rank correlations of all columns at once, with the t approximation to their significance."""
     dates = columns.cycles.dates
-    measured = parse_columns(frame, columns.scaling.names[: len(columns.scaling.names) - len(dates)], dates)
+    measured = columns.parse(frame)
     values = pd.DataFrame(np.where(np.isfinite(measured.values), measured.values, np.nan))
     known = values.count().to_numpy()
     rho = _correlation(values.rank().to_numpy(), pd.Series(uncertainty).rank().to_numpy())

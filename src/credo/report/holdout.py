@@ -179,7 +179,7 @@ def evaluate_holdout(model: Any, X: Any, y: Any, seed: int, evaluation: Evaluati
         )
     check_is_fitted(model)
     X = X if isinstance(X, pd.DataFrame) else np.asarray(X)
-    known = known_rows(y)
+    known = known_rows(y, model.target_)
     if len(X) != len(known):
         raise InputError(f"X and y must have the same number of rows, got {len(X):,} and {len(known):,}")
     if not known.any():

@@ -29,11 +29,15 @@ from credo.methods.base import Method, Predictor
 from credo.predictive import Predictive
 from credo.seeding import derive, seeded
 from credo.tabular import methods
-from credo.tabular.columns import Columns, TableRows
+from credo.tabular.columns import Columns, TableRows, as_frame
+from credo.tabular.dialects import Dialect
 from credo.tabular.extrapolation import Extrapolation, OutsideRange
 from credo.tabular.methods import NetworkSpec, TrainingPlan
 from credo.tabular.predictions import predict_features
-from credo.tabular.targets import ClassTarget, RegressionTarget, known_rows, split_rows
+from credo.tabular.readings import find_dialect
+from credo.tabular.splitting import split_rows
+from credo.tabular.target_cells import as_series
+from credo.tabular.targets import ClassTarget, RegressionTarget, known_rows
 from credo.training.optimizers import adam
 
 _INITIAL, _SPLIT, _TRAINING, _DRAWS = range(4)
@@ -118,9 +122,10 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         frame, y = self._check_training(X, y, reset=True)
         self.named_columns_ = isinstance(frame, pd.DataFrame)
         self.seed_ = draw_seed(self.random_state)
-        self.target_ = self._learn_target(y)
-        frame, y = _drop_missing_targets(frame, y)
-        self.columns_, rows = Columns.learn_and_read(frame)
+        dialect = find_dialect(as_frame(frame), as_series(y))
+        self.target_ = self._learn_target(y, dialect)
+        frame, y = self._drop_missing_targets(frame, y)
+        self.columns_, rows = Columns.learn_and_read(frame, dialect)
         for note in self.notes_:
             warnings.warn(note, UserWarning, stacklevel=3)
         targets = self._encode_target(y)
@@ -167,7 +172,7 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
     def _fit_further(self, X: Any, y: Any) -> Self:
         posterior_as_prior = methods.get(self.method).posterior_as_prior
         assert posterior_as_prior is not None
-        frame, y = _drop_missing_targets(*self._check_training(X, y, reset=False))
+        frame, y = self._drop_missing_targets(*self._check_training(X, y, reset=False))
         rows, targets = self.columns_.read(frame), self._encode_target(y)
         features = self.columns_.features(rows)
         plan = TrainingPlan.make(len(targets), self.epochs, self.batch_size, self.lr)
@@ -253,9 +258,14 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
 
         write_folder(path, to_files(self))
 
-    def _learn_target(self, y: Any) -> RegressionTarget | ClassTarget:
+    def _learn_target(self, y: Any, dialect: Dialect) -> RegressionTarget | ClassTarget:
         """The target, fitted to all of ``y``."""
-        return self._target_class.learn(y)
+        return self._target_class.learn(y, dialect)
+
+    def _drop_missing_targets(self, frame: Any, y: Any) -> tuple[Any, Any]:
+        """The rows whose target is known."""
+        known = known_rows(y, self.target_)
+        return (frame, y) if known.all() else (frame[known], y[known])
 
     def _set_classes(self, classes: Sequence[Any] | None) -> None:
         """Set the classes of the next :meth:`fit`; ``None``: those in its targets."""
@@ -386,9 +396,3 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         tags.input_tags.string = True
         tags.input_tags.categorical = True
         return tags
-
-
-def _drop_missing_targets(frame: Any, y: Any) -> tuple[Any, Any]:
-    """The rows whose target is known."""
-    known = known_rows(y)
-    return (frame, y) if known.all() else (frame[known], y[known])

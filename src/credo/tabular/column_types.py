@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from pandas.api import types
 
 from credo._text import listed, quoted
+from credo.tabular.dialects import Dialect
 from credo.tabular.encoders import (
     MIN_CATEGORY_ROWS,
     CategoryEncoder,
@@ -22,29 +22,32 @@ from credo.tabular.encoders import (
     NumericScaler,
     count_labels,
 )
+from credo.tabular.number_format import NumberFormat
 from credo.tabular.parsing import (
+    Cells,
+    ColumnFormat,
     ParsedColumns,
-    non_missing,
+    describe_counts,
+    is_placeholder,
     parse_columns,
-    parse_date,
-    parse_number,
     to_labels,
 )
-
-ColumnType = Literal["number", "date", "category"]
-
-PARSED_SHARE = 0.9
-"""Text is a column of numbers, or of dates, if at least this share of the values that are not missing can be parsed."""
+from credo.tabular.readings import Reading, read_column
 
 REPEATED_SHARE = 0.5
 """A column of labels is used if at least this share of its values occurs more than once."""
 
 EMPTY = "no value is given"
 CONSTANT = "all values are the same"
+IDENTIFIERS = "its name and its values, different integers, are those of an identifier"
+PLACEHOLDERS_MISSING = "Texts that stand for a missing value"
 UNIQUE = "nearly every value is different, as in names, identifiers or free text"
 
-_NUMBER_WITH_COMMAS = re.compile(r"[-+]?[\d.]*\d,\d[\d.,]*")
-_OTHER_DATE_FORMATS = re.compile(r"\d{1,2}[./-]\d{1,2}[./-](\d{4}|\d{2})\b.*", re.DOTALL)
+_IDENTIFIER = re.compile(
+    r"unnamed: 0|index|row|record|lfd|순번|연번|(.*[\W_])?(id|ids|idx|uuid|guid|nr|no|번호)\.?|.*[a-z](?-i:I[dD])",
+    re.IGNORECASE,
+)
+_MIN_IDENTIFIERS = 10
 
 
 @dataclass(frozen=True)
@@ -53,11 +56,12 @@ class ColumnSummary:
 
     Attributes:
         name: the name of the column.
-        kind: its :data:`ColumnType`: ``"number"``, ``"date"`` or ``"category"``.
+        kind: its :data:`~credo.tabular.dialects.ColumnType`: ``"number"``, ``"date"`` or ``"category"``.
         missing: the share of rows without a usable value, between 0 and 1.
         distinct: the number of different values.
         content: the range of numbers or dates, or the most frequent categories.
         treatment: how the column is used.
+        reading: how its numbers or dates are written; empty if they can be read in one way only.
     """
 
     name: str
@@ -66,6 +70,7 @@ class ColumnSummary:
     distinct: int
     content: str
     treatment: str
+    reading: str = ""
 
     def get_config(self) -> dict[str, object]:
         """The attributes as JSON values."""
@@ -91,9 +96,9 @@ class LearnedColumns(NamedTuple):
     """How the columns of a training table are used, and their parsed cells.
 
     Attributes:
+        formats: for the columns of numbers and dates that need one.
         scaling: for the columns of numbers, then of dates.
         cycles: for the columns of dates.
-        with_invalid_values: the columns of numbers and dates with cells that cannot be parsed, or infinities.
         categories: for the columns of labels.
         notes: sentences about what was left out, converted and imputed.
         summaries: one per column, in the order of the table.
@@ -101,9 +106,9 @@ class LearnedColumns(NamedTuple):
         labels: the labels of each column in ``categories``.
     """
 
+    formats: dict[str, ColumnFormat]
     scaling: NumericScaler
     cycles: CyclicEncoder
-    with_invalid_values: tuple[str, ...]
     categories: tuple[CategoryEncoder, ...]
     notes: tuple[str, ...]
     summaries: tuple[ColumnSummary, ...]
@@ -111,47 +116,17 @@ class LearnedColumns(NamedTuple):
     labels: list[Labels]
 
 
-def infer_column_type(column: pd.Series) -> ColumnType:
-    """The type of a training column.
-
-    It follows from the dtype where possible: numbers, booleans and durations are numbers, dates are dates, and
-    ``category`` is a category even if its values are numbers. Text and mixed columns are numbers if at least 90 % of
-    their cells can be parsed as such, else dates on the same condition, else categories.
-    """
-    dtype = column.dtype
-    if isinstance(dtype, pd.CategoricalDtype):
-        return "category"
-    if types.is_numeric_dtype(dtype) or types.is_timedelta64_dtype(dtype):
-        return "number"
-    if types.is_datetime64_any_dtype(dtype) or isinstance(dtype, pd.PeriodDtype):
-        return "date"
-    cells = non_missing(column)
-    if _can_parse_most(parse_number, cells):
-        return "number"
-    return "date" if _can_parse_most(parse_date, cells) else "category"
-
-
-def format_hint(texts: Sequence[str]) -> str:
-    """Advice if ``texts`` look like numbers or dates in a format that is not parsed; else an empty string."""
-    for pattern, advice in (
-        (_NUMBER_WITH_COMMAS, "numbers with commas: write them with a decimal point and without thousands separators"),
-        (_OTHER_DATE_FORMATS, "dates: write them as year-month-day, such as 2024-03-31"),
-    ):
-        if texts and sum(bool(pattern.fullmatch(t)) for t in texts) >= PARSED_SHARE * len(texts):
-            return f"values such as {quoted(texts[0])} look like {advice}"
-    return ""
-
-
-def learn_columns(table: pd.DataFrame) -> LearnedColumns:
-    """Infer the type of each column of a training table and fit its encoder."""
-    column_types = {name: infer_column_type(column) for name, column in table.items()}
+def learn_columns(table: pd.DataFrame, dialect: Dialect) -> LearnedColumns:
+    """Decide how each column of a training table is read, and fit its encoder."""
+    readings = {name: read_column(column, dialect) for name, column in table.items()}
     numbers, dates, others = (
-        [name for name, of_column in column_types.items() if of_column == wanted]
+        [name for name, reading in readings.items() if reading.kind == wanted]
         for wanted in ("number", "date", "category")
     )
+    formats = {name: reading.form for name, reading in readings.items() if reading.form is not None}
     notes = ColumnNotes()
-    parsed = parse_columns(table, numbers, dates)
-    unused = _unused_numbers(parsed)
+    parsed = parse_columns(table, numbers, dates, formats)
+    unused = _unused_numbers(parsed, dialect)
     used = [j for j, name in enumerate(parsed.names) if name not in unused]
     used_dates = [j for j in used if j >= len(numbers)]
     values = parsed.values[:, used]
@@ -160,8 +135,10 @@ def learn_columns(table: pd.DataFrame) -> LearnedColumns:
     treatments = unused | scaling.treatments()
     for name, cycle in cycles.treatments().items():
         treatments[name] = f"days {treatments[name]}" + (f", {cycle}" if cycle else "")
-    summaries = _summarize_numbers(parsed, len(numbers), treatments)
+    summaries = _summarize_numbers(parsed, len(numbers), treatments, formats)
+    _add_notes_on_readings(readings, unused, notes)
     _add_notes_on_numbers(parsed, summaries, notes)
+    _add_notes_on_outliers(scaling, values, table.index, notes)
     categories, labels = [], []
     for name in others:
         of_column = to_labels(table[name])
@@ -170,32 +147,20 @@ def learn_columns(table: pd.DataFrame) -> LearnedColumns:
         if encoder is not None:
             categories.append(encoder)
             labels.append(of_column)
-    infinite = {parsed.names[j] for j in np.flatnonzero(np.isinf(parsed.values).any(axis=0))}
     by_name = {summary.name: summary for summary in summaries}
     return LearnedColumns(
+        formats={name: form for name, form in formats.items() if name not in unused},
         scaling=scaling,
         cycles=cycles,
-        with_invalid_values=tuple(n for n in parsed.names if n in infinite or n in parsed.unparsed),
         categories=tuple(categories),
         notes=tuple(notes.sentences()),
-        summaries=tuple(by_name[name] for name in column_types),
+        summaries=tuple(by_name[name] for name in readings),
         values=values,
         labels=list(labels),
     )
 
 
-def _can_parse_most(parse: Callable[[object], float], cells: Sequence[object]) -> bool:
-    """Whether 90 % of the cells can be parsed; stops as soon as too many cannot."""
-    allowed = (1.0 - PARSED_SHARE) * len(cells) + 1e-9
-    failures = 0
-    for cell in cells:
-        failures += math.isnan(parse(cell))
-        if failures > allowed:
-            return False
-    return True
-
-
-def _unused_numbers(parsed: ParsedColumns) -> dict[str, str]:
+def _unused_numbers(parsed: ParsedColumns, dialect: Dialect) -> dict[str, str]:
     """The columns that are left out, with the reason."""
     finite = np.isfinite(parsed.values)
     lowest = np.where(finite, parsed.values, np.inf).min(axis=0)
@@ -203,20 +168,29 @@ def _unused_numbers(parsed: ParsedColumns) -> dict[str, str]:
     empty = ~finite.any(axis=0)
     constant = finite.all(axis=0) & (lowest == highest)
     reasons = np.where(empty, EMPTY, np.where(constant, CONSTANT, ""))
-    return {name: _left_out(str(reason)) for name, reason in zip(parsed.names, reasons, strict=True) if reason}
+    unused = {name: _left_out(str(reason)) for name, reason in zip(parsed.names, reasons, strict=True) if reason}
+    for j, name in enumerate(parsed.names):
+        if name not in dialect.types and _IDENTIFIER.fullmatch(name) and _are_identifiers(parsed.values[:, j]):
+            unused[name] = _left_out(IDENTIFIERS)
+    return unused
+
+
+def _are_identifiers(values: NDArray[np.float64]) -> bool:
+    """Whether all values are different integers."""
+    whole = bool(np.isfinite(values).all() and (values == np.round(values)).all())
+    return whole and len(values) >= _MIN_IDENTIFIERS and len(np.unique(values)) == len(values)
 
 
 def _learn_category(name: str, labels: Labels, notes: ColumnNotes) -> tuple[CategoryEncoder | None, ColumnSummary]:
     """The encoder of a column of labels, ``None`` if it is left out, and its summary."""
     ranked = count_labels(labels)
     reason = _why_unused(labels, ranked)
-    hint = format_hint([label for label, _ in ranked])
     encoder = None if reason else CategoryEncoder.learn(name, labels)
     treatment = _left_out(reason) if encoder is None else encoder.treatment
     if encoder is None:
-        notes.add(treatment.capitalize(), name, hint)
-    elif hint:
-        notes.add("Used as categories", name, hint)
+        notes.add(treatment.capitalize(), name)
+    elif words := Counter({label: rows for label, rows in ranked if is_placeholder(label)}):
+        notes.add("Texts that may stand for a missing value are used as a category", name, describe_counts(words))
     known = sum(rows for _, rows in ranked)
     shares = [f"{quoted(label)[1:-1]} {rows / known:.0%}" for label, rows in ranked]
     missing = 1.0 - known / len(labels)
@@ -246,11 +220,12 @@ def _add_notes_on_numbers(parsed: ParsedColumns, summaries: Iterable[ColumnSumma
             notes.add(summary.treatment.capitalize(), name)
             continue
         if summary.kind == "date":
-            notes.add("Read as dates and used as days", name, summary.content)
+            written = f", {summary.reading}" if summary.reading else ""
+            notes.add("Read as dates and used as days", name, f"{summary.content}{written}")
+        if name in parsed.placeholders:
+            notes.add(PLACEHOLDERS_MISSING, name, describe_counts(parsed.placeholders[name]))
         if name in parsed.unparsed:
-            failed = parsed.unparsed[name]
-            detail = f"{len(failed):,} of {rows:,} rows, such as {quoted(failed[0])}"
-            notes.add(f"Values that are not {summary.kind}s count as missing", name, detail)
+            notes.add(f"Values that are not {summary.kind}s count as missing", name, parsed.unparsed[name].describe())
         if infinite[j]:
             notes.add("Infinite values count as missing", name, f"{infinite[j]:,} of {rows:,} rows")
         if summary.missing:
@@ -261,7 +236,28 @@ def _add_notes_on_numbers(parsed: ParsedColumns, summaries: Iterable[ColumnSumma
             )
 
 
-def _summarize_numbers(parsed: ParsedColumns, n_numbers: int, treatments: dict[str, str]) -> list[ColumnSummary]:
+def _add_notes_on_readings(readings: Mapping[str, Reading], unused: Mapping[str, str], notes: ColumnNotes) -> None:
+    for name, reading in readings.items():
+        if name in unused:
+            continue
+        if reading.doubt:
+            notes.add(reading.doubt, name, reading.example)
+        elif isinstance(reading.form, NumberFormat):
+            notes.add(f"Read as numbers ({reading.form.describe()})", name, reading.example)
+
+
+def _add_notes_on_outliers(
+    scaling: NumericScaler, values: NDArray[np.float64], index: pd.Index, notes: ColumnNotes
+) -> None:
+    for j in np.flatnonzero(scaling.clipped):
+        rows = np.flatnonzero(np.isfinite(values[:, j]) & scaling.outside(values)[:, j])
+        cells = Cells(index[rows].tolist(), [f"{value:.6g}" for value in values[rows, j]])
+        notes.add("Far from all other values, and clipped to their range: check", scaling.names[j], cells.describe())
+
+
+def _summarize_numbers(
+    parsed: ParsedColumns, n_numbers: int, treatments: dict[str, str], formats: Mapping[str, ColumnFormat]
+) -> list[ColumnSummary]:
     """The summaries of all columns of numbers and dates; the first ``n_numbers`` are numbers."""
     ordered = np.sort(np.where(np.isfinite(parsed.values), parsed.values, np.nan), axis=0)  # NaN come last
     known = ~np.isnan(ordered)
@@ -278,6 +274,7 @@ def _summarize_numbers(parsed: ParsedColumns, n_numbers: int, treatments: dict[s
             distinct=int(distinct[j]),
             content=_format_range(ordered[0, j], highest[j], is_date=j >= n_numbers),
             treatment=treatments[name],
+            reading=formats[name].describe() if name in formats else "",
         )
         for j, name in enumerate(parsed.names)
     ]

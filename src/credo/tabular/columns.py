@@ -16,8 +16,12 @@ from sklearn.utils import check_array
 from credo._text import closest_name, counted, listed, quoted
 from credo.errors import InputError, LoadError
 from credo.tabular.column_types import ColumnNotes, ColumnSummary, learn_columns
+from credo.tabular.date_format import DateFormat
+from credo.tabular.dialects import Dialect
 from credo.tabular.encoders import CategoryEncoder, CyclicEncoder, Labels, NumericScaler
-from credo.tabular.parsing import ParsedColumns, parse_columns, to_labels
+from credo.tabular.number_format import NumberFormat
+from credo.tabular.parsing import ColumnFormat, ParsedColumns, has_fractions, parse_columns, to_labels
+from credo.tabular.readings import find_dialect
 
 MAX_UNPARSED_SHARE = 0.5
 """A column of numbers or dates with more than this share of other values is rejected at prediction."""
@@ -52,15 +56,15 @@ class Columns:
     * Labels are one-hot by :class:`~credo.tabular.encoders.CategoryEncoder`.
     * Columns without information are left out: empty, constant, or with a different label in nearly every row.
 
-    The type of a column is inferred by :func:`~credo.tabular.column_types.infer_column_type`. Each cell is parsed on
+    How a column is read is decided once, by :func:`~credo.tabular.readings.read_column`. Then each cell is parsed on
     its own (:mod:`credo.tabular.parsing`): the features of a row depend neither on the other rows nor on the dtypes of
     the frame nor on the order of its columns.
 
     Attributes:
         names: the columns of the training table.
+        formats: how the numbers and dates of a column are written, where they can be written in several ways.
         scaling: the scaler of the columns of numbers, then of dates.
         cycles: the encoder of the columns of dates.
-        with_invalid_values: the columns of numbers and dates with other values or infinities in training.
         categories: one encoder per column of labels.
         notes: sentences about what was left out, converted and imputed.
         summaries: one per column of the training table.
@@ -77,19 +81,21 @@ class Columns:
     """
 
     names: tuple[str, ...]
+    formats: Mapping[str, ColumnFormat]
     scaling: NumericScaler
     cycles: CyclicEncoder
-    with_invalid_values: tuple[str, ...]
     categories: tuple[CategoryEncoder, ...]
     notes: tuple[str, ...]
     summaries: tuple[ColumnSummary, ...]
 
     @classmethod
-    def learn(cls, frame: Any) -> Columns:
+    def learn(cls, frame: Any, dialect: Dialect | None = None) -> Columns:
         """Fit to a training table.
 
         Args:
             frame: a data frame, or an array ``[N, D]`` whose columns are then called x0, x1 and so on.
+            dialect: what is known about the writing of the table; ``None``: what :func:`credo.tabular.read_table`
+                attached to it, or its cells show.
 
         Returns:
             The fitted columns.
@@ -97,14 +103,15 @@ class Columns:
         Raises:
             InputError: if the table has no rows or columns, or none of its columns can be used.
         """
-        return cls.learn_and_read(frame)[0]
+        return cls.learn_and_read(frame, dialect)[0]
 
     @classmethod
-    def learn_and_read(cls, frame: Any) -> tuple[Columns, TableRows]:
+    def learn_and_read(cls, frame: Any, dialect: Dialect | None = None) -> tuple[Columns, TableRows]:
         """Fit to a training table and parse its rows, as :meth:`learn` and :meth:`read` do, but in one pass.
 
         Args:
             frame: as in :meth:`learn`.
+            dialect: as in :meth:`learn`.
 
         Returns:
             The fitted columns and the rows of ``frame``.
@@ -118,12 +125,12 @@ class Columns:
                 f"a training table needs rows and columns, got {counted(len(table), 'row')} and "
                 f"{counted(table.shape[1], 'column')}"
             )
-        learned = learn_columns(table)
+        learned = learn_columns(table, find_dialect(table) if dialect is None else dialect)
         columns = cls(
             names=tuple(table.columns),
+            formats=learned.formats,
             scaling=learned.scaling,
             cycles=learned.cycles,
-            with_invalid_values=learned.with_invalid_values,
             categories=learned.categories,
             notes=learned.notes,
             summaries=learned.summaries,
@@ -179,14 +186,26 @@ class Columns:
         table = as_frame(frame, self.names)
         notes = ColumnNotes()
         self._check_names(table.columns, notes)
-        dates = self.cycles.dates
-        parsed = parse_columns(table, self.scaling.names[: len(self.scaling.names) - len(dates)], dates)
+        parsed = self.parse(table)
         labels = [to_labels(table[category.name]) for category in self.categories]
-        self._check_numbers(parsed, notes)
+        self._check_numbers(parsed, table, notes)
         self._check_labels(labels, notes)
         for sentence in notes.sentences():
             warnings.warn(sentence, UserWarning, stacklevel=2)
         return self._to_rows(parsed.values, labels)
+
+    def parse(self, table: pd.DataFrame) -> ParsedColumns:
+        """The numbers and dates of a table in the formats of training.
+
+        Args:
+            table: rows with these columns.
+
+        Returns:
+            The values, in the order of ``scaling``, and the cells that have none.
+        """
+        dates = self.cycles.dates
+        numbers = self.scaling.names[: len(self.scaling.names) - len(dates)]
+        return parse_columns(table, numbers, dates, self.formats)
 
     def features(self, rows: TableRows) -> NDArray[np.float32]:
         """The features of parsed rows.
@@ -220,7 +239,7 @@ class Columns:
             "names": list(self.names),
             "scaling": self.scaling.get_config(),
             "cycles": self.cycles.get_config(),
-            "with_invalid_values": list(self.with_invalid_values),
+            "formats": {name: form.get_config() for name, form in self.formats.items()},
             "categories": [category.get_config() for category in self.categories],
             "notes": list(self.notes),
             "summaries": [summary.get_config() for summary in self.summaries],
@@ -240,11 +259,15 @@ class Columns:
             LoadError: if an entry is missing or has the wrong type.
         """
         try:
+            cycles = CyclicEncoder.from_config(config["cycles"])
             return cls(
                 names=tuple(config["names"]),
+                formats={
+                    name: (DateFormat if name in cycles.dates else NumberFormat).from_config(form)
+                    for name, form in config["formats"].items()
+                },
                 scaling=NumericScaler.from_config(config["scaling"]),
-                cycles=CyclicEncoder.from_config(config["cycles"]),
-                with_invalid_values=tuple(config["with_invalid_values"]),
+                cycles=cycles,
                 categories=tuple(CategoryEncoder.from_config(c) for c in config["categories"]),
                 notes=tuple(config["notes"]),
                 summaries=tuple(ColumnSummary(**s) for s in config["summaries"]),
@@ -274,21 +297,25 @@ class Columns:
         for name in new:
             notes.add("Ignored, because training had no such column", name)
 
-    def _check_numbers(self, parsed: ParsedColumns, notes: ColumnNotes) -> None:
+    def _check_numbers(self, parsed: ParsedColumns, table: pd.DataFrame, notes: ColumnNotes) -> None:
         kinds = dict.fromkeys(parsed.names, "number") | dict.fromkeys(self.cycles.dates, "date")
         missing, infinite = np.isnan(parsed.values).sum(axis=0), np.isinf(parsed.values).sum(axis=0)
         position = {name: j for j, name in enumerate(parsed.names)}
         for name, failed in parsed.unparsed.items():
             given = len(failed) + len(parsed.values) - int(missing[position[name]])
             if given >= _MIN_CELLS_TO_REJECT and len(failed) > MAX_UNPARSED_SHARE * given:
+                written = f" ({self.formats[name].describe()})" if name in self.formats else ""
                 raise InputError(
-                    f"the column {quoted(name)} held {kinds[name]}s in training, but {len(failed):,} of its {given:,} "
-                    f"cells hold something else, such as {quoted(failed[0])}: check that it is the same column"
+                    f"the column {quoted(name)} held {kinds[name]}s{written} in training, but {len(failed):,} of its "
+                    f"{given:,} cells hold something else, such as {quoted(failed.values[0])}: check that it is the "
+                    "same column, written in the same way"
                 )
             missing[position[name]] -= len(failed)
-            if name not in self.with_invalid_values:
-                notes.add(f"Values that are not {kinds[name]}s count as missing", name, _describe_cells(failed))
-        for j in (j for j in np.flatnonzero(infinite) if parsed.names[j] not in self.with_invalid_values):
+            notes.add(f"Values that are not {kinds[name]}s as in training count as missing", name, failed.describe())
+        for name in self._misread_numbers(parsed, table):
+            written = self.formats[name].describe()
+            notes.add(f"Numbers that were text in training ({written}) are used as they are", name)
+        for j in np.flatnonzero(infinite):
             notes.add("Infinite values count as missing", parsed.names[j], counted(int(infinite[j]), "row"))
         for j in np.flatnonzero((missing > 0) & ~self.scaling.has_missing):
             notes.add(
@@ -296,6 +323,17 @@ class Columns:
                 parsed.names[j],
                 counted(int(missing[j]), "row"),
             )
+
+    def _misread_numbers(self, parsed: ParsedColumns, table: pd.DataFrame) -> list[str]:
+        """The columns whose text ``1.234`` is 1234, but which were read as numbers such as 1.234 by someone else."""
+        return [
+            name
+            for name, form in self.formats.items()
+            if isinstance(form, NumberFormat)
+            and form.decimal == ","
+            and table[name].dtype == np.float64
+            and has_fractions(parsed.values[:, parsed.names.index(name)])
+        ]
 
     def _check_labels(self, labels: Sequence[Labels], notes: ColumnNotes) -> None:
         for category, of_column in zip(self.categories, labels, strict=True):

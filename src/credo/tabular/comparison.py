@@ -32,6 +32,7 @@ from credo.tabular.columns import Columns
 from credo.tabular.estimators import Classifier, Regressor
 from credo.tabular.files import reserve_folder
 from credo.tabular.predictions import true_values
+from credo.tabular.readings import find_dialect
 from credo.tabular.runs import score_record
 from credo.tabular.targets import ClassTarget, RegressionTarget, TaskType, known_rows
 
@@ -237,9 +238,10 @@ def compare(
     chosen = [registry.get(name) for name in dict.fromkeys(methods or registry.names())]
     if target not in frame:
         raise unknown_name("target", target, frame.columns)
+    frame = find_dialect(frame).attach(frame.copy(deep=False))
     learned = RegressionTarget.learn(frame[target]) if task == "regression" else ClassTarget.learn(frame[target])
     _warn([*learned.notes, *Columns.learn(frame.drop(columns=target)).notes])
-    rows = frame[known_rows(frame[target])]
+    rows = frame[known_rows(frame[target], learned)]
     if isinstance(learned, ClassTarget):
         rows, learned = _drop_single_row_classes(rows, target, learned)
     y = true_values(learned, rows[target])

@@ -12,12 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from credo._text import counted
+from credo.tabular.outliers import regular_range, robust_scale
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool]
-
-NORMAL_IQR = 1.349
-"""The interquartile range of a standard normal distribution."""
 
 LONG_TAIL = 3.0
 """A column is long-tailed if its standard deviation exceeds this many widths, and a value this many deviations."""
@@ -51,15 +49,16 @@ class NumericScaler:
     linear function of v. If the standard deviation of u exceeds 3 and some u is more than 3 of those from the mean,
     the column is long-tailed, and the standardized asinh(u), which is linear near 0 and logarithmic for large values,
     is a second feature. A missing value becomes the median; columns with missing values in training have a further
-    0/1 feature that marks them.
+    0/1 feature that marks them. Outlying values (:mod:`credo.tabular.outliers`) do not enter the statistics; in a
+    column with such values in training, values outside the range of the others are clipped to it.
 
     All statistics are computed from sorted columns, so that they do not depend on the order of the rows, not even by
     rounding errors.
 
     Attributes:
         names: the names of the D columns.
-        lowest: the minimum in training ``[D]``. All that follow have this shape.
-        highest: the maximum in training.
+        lowest: the minimum in training ``[D]``, without outlying values. All that follow have this shape.
+        highest: the maximum in training, without outlying values.
         median: the median of the values.
         width: the robust scale; if half of the column is one value, the median distance of the others from it.
         mean: the mean of u.
@@ -69,6 +68,7 @@ class NumericScaler:
         asinh_std: the standard deviation of asinh(u).
         varies: whether there is a feature for the value, not only for whether it is missing.
         has_missing: whether there is a feature for whether the value is missing.
+        clipped: whether values outside the range count as its nearest end.
     """
 
     names: tuple[str, ...]
@@ -83,19 +83,22 @@ class NumericScaler:
     asinh_std: Floats
     varies: Flags
     has_missing: Flags
+    clipped: Flags
 
     @classmethod
     def learn(cls, names: tuple[str, ...], values: Floats) -> NumericScaler:
         """Fit to ``values`` ``[N, D]``, in which NaN and ±∞ are missing; every column has at least one finite value."""
         known = _known(values)
         ordered = np.sort(known, axis=0)  # NaN come last
-        lower, median, upper = np.nanquantile(ordered, [0.25, 0.5, 0.75], axis=0).reshape(3, len(names))
-        width = _positive_width(ordered, median, (upper - lower) / NORMAL_IQR)
+        scale = robust_scale(ordered)
+        median, width, _ = scale
+        lowest, highest = regular_range(ordered, scale)
+        clipped = np.asarray((ordered < lowest).any(axis=0) | (ordered > highest).any(axis=0))
+        ordered = np.clip(ordered, lowest, highest)
         u = _relative(ordered, median, width)
         mean, std = np.nanmean(u, axis=0), np.nanstd(u, axis=0)
         farthest = np.fmax.reduce(np.abs(u - mean), axis=0)
         asinh = np.arcsinh(u)
-        lowest, highest = np.nanmin(known, axis=0), np.nanmax(known, axis=0)
         return cls(
             names=names,
             lowest=lowest,
@@ -109,6 +112,7 @@ class NumericScaler:
             asinh_std=_or_one(np.nanstd(asinh, axis=0)),
             varies=lowest < highest,
             has_missing=np.asarray(np.isnan(known).any(axis=0)),
+            clipped=clipped,
         )
 
     @property
@@ -129,6 +133,7 @@ class NumericScaler:
                 [
                     "scaled" if self.varies[j] else "used for whether it is missing only",
                     *(["with asinh beside it"] if self.long_tailed[j] else []),
+                    *(["clipped to this range"] if self.clipped[j] else []),
                     *(["median where missing, and flagged"] if self.has_missing[j] and self.varies[j] else []),
                 ]
             )
@@ -137,7 +142,7 @@ class NumericScaler:
 
     def encode(self, values: Floats) -> NDArray[np.float32]:
         """The features of ``values`` ``[N, D]``, always finite."""
-        known = _known(values)
+        known = np.where(self.clipped, self.clip(values), _known(values))
         missing = np.isnan(known)
         u = np.where(missing, 0.0, _relative(known, self.median, self.width))
         z = np.clip(_relative(u, self.mean, self.std), -MAX_FEATURE, MAX_FEATURE)
@@ -161,7 +166,7 @@ class NumericScaler:
 
     def widened(self, values: Floats) -> NumericScaler:
         """A copy whose training range also includes ``values`` ``[N, D]``."""
-        known = _known(values)
+        known = np.where(self.clipped, self.clip(values), _known(values))
         lowest = np.fmin(self.lowest, np.fmin.reduce(known, axis=0))
         return replace(self, lowest=lowest, highest=np.fmax(self.highest, np.fmax.reduce(known, axis=0)))
 
@@ -174,7 +179,7 @@ class NumericScaler:
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> NumericScaler:
         """The inverse of :meth:`get_config`."""
-        flags = ("long_tailed", "varies", "has_missing")
+        flags = ("long_tailed", "varies", "has_missing", "clipped")
         arrays = {
             key: np.array(config[key], dtype=bool if key in flags else np.float64)
             for key in cls.__dataclass_fields__
@@ -339,17 +344,6 @@ def _relative(values: Floats, center: Floats, width: Floats) -> Floats:
 
 def _or_one(std: Floats) -> Floats:
     return np.where(std > 0.0, std, 1.0)
-
-
-def _positive_width(ordered: Floats, median: Floats, width: Floats) -> Floats:
-    """``width`` if it is positive; else the median distance of values other than the median, or 1."""
-    zero = width == 0.0
-    distance = np.abs(ordered[:, zero] - median[zero])
-    distance[distance == 0.0] = np.nan
-    distance[0, np.isnan(distance).all(axis=0)] = 1.0
-    positive = width.copy()
-    positive[zero] = np.nanmedian(distance, axis=0)
-    return positive
 
 
 def _has_cycle(days: NDArray[np.float64], length: float) -> bool:

@@ -22,6 +22,7 @@ from credo.predictive.components import RealComponents
 from credo.predictive.location_scale import GaussianComponents
 from credo.tabular.base import TableEstimator
 from credo.tabular.columns import TableRows
+from credo.tabular.dialects import Dialect
 from credo.tabular.extrapolation import Extrapolation, split_noise
 from credo.tabular.methods import TrainingPlan
 from credo.tabular.predictions import predict_features
@@ -133,7 +134,7 @@ class Regressor(RegressorMixin, TableEstimator):  # type: ignore[misc]
         return (mean, predictive.std.numpy()) if return_std else mean
 
     def _encode_target(self, y: Any) -> NDArray[Any]:
-        z = self.target_.standardize(y)[:, None]
+        z = self.target_.encode(y)[:, None]
         if self.target_.constant and z.any():
             raise InputError(
                 f"all targets so far are {self.target_.mean:.6g}, so that the scale of the target is unknown: call fit "
@@ -257,9 +258,9 @@ class Classifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
         probabilities: NDArray[np.float64] = self.predict_dist(X).mean.numpy()
         return probabilities
 
-    def _learn_target(self, y: Any) -> ClassTarget:
+    def _learn_target(self, y: Any, dialect: Dialect) -> ClassTarget:
         given, self._given_classes = self._given_classes, None
-        return ClassTarget.learn(y) if given is None else ClassTarget("", np.unique(given))
+        return ClassTarget.learn(y, dialect) if given is None else ClassTarget("", np.unique(given))
 
     def _set_classes(self, classes: Sequence[Any] | None) -> None:
         self._given_classes = classes

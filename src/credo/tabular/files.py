@@ -7,19 +7,23 @@ import gzip
 import importlib
 import math
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
 
 import pandas as pd
-from pandas.api import types
+from pandas.api.types import is_float_dtype, is_object_dtype, is_string_dtype
 
 from credo._arguments import check_integer
 from credo._files import atomic_file, check_folder_writable, write_lock
 from credo._text import closest_name, counted, listed, quoted
 from credo.errors import InputError
+from credo.tabular.dialects import Dialect
 from credo.tabular.parsing import parse_number
-from credo.tabular.table_files import TableFile, open_table
+from credo.tabular.readings import complete_dialect
+from credo.tabular.table_files import open_table
+from credo.tabular.table_interface import TableFile
 
 MIN_ROWS = 10
 """Minimum number of rows of a training table."""
@@ -34,16 +38,39 @@ _QUOTED = re.compile(r'[",;\t|\r\n]|^[\s\ufeff]')
 _FORMULA = re.compile(r"\s*[=+\-@\uff1d\uff0b\uff0d\uff20]|[\t\r\n]")
 
 
-def read_table(path: str | Path, *, target: str | None = None, min_rows: int = 1) -> pd.DataFrame:
+def read_table(
+    path: str | Path,
+    *,
+    target: str | None = None,
+    min_rows: int = 1,
+    decimal: str | None = None,
+    dayfirst: bool | None = None,
+    types: Mapping[str, str] | None = None,
+    encoding: str | None = None,
+    as_text: Sequence[str] = (),
+) -> pd.DataFrame:
     """Read a CSV or Parquet file. The format is detected from the content, not from the name.
 
-    CSV may be delimited by commas, semicolons, tabs or bars, in UTF-8 with or without a byte order mark, and gzipped.
-    Its first line contains the names of the columns, numbers have a decimal point, and blank lines are skipped.
+    CSV may be delimited by commas, semicolons, tabs or bars, in UTF-8, UTF-16, Korean CP949 or Western CP1252, with or
+    without a byte order mark, and gzipped. Its first line contains the names of the columns; blank lines, and titles
+    and comments above the names, are skipped.
+
+    Columns of plain numbers are converted. Cells that may be written in another way, such as ``1.234,50 €``,
+    ``31.12.2024`` or ``?``, remain text: the estimators decide from the whole column how it is read, say so where there
+    is more than one way, and save the decision, so that a later file is read in the same way. ``decimal``, ``dayfirst``
+    and ``types`` choose otherwise; they are attached to the table (``table.attrs``), and its parts inherit them.
 
     Args:
         path: the file.
         target: a column that must be there; ``None``: any columns.
         min_rows: the minimum number of rows.
+        decimal: the decimal mark, ``"."`` or ``","``, of columns that can be read in both ways, such as ``1,234``;
+            ``None``: that of the other columns, or ``","`` if the delimiter is a semicolon.
+        dayfirst: whether the day is before the month in dates such as ``03/04/2024``; ``None``: as in other columns of
+            dates, or ``True`` if the decimal mark is ``","``.
+        types: the types of some columns, ``"number"``, ``"date"`` or ``"category"``, by name.
+        encoding: the encoding of a CSV file; ``None``: detected.
+        as_text: columns of a CSV file that are not converted: ``007`` is not 7, and ``NA`` is not missing.
 
     Returns:
         The table.
@@ -60,7 +87,11 @@ def read_table(path: str | Path, *, target: str | None = None, min_rows: int = 1
         >>> read_table(path, target="price").shape
         (2, 2)
     """
-    file = open_table(Path(path))
+    dialect = Dialect.make(decimal, dayfirst, types)
+    file = open_table(Path(path), encoding)
+    for name in dialect.types:
+        if name not in file.names:
+            raise InputError(f"{path} has no column {quoted(name)} to read as given: {_suggest_column(name, file)}")
     if target is not None and target not in file.names:
         raise InputError(f"{path} has no column {quoted(target)}: {_suggest_column(target, file)}")
     if file.n_rows < min_rows:
@@ -72,10 +103,13 @@ def read_table(path: str | Path, *, target: str | None = None, min_rows: int = 1
             f"{path} has {counted(file.n_rows, 'row')} of {counted(len(file.names), 'column')}, "
             f"{file.size / 2**30:.1f} GiB, which is too much to be read as a whole: use a sample of the rows"
         )
-    return file.read()
+    frame = file.read([name for name in as_text if name in file.names])
+    return complete_dialect(replace(dialect, delimiter=file.delimiter), frame).attach(frame)
 
 
-def read_chunks(path: str | Path, rows: int = 50_000) -> Iterator[pd.DataFrame]:
+def read_chunks(
+    path: str | Path, rows: int = 50_000, *, encoding: str | None = None, as_text: Sequence[str] = ()
+) -> Iterator[pd.DataFrame]:
     """Read a CSV or Parquet file in chunks, for files larger than memory.
 
     The whole file is validated before the first chunk is returned. The dtypes of a chunk are those of its own rows: a
@@ -85,6 +119,9 @@ def read_chunks(path: str | Path, rows: int = 50_000) -> Iterator[pd.DataFrame]:
     Args:
         path: the file, as in :func:`read_table`.
         rows: the maximum number of rows per chunk.
+        encoding: the encoding of a CSV file; ``None``: detected.
+        as_text: columns of a CSV file that are not converted, such as those of ``model.columns_.formats``, whose text
+            a model reads as in training.
 
     Returns:
         An iterator over the chunks.
@@ -92,7 +129,8 @@ def read_chunks(path: str | Path, rows: int = 50_000) -> Iterator[pd.DataFrame]:
     Raises:
         InputError: if the file cannot be read or is damaged.
     """
-    return open_table(Path(path)).chunks(check_integer(rows, "rows", minimum=1))
+    file = open_table(Path(path), encoding)
+    return file.chunks(check_integer(rows, "rows", minimum=1), [name for name in as_text if name in file.names])
 
 
 def write_table(chunks: Iterable[pd.DataFrame], path: str | Path) -> int:
@@ -220,7 +258,7 @@ def _write_parquet(chunks: Iterable[pd.DataFrame], part: Path, target: Path) -> 
 
 def _fields(column: pd.Series, digits: str | None) -> list[str]:
     missing = column.isna().tolist()
-    if digits is not None and types.is_float_dtype(column.dtype):
+    if digits is not None and is_float_dtype(column.dtype):
         return ["" if is_missing else digits % cell for cell, is_missing in zip(column.tolist(), missing, strict=True)]
     return ["" if is_missing else _field(str(cell)) for cell, is_missing in zip(column.tolist(), missing, strict=True)]
 
@@ -230,7 +268,7 @@ def _field(text: str) -> str:
 
 
 def _is_text(column: pd.Series) -> bool:
-    return bool(types.is_object_dtype(column.dtype) or types.is_string_dtype(column.dtype))
+    return bool(is_object_dtype(column.dtype) or is_string_dtype(column.dtype))
 
 
 def _is_unicode(text: str) -> bool:

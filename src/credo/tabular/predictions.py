@@ -19,7 +19,7 @@ from credo.errors import InputError, unknown_name
 from credo.methods.base import Predictor
 from credo.predictive import Predictive
 from credo.tabular.extrapolation import OutsideRange
-from credo.tabular.table_files import TableFile
+from credo.tabular.table_interface import TableFile
 from credo.tabular.targets import ClassTarget, RegressionTarget
 
 if TYPE_CHECKING:
@@ -96,7 +96,8 @@ def predict_file(
     taken = [quoted(name) for name in keep if name in column_names(model.target_)]
     if taken:
         raise InputError(f"kept columns have the names of predictions, {listed(taken)}: rename them, or keep others")
-    return _predict_chunks(model, file.chunks(chunk_rows(model), as_text=keep), level, list(dict.fromkeys(keep)))
+    as_text = [name for name in dict.fromkeys([*keep, *model.columns_.formats]) if name in file.names]
+    return _predict_chunks(model, file.chunks(chunk_rows(model), as_text), level, list(dict.fromkeys(keep)))
 
 
 def chunk_rows(model: TableEstimator) -> int:

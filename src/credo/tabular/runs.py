@@ -25,14 +25,24 @@ from credo._version import __version__
 from credo.errors import InputError, LoadError, unknown_name
 from credo.metrics import Score
 from credo.predictive import Predictive
-from credo.seeding import check_seed, derive
+from credo.seeding import check_seed
 from credo.tabular.base import TableEstimator
 from credo.tabular.estimators import Classifier, Regressor
 from credo.tabular.extrapolation import OutsideRange
 from credo.tabular.files import MIN_ROWS, read_table, reserve_folder, to_csv
+from credo.tabular.leakage import check_table
 from credo.tabular.predictions import true_values
+from credo.tabular.readings import find_dialect
 from credo.tabular.saving import check_run, to_files
-from credo.tabular.targets import ClassTarget, RegressionTarget, TaskType, guess_task, known_rows, split_rows
+from credo.tabular.splitting import hold_out
+from credo.tabular.targets import (
+    ClassTarget,
+    RegressionTarget,
+    TaskType,
+    guess_task,
+    known_rows,
+    notes_on_unknown,
+)
 
 HOLDOUT, RECORD, REPORT = "holdout.csv", "run.json", "report.html"
 FILES = (_tensors.TENSORS, io.CARD, HOLDOUT, RECORD, REPORT)
@@ -42,9 +52,6 @@ MARKER = io.CARD
 """The file by which a run folder is recognized."""
 
 TASKS = ("auto", "regression", "classification")
-
-MIN_TRAINING_ROWS = 5
-"""Minimum number of rows to train on after some are held out."""
 
 _NO_REPORT = """<!doctype html>
 <html lang="en"><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="default-src 'none'">
@@ -123,7 +130,7 @@ class Run:
                 "no rows were held out of this run, so there is none to report on: "
                 "use credo evaluate with rows that the model was not trained on, and --report"
             )
-        rows = labeled_rows(self.holdout, self.model.target_.name)
+        rows = labeled_rows(self.holdout, self.model.target_)
         render = importlib.import_module("credo.report").render  # credo.report imports this package
         source, seed = self.record["source"], self.record["seed"]
         page: str = render(self.model, rows.X, rows.y, source=source, seed=seed, evaluation=self.evaluation)
@@ -179,9 +186,13 @@ def fit_run(
     """
     check_seed(seed)
     frame = drop_columns(frame, drop, target)
+    frame = find_dialect(frame).attach(frame)
     y = frame[target]
     choice = task if isinstance(task, TaskChoice) else choose_task(y, task)
-    positions = _choose_holdout(y, choice.task, holdout, seed)
+    learned = RegressionTarget.learn(y) if choice.task == "regression" else ClassTarget.learn(y)
+    positions = _choose_holdout(y, learned, holdout, seed)
+    for note in check_table(frame, learned, positions):
+        warnings.warn(note, UserWarning, stacklevel=2)
     held_out, training = frame.iloc[positions], frame.iloc[np.delete(np.arange(len(frame)), positions)]
     _to_csv(held_out)  # raises before training if it cannot be saved
     estimator = Regressor if choice.task == "regression" else Classifier
@@ -191,7 +202,7 @@ def fit_run(
     start = time.perf_counter()
     model.fit(training.drop(columns=target), training[target])
     seconds = time.perf_counter() - start
-    evaluation = evaluate(model, labeled_rows(held_out, target), seed=seed) if len(held_out) else None
+    evaluation = evaluate(model, labeled_rows(held_out, model.target_), seed=seed) if len(held_out) else None
     for note in evaluation.notes if evaluation else ():
         warnings.warn(note, UserWarning, stacklevel=2)
     record = {
@@ -202,7 +213,7 @@ def fit_run(
         "method": method,
         "calibrate": calibrate,
         "dropped": list(drop),
-        "trained_rows": int(known_rows(training[target]).sum()),
+        "trained_rows": int(known_rows(training[target], model.target_).sum()),
         "held_out_rows": len(held_out),
         "rows_held_out": [int(row) for row in positions],
         "seed": seed,
@@ -231,7 +242,8 @@ def open_run(path: str | Path) -> Run:
             f"{folder / RECORD} describes another run: one of {record['task']} of {quoted(record['target'])}"
         )
     rows = record["rows_held_out"]
-    holdout = read_table(folder / HOLDOUT, target=model.target_.name) if rows else pd.DataFrame()
+    as_text = text_columns(model)
+    holdout = read_table(folder / HOLDOUT, target=model.target_.name, as_text=as_text) if rows else pd.DataFrame()
     if len(rows) != len(holdout):
         raise LoadError(f"{folder / HOLDOUT} does not hold the {counted(len(rows), 'row')} that {RECORD} lists")
     return Run(model, holdout.set_axis(rows, axis=0), record)
@@ -271,18 +283,29 @@ def evaluate(model: TableEstimator, rows: LabeledRows, level: float = 0.95, seed
     return Evaluation(predictive, y, notes, outside, level, seed)
 
 
-def labeled_rows(frame: pd.DataFrame, target: str) -> LabeledRows:
+def labeled_rows(frame: pd.DataFrame, target: RegressionTarget | ClassTarget) -> LabeledRows:
     """The rows of ``frame`` whose target is known; warns if there are others."""
-    if target not in frame:
-        raise InputError(f"the table has no column {quoted(target)}, which the model predicts: add it")
-    known = known_rows(frame[target])
+    name = target.name
+    if name not in frame:
+        raise InputError(f"the table has no column {quoted(name)}, which the model predicts: add it")
+    known = known_rows(frame[name], target)
     if not known.any():
-        raise InputError(f"the target {quoted(target)} is missing in every row: there is nothing to evaluate on")
+        raise InputError(
+            f"the target {quoted(name)} is missing in every row, or not written as in training: there is nothing to "
+            "evaluate on"
+        )
     if not known.all():
-        missing = f"{(~known).sum():,} of {counted(len(frame), 'row')}"
-        warnings.warn(f"Left out, because the target is missing: {missing}.", UserWarning, stacklevel=2)
+        for note in notes_on_unknown(frame[name], target):
+            warnings.warn(note, UserWarning, stacklevel=2)
         frame = frame[known]
-    return LabeledRows(frame.drop(columns=target), frame[target])
+    return LabeledRows(frame.drop(columns=name), frame[name])
+
+
+def text_columns(model: TableEstimator) -> list[str]:
+    """The columns, and the target, whose text is read in the format of training."""
+    target = model.target_
+    is_text = isinstance(target, RegressionTarget) and not target.form.is_plain
+    return [*model.columns_.formats, *([target.name] if is_text else [])]
 
 
 def drop_columns(frame: pd.DataFrame, drop: Sequence[str], target: str) -> pd.DataFrame:
@@ -336,10 +359,11 @@ def _describe_target(known: pd.Series, task: TaskType) -> str:
     return "integers" if pd.api.types.is_numeric_dtype(known.dtype) else "text"
 
 
-def _choose_holdout(y: pd.Series, task: TaskType, fraction: float, seed: int) -> NDArray[np.intp]:
-    """The positions of the rows to hold out, after validation of all targets."""
-    known = known_rows(y).nonzero()[0]
-    target = RegressionTarget.learn(y) if task == "regression" else ClassTarget.learn(y)
+def _choose_holdout(
+    y: pd.Series, target: RegressionTarget | ClassTarget, fraction: float, seed: int
+) -> NDArray[np.intp]:
+    """The positions of the rows to hold out, of those whose target is known."""
+    known = known_rows(y, target).nonzero()[0]
     if len(known) < MIN_ROWS:
         raise InputError(
             f"the target {quoted(y.name)} is known in {counted(len(known), 'row')}, but at least {MIN_ROWS} are "
@@ -347,37 +371,6 @@ def _choose_holdout(y: pd.Series, task: TaskType, fraction: float, seed: int) ->
         )
     classes = target.encode(y.iloc[known]) if isinstance(target, ClassTarget) else None
     return known[hold_out(len(known), fraction, seed, classes)]
-
-
-def hold_out(rows: int, fraction: float, seed: int, classes: NDArray[np.int64] | None = None) -> NDArray[np.intp]:
-    """Choose rows to hold out at random.
-
-    Args:
-        rows: the number of rows.
-        fraction: 0 ≤ fraction < 1; if it is not 0, at least one row is held out.
-        seed: the random seed.
-        classes: the class ``[rows]`` of each row. The choice is stratified if each class is frequent enough, and one
-            row of each class is left to train on.
-
-    Returns:
-        Their positions in ascending order.
-
-    Raises:
-        InputError: if fewer than 5 rows are left to train on.
-    """
-    count = max(round(fraction * rows), 1) if fraction else 0
-    if rows - count < MIN_TRAINING_ROWS:
-        raise InputError(
-            f"holdout={fraction:g} of {counted(rows, 'row')} leaves {rows - count} to train on, but at least "
-            f"{MIN_TRAINING_ROWS} are needed: hold out fewer, or add rows"
-        )
-    order = np.random.default_rng(derive(seed)).permutation(rows)
-    if classes is not None:
-        first_of_each = np.unique(classes[order], return_index=True)[1]
-        order = np.delete(order, first_of_each)
-    if count == 0 or count >= len(order):
-        return np.sort(order[:count])
-    return np.sort(split_rows(order, count, derive(seed), classes)[1])
 
 
 def _to_csv(frame: pd.DataFrame) -> bytes:

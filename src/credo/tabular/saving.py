@@ -37,9 +37,11 @@ from credo.methods.base import Method
 from credo.metrics.summary import DESCRIPTIONS
 from credo.priors import Normal, to_config
 from credo.tabular.columns import Columns, TableRows
+from credo.tabular.date_format import ORDERS
 from credo.tabular.encoders import PERIODS
 from credo.tabular.estimators import NOISES, Classifier, Regressor
 from credo.tabular.extrapolation import Extrapolation
+from credo.tabular.number_format import CURRENCIES, PERCENT
 from credo.tabular.targets import ClassTarget
 
 if TYPE_CHECKING:
@@ -84,8 +86,15 @@ _SCALING = record(
         "asinh_std": list_of(positive),
         "varies": list_of(flag),
         "has_missing": list_of(flag),
+        "clipped": list_of(flag),
     }
 )
+
+_NUMBER_FORMAT = record(
+    {"decimal": one_of(".", ","), "grouped": flag, "unit": one_of("", PERCENT, *CURRENCIES), "boolean": flag}
+)
+
+_DATE_FORMAT = record({"order": one_of("", *ORDERS), "compact": flag})
 
 _CYCLES = record(
     {"dates": list_of(text, unique=True), "columns": list_of(text), "periods": list_of(one_of(*PERIODS))},
@@ -108,6 +117,7 @@ _SUMMARY = record(
         "distinct": _COUNT,
         "content": text,
         "treatment": text,
+        "reading": text,
     }
 )
 
@@ -116,7 +126,7 @@ _COLUMNS = record(
         "names": list_of(text, minimum=1, unique=True),
         "scaling": _SCALING,
         "cycles": _CYCLES,
-        "with_invalid_values": list_of(text),
+        "formats": mapping,
         "categories": list_of(_CATEGORY),
         "notes": list_of(text),
         "summaries": list_of(_SUMMARY),
@@ -130,6 +140,8 @@ _QUANTITY = record(
         "scale": positive,
         "constant": flag,
         "notes": list_of(text),
+        "form": _NUMBER_FORMAT,
+        "limits": maybe(list_of(number(), minimum=2, maximum=2)),
     }
 )
 
@@ -139,6 +151,7 @@ _CLASSES = record(
         "classes": list_of(either(flag, number(), text), minimum=2, unique=True),
         "dtype": text,
         "notes": list_of(text),
+        "numeric": flag,
     }
 )
 
@@ -287,7 +300,7 @@ def _check_columns(columns: Mapping[str, Any]) -> None:
     if len({len(values) for values in scaling.values()}) != 1:
         raise LoadError("estimator.columns.scaling holds lists of different lengths")
     used = [*scaling["names"], *(category["name"] for category in columns["categories"])]
-    unknown = [quoted(name) for name in (*used, *columns["with_invalid_values"]) if name not in known]
+    unknown = [quoted(name) for name in (*used, *columns["formats"]) if name not in known]
     if unknown:
         raise LoadError(f"estimator.columns uses columns that it does not name: {listed(unknown)}")
     if len(set(used)) != len(used):
@@ -295,6 +308,8 @@ def _check_columns(columns: Mapping[str, Any]) -> None:
     dates = cycles["dates"]
     if scaling["names"][len(scaling["names"]) - len(dates) :] != dates or not set(cycles["columns"]) <= set(dates):
         raise LoadError("estimator.columns.cycles must be of the last columns of estimator.columns.scaling")
+    for name, form in columns["formats"].items():
+        (_DATE_FORMAT if name in dates else _NUMBER_FORMAT)(form, f"estimator.columns.formats[{quoted(name)}]")
     if len(cycles["columns"]) != len(cycles["periods"]):
         raise LoadError("estimator.columns.cycles holds lists of different lengths")
     if [summary["name"] for summary in columns["summaries"]] != columns["names"]:

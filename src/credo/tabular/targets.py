@@ -1,22 +1,39 @@
-"""The target of a table: checked, encoded for the network, decoded to its own units or labels, and split."""
+"""The target of a table: its task, and quantities checked, encoded for the network and decoded to their own units."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from pandas.api import types
-from sklearn.model_selection import train_test_split
 
-from credo._text import counted, listed, quoted
 from credo.errors import InputError, LoadError
-from credo.tabular.column_types import format_hint
-from credo.tabular.parsing import parse_columns, to_label
+from credo.tabular.class_target import ClassTarget
+from credo.tabular.dialects import Dialect
+from credo.tabular.number_format import NumberFormat
+from credo.tabular.outliers import regular_range, robust_scale
+from credo.tabular.parsing import Cells
+from credo.tabular.readings import FEW_NUMBERS, MIXED_UNITS
+from credo.tabular.target_cells import (
+    are_integers,
+    as_series,
+    called,
+    check_quantities,
+    is_unknown,
+    notes_on_missing,
+    notes_on_quantities,
+    notes_on_rows,
+    number_format,
+    parse_quantities,
+    read_target,
+    target_name,
+)
+
+__all__ = ["ClassTarget", "RegressionTarget", "TaskType", "guess_task", "known_rows", "notes_on_unknown"]
 
 TaskType = Literal["regression", "classification"]
 
@@ -26,26 +43,41 @@ MAX_CLASSES = 10
 ROWS_PER_CLASS = 5
 """Integers with fewer rows than this per different value are treated as quantities."""
 
-_MAX_VALUE, _MIN_SPREAD = 1e100, 1e-100  # squares of larger numbers overflow, of smaller ones underflow
+_MIN_SPREAD = 1e-100  # squares of smaller numbers underflow
 
 
-def known_rows(y: Any) -> NDArray[np.bool]:
-    """Whether each row ``[N]`` has a target."""
-    return ~np.asarray(_as_series(y).isna())
+def known_rows(y: Any, target: RegressionTarget | ClassTarget | None = None) -> NDArray[np.bool]:
+    """Whether each row ``[N]`` has a target: one that is not missing and, given ``target``, can be read."""
+    column = as_series(y)
+    if isinstance(target, RegressionTarget):
+        return ~np.isnan(parse_quantities(column, target.form).values)
+    return ~is_unknown(column, numeric=target is not None and target.numeric)
 
 
-def guess_task(y: Any) -> TaskType:
+def notes_on_unknown(y: Any, target: RegressionTarget | ClassTarget) -> list[str]:
+    """Sentences about the rows without a target, by :func:`known_rows`."""
+    column = as_series(y)
+    if isinstance(target, RegressionTarget):
+        return notes_on_rows(parse_quantities(column, target.form), column)
+    return notes_on_missing(column, int((~known_rows(column, target)).sum()))
+
+
+def guess_task(y: Any, dialect: Dialect | None = None) -> TaskType:
     """Guess whether a target calls for regression or classification.
 
-    Text, booleans and pandas categories are classes. Numbers, also if they are stored as text, are classes if they are
-    integers with 2 to 10 different values and at least five rows per value on average, such as 0 and 1, digits or
-    grades. Everything else is a quantity.
+    Text, booleans and pandas categories are classes. Numbers, also if they are stored as text in any format, are
+    classes if they are integers with 2 to 10 different values and at least five rows per value on average, such as 0
+    and 1, digits or grades. Everything else is a quantity.
 
     Args:
         y: the targets ``[N]``; missing ones are ignored.
+        dialect: what is known about the writing of the table; ``None``: what the target shows.
 
     Returns:
         ``"regression"`` or ``"classification"``.
+
+    Raises:
+        InputError: if most of the values are numbers, but too many are not.
 
     Example:
         >>> from credo.tabular import guess_task
@@ -54,27 +86,39 @@ def guess_task(y: Any) -> TaskType:
         >>> guess_task([1.5, 2.5, 3.5])
         'regression'
     """
-    column = _as_series(y).dropna()
+    column = as_series(y).dropna()
     if isinstance(column.dtype, pd.CategoricalDtype) or types.is_bool_dtype(column.infer_objects().dtype):
         return "classification"
-    parsed = parse_columns(column.to_frame("y"), ["y"], [])
-    if parsed.unparsed:
+    reading = read_target(column, dialect)
+    if reading.doubt in (FEW_NUMBERS, MIXED_UNITS):
+        raise InputError(
+            f"the {called(target_name(column))} holds numbers and other texts: "
+            f"{reading.doubt[0].lower()}{reading.doubt[1:]} ({reading.example}); correct them, or say what it is "
+            "(task='regression' or 'classification', --task)"
+        )
+    if reading.kind != "number" or getattr(reading.form, "boolean", False):
         return "classification"
-    values = parsed.values
+    values = parse_quantities(column, number_format(reading)).values
+    values = values[~np.isnan(values)]
     few = 2 <= len(np.unique(values)) <= min(MAX_CLASSES, len(values) / ROWS_PER_CLASS)
-    return "classification" if few and _are_integers(values) else "regression"
+    return "classification" if few and are_integers(values) else "regression"
 
 
 @dataclass(frozen=True)
 class RegressionTarget:
     """A quantity y, encoded as z = (y − mean) / scale.
 
+    Values far from all others (:mod:`credo.tabular.outliers`), such as one that is mistyped, are clipped to the range
+    of the others in training, so that they determine neither the scale nor the loss.
+
     Attributes:
         name: the name of the target's column, or empty.
         mean: the mean of the training targets.
         scale: their standard deviation; 1 if all are the same.
-        notes: sentences about rows left out and a constant target.
+        notes: sentences about how it is read, rows left out, outlying values and a constant target.
         constant: whether all training targets are the same, and so all predictions.
+        form: how its numbers are written.
+        limits: the range of the training targets without those that are outlying; ``None`` if none are.
 
     Example:
         >>> from credo.tabular import RegressionTarget
@@ -88,31 +132,43 @@ class RegressionTarget:
     scale: float
     notes: tuple[str, ...] = ()
     constant: bool = False
+    form: NumberFormat = field(default_factory=NumberFormat)
+    limits: tuple[float, float] | None = None
 
     @classmethod
-    def learn(cls, y: Any) -> RegressionTarget:
+    def learn(cls, y: Any, dialect: Dialect | None = None) -> RegressionTarget:
         """Compute mean and standard deviation of the training targets.
 
         Args:
-            y: the targets ``[N]``; missing ones are ignored.
+            y: the targets ``[N]``; missing ones are ignored, and so are a few that are not numbers.
+            dialect: what is known about the writing of the table; ``None``: what the target shows.
 
         Returns:
             The target.
 
         Raises:
-            InputError: if all targets are missing, or some are not numbers, infinite or beyond 1e100.
+            InputError: if all targets are missing, more than 10 % are not numbers, or some are infinite or beyond
+                1e100.
         """
-        column = _as_series(y)
-        notes = _notes_on_missing(column)
-        name = _name(column)
-        values = np.sort(_quantities(column.dropna(), name))
-        mean = float(values.mean())
+        column = as_series(y)
+        name, reading = target_name(column), read_target(column, dialect)
+        form = number_format(reading)
+        found = parse_quantities(column, form)
+        check_quantities(found, column, name, reading)
+        notes = notes_on_quantities(found, column, reading)
+        values = np.sort(found.values[~np.isnan(found.values)])
+        low, high = (float(bound[0]) for bound in regular_range(values[:, None], robust_scale(values[:, None])))
+        limits = (low, high) if low > values[0] or high < values[-1] else None
+        if limits is not None:
+            notes.append(_note_on_outliers(found.values, limits, column))
+            values = np.clip(values, low, high)
         if values[0] == values[-1]:
-            same = f"The {_called(name)} is {values[0]:.6g} in every row, and so is every prediction."
-            return cls(name, float(values[0]), 1.0, (*notes, same), constant=True)
+            same = f"The {called(name)} is {values[0]:.6g} in every row, and so is every prediction."
+            return cls(name, float(values[0]), 1.0, (*notes, same), constant=True, form=form)
+        mean = float(values.mean())
         largest = np.abs(values - mean).max()  # squares of differences in units of it cannot underflow
         scale = largest * np.sqrt(np.mean(np.square((values - mean) / largest)))
-        return cls(name, mean, float(scale), notes)
+        return cls(name, mean, float(scale), tuple(notes), form=form, limits=limits)
 
     @property
     def resolution(self) -> float:
@@ -131,8 +187,46 @@ class RegressionTarget:
         Raises:
             InputError: if some are not numbers, infinite or beyond 1e100.
         """
-        values = _quantities(_as_series(y), self.name)
-        return np.asarray((values - self.mean) / self.scale, dtype=np.float32)
+        return np.asarray((self.parse(y) - self.mean) / self.scale, dtype=np.float32)
+
+    def encode(self, y: Any) -> NDArray[np.float32]:
+        """Encode targets to train on: as :meth:`standardize`, but clipped to the range without outlying ones.
+
+        Args:
+            y: the targets ``[N]``, none of them missing.
+
+        Returns:
+            z ``[N]``.
+
+        Raises:
+            InputError: as :meth:`standardize` does.
+        """
+        low, high = self.limits or (-np.inf, np.inf)
+        return np.asarray((np.clip(self.parse(y), low, high) - self.mean) / self.scale, dtype=np.float32)
+
+    def parse(self, y: Any) -> NDArray[np.float64]:
+        """The targets as numbers.
+
+        Args:
+            y: the targets ``[N]``, none of them missing.
+
+        Returns:
+            The numbers ``[N]``.
+
+        Raises:
+            InputError: if some are not numbers, infinite or beyond 1e100.
+        """
+        column = as_series(y)
+        found = parse_quantities(column, self.form)
+        missing = np.flatnonzero(np.isnan(found.values))
+        if len(missing) and not len(found.unparsed):
+            found = replace(found, unparsed=Cells(column.index[missing].tolist(), column.iloc[missing].tolist()))
+        check_quantities(found, column, self.name, None)
+        return found.values
+
+    def outlying(self, y: Any) -> str:
+        """The targets far outside the range of training, described; empty if there are none or the range is open."""
+        return "" if self.limits is None else _describe_outliers(self.parse(y), self.limits, as_series(y))
 
     def unstandardize(self, z: Any) -> Any:
         """Decode targets.
@@ -151,7 +245,8 @@ class RegressionTarget:
         Returns:
             A mapping for :meth:`from_config`.
         """
-        return vars(self) | {"notes": list(self.notes)}
+        limits = None if self.limits is None else list(self.limits)
+        return vars(self) | {"notes": list(self.notes), "form": self.form.get_config(), "limits": limits}
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> RegressionTarget:
@@ -167,231 +262,21 @@ class RegressionTarget:
             LoadError: if an entry is missing or has the wrong type.
         """
         try:
-            return cls(**{**config, "notes": tuple(config["notes"])})
+            form, limits = NumberFormat.from_config(config["form"]), config["limits"]
+            limits = None if limits is None else (float(limits[0]), float(limits[1]))
+            return cls(**{**config, "notes": tuple(config["notes"]), "form": form, "limits": limits})
         except (KeyError, TypeError, ValueError) as error:
             raise LoadError(f"the saved description of the target is damaged: {error!r}") from error
 
 
-@dataclass(frozen=True, eq=False)
-class ClassTarget:
-    """One of K classes, encoded as its position among them.
-
-    Attributes:
-        name: the name of the target's column, or empty.
-        classes: the labels ``[K]`` in ascending order: integers, text or booleans, as they were given.
-        notes: sentences about rows left out and classes with a single row.
-
-    Example:
-        >>> from credo.tabular import ClassTarget
-        >>> target = ClassTarget.learn(["b", "a", "b", "a"])
-        >>> target.encode(["a", "b"])
-        array([0, 1])
-    """
-
-    name: str
-    classes: NDArray[Any]
-    notes: tuple[str, ...] = ()
-
-    @classmethod
-    def learn(cls, y: Any) -> ClassTarget:
-        """Find the classes.
-
-        Args:
-            y: the training labels ``[N]``; missing ones are ignored.
-
-        Returns:
-            The target.
-
-        Raises:
-            InputError: if there is one class only, or one for every two rows, or labels are not of one type.
-        """
-        column = _as_series(y)
-        notes = _notes_on_missing(column)
-        name = _name(column)
-        labels = _labels(column, name)
-        classes, rows = np.unique(labels, return_counts=True)
-        if len(classes) == 1:
-            raise InputError(f"the {_called(name)} holds one class only, {quoted(classes[0])}: at least two are needed")
-        if len(classes) > max(2, len(labels) / 2):
-            advice = format_hint([str(label) for label in labels]) or (
-                "use regression (credo.Regressor) if it is a quantity, or choose another column"
-            )
-            raise InputError(
-                f"the {_called(name)} holds {len(classes):,} classes in {len(labels):,} rows, too many to learn from: "
-                f"{advice}"
-            )
-        single = [quoted(label) for label in classes[rows == 1]]
-        if single:
-            notes = (*notes, f"The {_called(name)} has classes with a single row: {listed(single)}.")
-        return cls(name, classes, notes)
-
-    def encode(self, y: Any) -> NDArray[np.int64]:
-        """Encode labels.
-
-        Args:
-            y: the labels ``[N]``, none of them missing; 1, 1.0 and ``"1"`` are the same label.
-
-        Returns:
-            Positions among the classes ``[N]``.
-
-        Raises:
-            InputError: if a label is not one of the classes.
-        """
-        cells = _as_series(y).tolist()
-        positions = [self._position.get(cell, self._position.get(to_label(cell), -1)) for cell in cells]
-        if -1 in positions:
-            row = positions.index(-1)
-            raise InputError(
-                f"the {_called(self.name)} holds {quoted(cells[row])} in row {row}, counted from 0, which is none of "
-                f"the {len(self.classes):,} classes of training ({listed([quoted(c) for c in self.classes])})"
-            )
-        return np.array(positions, dtype=np.int64)
-
-    def decode(self, positions: Any) -> NDArray[Any]:
-        """Decode labels.
-
-        Args:
-            positions: among the classes, of any shape.
-
-        Returns:
-            The labels, with the dtype they had in training.
-        """
-        return np.asarray(self.classes[np.asarray(positions)])
-
-    def get_config(self) -> dict[str, object]:
-        """The attributes as JSON values.
-
-        Returns:
-            A mapping for :meth:`from_config`.
-        """
-        labels = {"classes": self.classes.tolist(), "dtype": self.classes.dtype.str}
-        return {"name": self.name, **labels, "notes": list(self.notes)}
-
-    @classmethod
-    def from_config(cls, config: Mapping[str, Any]) -> ClassTarget:
-        """Restore a target.
-
-        Args:
-            config: what :meth:`get_config` returned.
-
-        Returns:
-            The target.
-
-        Raises:
-            LoadError: if an entry is missing or has the wrong type.
-        """
-        try:
-            labels, dtype = np.array(config["classes"]), np.dtype(config["dtype"])
-            if labels.dtype.kind not in "biufU" or dtype.kind not in "biufU":
-                raise ValueError("classes must be text, numbers or booleans")
-            classes = (
-                labels if dtype.kind == "U" else labels.astype(dtype)
-            )  # a damaged length could allocate any amount of memory
-            if classes.tolist() != config["classes"] or not np.array_equal(classes, np.unique(labels)):
-                raise ValueError("classes must be different, of one type and in ascending order")
-            return cls(str(config["name"]), classes, tuple(config["notes"]))
-        except (KeyError, TypeError, ValueError, OverflowError) as error:
-            raise LoadError(f"the saved description of the target is damaged: {error!r}") from error
-
-    @cached_property
-    def _position(self) -> dict[object, int]:
-        labels = self.classes.tolist()
-        by_text: dict[object, int] = {to_label(label): k for k, label in enumerate(labels)}
-        return by_text | {None: -1} | {label: k for k, label in enumerate(labels)}
-
-
-def split_rows(
-    rows: NDArray[np.intp], count: int, seed: int, classes: NDArray[np.int64] | None = None
-) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Split rows at random into two parts.
-
-    Args:
-        rows: positions in the table.
-        count: the number of rows of the second part.
-        seed: the random seed.
-        classes: the class of every row of the table. The split is stratified if each class is frequent enough.
-
-    Returns:
-        The other rows, and ``count`` of them.
-    """
-    strata = None if classes is None else classes[rows]
-    if strata is not None:
-        different, frequency = np.unique(strata, return_counts=True)
-        if frequency.min() < 2 or len(different) > min(count, len(rows) - count):
-            strata = None
-    first, second = train_test_split(rows, test_size=count, random_state=seed % 2**32, stratify=strata)
-    return first, second
-
-
-def _as_series(y: Any) -> pd.Series:
-    if isinstance(y, pd.DataFrame) and y.shape[1] == 1:
-        y = y.iloc[:, 0]
-    if isinstance(y, pd.Series):
-        return y
-    values = y if isinstance(y, list | tuple) else np.asarray(y)
-    if np.ndim(values) != 1:
-        raise InputError(f"the target must be one value per row, got shape {list(np.shape(values))}: choose one column")
-    return pd.Series(values)
-
-
-def _quantities(column: pd.Series, name: str) -> NDArray[np.float64]:
-    """The numbers in a column without missing values."""
-    values = parse_columns(column.to_frame("y"), ["y"], []).values[:, 0]
-    invalid = np.flatnonzero(np.isnan(values))
-    if len(invalid):
-        example = column.iloc[invalid[0]]
-        advice = format_hint([str(cell) for cell in column]) or "correct them, or use classification (credo.Classifier)"
-        raise InputError(
-            f"the {_called(name)} must hold numbers for regression, but {len(invalid):,} of its "
-            f"{counted(len(values), 'value')} are not, such as {quoted(example)}: {advice}"
-        )
-    infinite = np.flatnonzero(~(np.abs(values) <= _MAX_VALUE))
-    if len(infinite):
-        raise InputError(
-            f"the {_called(name)} is infinite, or beyond {_MAX_VALUE:g}, in {counted(len(infinite), 'row')}, the first "
-            f"in row {infinite[0]}, counted from 0: correct or remove them"
-        )
-    return values
-
-
-def _labels(column: pd.Series, name: str) -> NDArray[Any]:
-    """The labels that are not missing, as booleans, integers or text."""
-    known = column.dropna()
-    numeric = isinstance(known.dtype, np.dtype) and known.dtype.kind in "biuf"
-    if not numeric and len({type(cell) for cell in known}) > 1:
-        raise InputError(f"the {_called(name)} mixes labels of different types: make all of them text or integers")
-    labels: NDArray[Any] = known.to_numpy() if numeric else np.array(known.tolist())
-    if labels.dtype.kind not in "biufU":
-        raise InputError(
-            f"Unknown label type: the {_called(name)} holds {quoted(known.iloc[0])}, a {type(known.iloc[0]).__name__}: "
-            "make its labels text or integers"
-        )
-    if labels.dtype.kind == "f" and not _are_integers(labels):
-        raise InputError(
-            f"Unknown label type: the {_called(name)} is continuous, with values such as {quoted(labels[0])}: use "
-            "regression (credo.Regressor), or make its labels text or integers"
-        )
-    if labels.dtype.kind == "f" and len(known) < len(column):
-        labels = labels.astype(np.int64)  # pandas stores integers with missing values as floats
-    return labels
-
-
-def _are_integers(values: NDArray[Any]) -> bool:
-    return bool(np.isfinite(values).all() and (values == np.round(values)).all())
-
-
-def _notes_on_missing(column: pd.Series) -> tuple[str, ...]:
-    missing = int(column.isna().sum())
-    if missing == len(column):
-        raise InputError(f"the {_called(_name(column))} is missing in every row: choose another column")
+def _note_on_outliers(values: NDArray[np.float64], limits: tuple[float, float], column: pd.Series) -> str:
     return (
-        (f"Left out, because the target is missing: {missing:,} of {counted(len(column), 'row')}.",) if missing else ()
+        f"The {called(target_name(column))} is far from all others in {_describe_outliers(values, limits, column)}: "
+        f"check; in training it is clipped to the range of the others, {limits[0]:.6g} to {limits[1]:.6g}."
     )
 
 
-def _name(column: pd.Series) -> str:
-    return "" if column.name is None else str(column.name)
-
-
-def _called(name: str) -> str:
-    return f"target {quoted(name)}" if name else "target"
+def _describe_outliers(values: NDArray[np.float64], limits: tuple[float, float], column: pd.Series) -> str:
+    rows = np.flatnonzero((values < limits[0]) | (values > limits[1]))
+    cells = Cells(column.index[rows].tolist(), [f"{value:.6g}" for value in values[rows]])
+    return cells.describe() if len(cells) else ""
