@@ -84,9 +84,10 @@ def explain(
     with reserved, output.collect_warnings(), output.status("reading") as progress:
         model = runs.load_model(run)
         target = model.target_.name
-        frame = _held_out_rows(run) if data is None else read_table(data)
+        as_text = runs.text_columns(model)
+        frame = _held_out_rows(run) if data is None else read_table(data, as_text=as_text)
         if target in frame:
-            X, y = runs.labeled_rows(frame, target)
+            X, y = runs.labeled_rows(frame, model.target_)
         else:
             X, y = frame, None
             output.print_note(f"The table has no column {quoted(target)}, so that the importance is left out.")

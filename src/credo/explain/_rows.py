@@ -63,7 +63,7 @@ class ModelRows:
         self.frame = _to_frame(self._model, X)
         targets = None if y is None else _to_series(y)
         if targets is not None:
-            known = known_rows(targets)
+            known = known_rows(targets, self._model.target_ if isinstance(self._model, TableEstimator) else None)
             if len(known) != len(self.frame):
                 raise InputError(f"X and y must have the same number of rows, got {len(self.frame)} and {len(known)}")
             self.frame, targets = self.frame[known], targets[known]
@@ -163,7 +163,8 @@ class ModelRows:
     def numbers(self, names: Sequence[str]) -> NDArray[np.float64]:
         """The values of columns of numbers or dates, in days, ``[N, len(names)]``; NaN where missing or infinite."""
         of_kind = {kind: [n for n in names if self.kind(n) == kind] for kind in ("number", "date")}
-        parsed = parse_columns(self.frame, of_kind["number"], of_kind["date"])
+        formats = self._model.columns_.formats if isinstance(self._model, TableEstimator) else {}
+        parsed = parse_columns(self.frame, of_kind["number"], of_kind["date"], formats)
         values = parsed.values[:, [parsed.names.index(name) for name in names]]
         return np.where(np.isfinite(values), values, np.nan)
 
