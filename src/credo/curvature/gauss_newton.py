@@ -18,8 +18,8 @@ from credo.likelihoods import Likelihood
 from credo.nests import flatten_rows, have_equal_rows
 
 _NUMBERS_AT_ONCE = 2**24
-_COLUMN_NUMBERS_ON_CPU = 2**19
-"""Numbers of the gradients of some functions of the output: a GPU is faster with all of them at once, a CPU is not."""
+_COLUMN_NUMBERS_ON_CPU = 2**20
+"""Numbers of the gradients of a few functions of the output; a GPU is faster with all functions at once."""
 
 
 class CurvatureBatch(NamedTuple):
