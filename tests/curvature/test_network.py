@@ -181,7 +181,12 @@ def test_factored_gradients_equal_dense_ones(positions: int) -> None:
     dense = DenseGradients(torch.einsum("kbto,bti->kboi", g, a))
     metric, directions = torch.rand(4, 3).double(), torch.randn(5, 4, 3).double()
     torch.testing.assert_close(factored.matrices(), dense.matrices())
-    torch.testing.assert_close(factored.sum_of_squares(), dense.sum_of_squares())
+    start = torch.randn(4, 3).double()
+    squares = [start.clone(), start.clone()]
+    for gradients, total in zip((factored, dense), squares, strict=True):
+        gradients.add_squares(total)
+    torch.testing.assert_close(squares[0], start + dense.matrices().square().sum((0, 1)))
+    torch.testing.assert_close(squares[1], squares[0])
     torch.testing.assert_close(factored.inner_products(metric), dense.inner_products(metric))
     torch.testing.assert_close(factored.project(directions), dense.project(directions))
     out_basis, in_basis = torch.randn(4, 4).double(), torch.randn(3, 3).double()
@@ -204,8 +209,9 @@ def test_blocks_split_what_they_join() -> None:
 
 @pytest.mark.parametrize("name", ["mlp", "conv", "residual", "tied"])
 def test_products_and_gradients_give_one_matrix(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """H·v = Σ G·Gᵀ·v, over batches of several sizes and few rows at a time."""
+    """H·v = Σ G·Gᵀ·v, over batches of several sizes, few rows and one function of the output at a time."""
     monkeypatch.setattr("credo.curvature.gauss_newton._NUMBERS_AT_ONCE", 400)
+    monkeypatch.setattr("credo.curvature.gauss_newton._COLUMN_NUMBERS_ON_CPU", 1)
     net, x = build(name)
     y, weight = torch.tensor([0, 1, 1, 0, 1]), torch.rand(ROWS, dtype=torch.float64)
     likelihood, network = credo.Categorical(), engine(net)

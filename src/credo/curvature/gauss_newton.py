@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.func import vjp
 
 from credo.curvature.gradients import Block, BlockGradients
-from credo.curvature.network import NetworkGradients, linearize
+from credo.curvature.network import ForwardPass, NetworkGradients, linearize
 from credo.curvature.outputs import output_factors
 from credo.data import Batch
 from credo.functional import Draw
@@ -18,18 +18,22 @@ from credo.likelihoods import Likelihood
 from credo.nests import flatten_rows, have_equal_rows
 
 _NUMBERS_AT_ONCE = 2**24
+_COLUMN_NUMBERS_ON_CPU = 2**20
+"""Numbers of the gradients of a few functions of the output; a GPU is faster with all functions at once."""
 
 
 class CurvatureBatch(NamedTuple):
-    """The part of H that some rows contribute, H = Σ_k Σ_n G_kn·G_knᵀ.
+    """The part of H that some rows contribute by some of the K functions of their output, H = Σ_k Σ_n G_kn·G_knᵀ.
 
     Attributes:
         gradients: G of every block.
         sample_weight: of the rows, ``[B]``; their square roots are factors of G already. ``None``: all 1.
+        is_first: whether these are the first functions of these rows.
     """
 
     gradients: list[tuple[Block, BlockGradients]]
     sample_weight: Tensor | None
+    is_first: bool
 
 
 class GaussNewton:
@@ -56,7 +60,7 @@ class GaussNewton:
         return self.network.blocks
 
     def gradients(self) -> Iterator[CurvatureBatch]:
-        """The gradients G whose products are H, a few rows at a time.
+        """The gradients G whose products are H, a few rows and functions of their output at a time.
 
         Yields:
             Gradients of as many rows as fit in memory.
@@ -66,8 +70,22 @@ class GaussNewton:
             done = self.network.run(x)
             total += self._fit_of(done.output, y, weight)
             factors = output_factors(self.likelihood, done.output, y, weight)
-            yield CurvatureBatch(done.gradients(factors), weight)
+            is_first = True
+            for columns in factors.split(self._columns_at_once(done)):
+                yield CurvatureBatch(done.gradients(columns), weight, is_first)
+                is_first = False
         self._log_likelihood = total
+
+    def _columns_at_once(self, done: ForwardPass) -> int:
+        """The number of functions of the output whose gradients are held at a time.
+
+        All, if parameters other than those of layers are differentiated, which is a forward pass of its own.
+        """
+        everything = flatten_rows(done.output).shape[1]
+        if done.output.device.type != "cpu" or any(block.layer is None for block in self.blocks):
+            return max(1, everything)
+        numbers = sum(record.output_shape.numel() for record in done.records.values())
+        return max(1, min(everything, _COLUMN_NUMBERS_ON_CPU // max(1, numbers)))
 
     @torch.no_grad()
     def product(self, vector: Draw) -> Draw:

@@ -101,11 +101,11 @@ class BlockGradients(ABC):
         """
 
     @abstractmethod
-    def sum_of_squares(self) -> Tensor:
-        """Σ_kn G_kn∘G_kn.
+    def add_squares(self, total: Tensor) -> None:
+        """Add Σ_kn G_kn∘G_kn.
 
-        Returns:
-            ``[O, I]``.
+        Args:
+            total: ``[O, I]``, changed in place.
         """
 
     @abstractmethod
@@ -149,13 +149,13 @@ class DenseGradients(BlockGradients):
         """
         return self.values
 
-    def sum_of_squares(self) -> Tensor:
-        """Σ_kn G_kn∘G_kn.
+    def add_squares(self, total: Tensor) -> None:
+        """Add Σ_kn G_kn∘G_kn.
 
-        Returns:
-            ``[O, I]``.
+        Args:
+            total: ``[O, I]``, changed in place.
         """
-        return self.values.square().sum((0, 1))
+        total += self.values.square().sum((0, 1))
 
     def inner_products(self, metric: Tensor) -> Tensor:
         """⟨G_kn, G_ln⟩ under a metric.
@@ -201,19 +201,21 @@ class FactoredGradients(BlockGradients):
         """
         return self.outputs.mT @ self.inputs
 
-    def sum_of_squares(self) -> Tensor:
-        """Σ_kn G_kn∘G_kn; for T = 1 one product, (Σ_k g∘g)ᵀ·(a∘a).
+    def add_squares(self, total: Tensor) -> None:
+        """Add Σ_kn G_kn∘G_kn; for T = 1 one product, (Σ_k g∘g)ᵀ·(a∘a).
 
-        Returns:
-            ``[O, I]``.
+        Args:
+            total: ``[O, I]``, changed in place.
         """
         if self.inputs.shape[1] == 1:
-            return self.outputs[:, :, 0].square().sum(0).mT @ self.inputs[:, 0].square()
-        total = self.inputs.new_zeros(self.outputs.shape[-1], self.inputs.shape[-1])
+            squares = torch.zeros_like(self.outputs[0, :, 0], dtype=total.dtype)
+            for gradient in self.outputs[:, :, 0]:
+                squares += gradient.square()
+            total.addmm_(squares.mT, self.inputs[:, 0].square().to(total.dtype))
+            return
         for part in self._by_rows():
             for gradient in part.outputs:
                 total += (gradient.mT @ part.inputs).square().sum(0)
-        return total
 
     def inner_products(self, metric: Tensor) -> Tensor:
         """⟨G_kn, G_ln⟩ under a metric; for T = 1 it is Σ_o g_ko·g_lo·(metric·(a∘a))_o.

@@ -8,7 +8,7 @@ vectorized over rows where the network allows it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -207,6 +207,7 @@ class ForwardPass:
     x: Any
     output: Tensor
     records: Mapping[str, _Record]
+    _inputs: dict[str, Tensor] = field(default_factory=dict, repr=False)
 
     def gradients(self, columns: Tensor) -> list[tuple[Block, BlockGradients]]:
         """The gradients of Σ_c columns_kbc·f_bc by every block.
@@ -228,8 +229,8 @@ class ForwardPass:
             for record, values, gradient in zip(records, found, gradients, strict=True):
                 values[k] = 0.0 if gradient is None else record.positions_of(gradient)
         pairs: list[tuple[Block, BlockGradients]] = [
-            (block, FactoredGradients(record.inputs_with(len(block.names) > 1), values))
-            for block, record, values in zip(layers, records, found, strict=True)
+            (block, FactoredGradients(self._inputs_of(block), values))
+            for block, values in zip(layers, found, strict=True)
         ]
         others = [block for block in self.network.blocks if block.layer is None]
         if others:
@@ -239,6 +240,13 @@ class ForwardPass:
                 for block in others
             ]
         return pairs
+
+    def _inputs_of(self, block: Block) -> Tensor:
+        """a of a layer, ``[B, T, I]``, the same for all directions."""
+        path = str(block.layer)
+        if path not in self._inputs:
+            self._inputs[path] = self.records[path].inputs_with(len(block.names) > 1)
+        return self._inputs[path]
 
 
 @dataclass(frozen=True, eq=False)

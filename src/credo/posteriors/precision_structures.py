@@ -97,9 +97,12 @@ class DiagonalPrecision(PrecisionGaussian):
         sums: dict[str, Tensor] = {}
         for batch in curvature.gradients():
             for block, gradient in batch.gradients:
-                _add(sums, block.names[0], gradient.sum_of_squares())
-        found = {n: part for block in curvature.blocks for n, part in block.split(sums[block.names[0]]).items()}
-        return {_key("diagonal", name): found[name].to(self._wide).contiguous() for name in self._owners}
+                gradient.add_squares(self._zeros(sums, block.names[0], block.shape))
+        found: Draw = {}
+        for block in curvature.blocks:
+            parts = block.split(sums.pop(block.names[0]))
+            found |= {name: part.contiguous() for name, part in parts.items()}
+        return {_key("diagonal", name): found[name] for name in self._owners}
 
     @override
     def _buffer_shapes(self, saved: Collection[str]) -> dict[str, torch.Size]:
@@ -154,34 +157,37 @@ class KroneckerPrecision(PrecisionGaussian):
         for batch in curvature.gradients():
             for block, gradient in batch.gradients:
                 if block.layer is None or not isinstance(gradient, FactoredGradients):
-                    _add(diagonals, block.names[0], gradient.sum_of_squares())
+                    gradient.add_squares(self._zeros(diagonals, block.names[0], block.shape))
                     continue
-                a, g = gradient.inputs, gradient.outputs.flatten(0, 2)
+                rows, columns = block.shape
+                g = gradient.outputs.flatten(0, 2).to(self._wide)
+                self._zeros(outputs, block.layer, (rows, rows)).addmm_(g.mT, g)
+                if not batch.is_first:  # the inputs are the same for all functions of the output
+                    continue
+                a = gradient.inputs.to(self._wide)
                 weight = a.new_ones(len(a)) if batch.sample_weight is None else batch.sample_weight.to(a.dtype)
                 weighted = a if batch.sample_weight is None else a * weight[:, None, None]
-                _add_product(inputs, block.layer, a.flatten(0, 1), weighted.flatten(0, 1))
-                _add_product(outputs, block.layer, g, g)
+                self._zeros(inputs, block.layer, (columns, columns)).addmm_(a.flatten(0, 1).mT, weighted.flatten(0, 1))
                 counts[block.layer] = counts.get(block.layer, 0.0) + float(weight.sum()) * a.shape[1]
         delta = self._precisions()
         found = {}
         for block in curvature.blocks:
             if block.layer is None:
                 shape = block.shapes[0]
-                found[_key("diagonal", block.names[0])] = diagonals[block.names[0]].view(shape).to(self._wide)
+                found[_key("diagonal", block.names[0])] = diagonals[block.names[0]].view(shape)
                 continue
-            a = inputs.pop(block.layer).to(self._wide).div_(max(counts[block.layer], 1e-30))
+            a = inputs.pop(block.layer).div_(max(counts[block.layer], 1e-30))
             if len(block.names) > 1:
                 root = (delta[block.names[1]] / delta[block.names[0]]).sqrt()
                 a[-1] /= root
                 a[:, -1] /= root
-            values, basis = torch.linalg.eigh(a)
+            found[_key("in_values", block.layer)] = _decompose(a)
             if len(block.names) > 1:
-                basis[-1] /= root
-            found[_key("in_values", block.layer)] = values.clamp_(min=0.0)
-            found[_key("in_basis", block.layer)] = basis.contiguous()  # as in a file: bitwise the same predictions
-            values, basis = torch.linalg.eigh(outputs.pop(block.layer).to(self._wide))
-            found[_key("out_values", block.layer)] = values.clamp_(min=0.0)
-            found[_key("out_basis", block.layer)] = basis.contiguous()
+                a[-1] /= root
+            found[_key("in_basis", block.layer)] = a
+            b = outputs.pop(block.layer)
+            found[_key("out_values", block.layer)] = _decompose(b)
+            found[_key("out_basis", block.layer)] = b
         return found
 
     @override
@@ -367,18 +373,11 @@ def _total(parts: Iterable[Tensor]) -> Tensor:
     return sum(parts, start=torch.zeros(()))
 
 
-def _add(sums: dict[str, Tensor], key: str, value: Tensor) -> None:
-    if key in sums:
-        sums[key] += value
-    else:
-        sums[key] = value
-
-
-def _add_product(sums: dict[str, Tensor], key: str, left: Tensor, right: Tensor) -> None:
-    """Add leftᵀ·right, in place."""
-    if key not in sums:
-        sums[key] = left.new_zeros(left.shape[1], right.shape[1])
-    sums[key].addmm_(left.mT, right)
+def _decompose(matrix: Tensor) -> Tensor:
+    """The eigenvalues of a symmetric matrix, not below 0; the matrix becomes its eigenvectors, in its own memory."""
+    values, basis = torch.linalg.eigh(matrix)
+    matrix.copy_(basis)
+    return values.clamp_(min=0.0)
 
 
 def _key(kind: str, name: str) -> str:
