@@ -308,9 +308,9 @@ def _set_ticks(ax: Axes, points: NDArray[Any]) -> None:
     if points.dtype.kind == "M":
         from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 
-        locator = AutoDateLocator(maxticks=_MAX_TICKS)
+        locator = AutoDateLocator(maxticks=_MAX_TICKS)  # type: ignore[no-untyped-call]
         ax.xaxis.set_major_locator(locator)
-        ax.xaxis.set_major_formatter(ConciseDateFormatter(locator))
+        ax.xaxis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
     elif len(points) <= _MAX_TICKS:
         ax.set_xticks(points, [f"{point:g}" for point in points])
 
