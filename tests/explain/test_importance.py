@@ -143,8 +143,10 @@ def test_groups_are_permuted_together():
         assert found.importance == pytest.approx(expected, abs=1e-10)
         assert found.correlated == ()
     assert found.names == ("x0 + x1", "x2")
-    alone = explain.permutation_importance(model, x, y)
+    alone = explain.permutation_importance(model, x, y, repeats=len(x) - 1)
     assert alone.correlated == (("x0", "x1"),)
+    assert alone.correlated_importance == pytest.approx(expected[:1], abs=1e-10)
+    assert alone.correlated_error[0] == pytest.approx(found.standard_error[0])
     assert "x0, x1 are correlated" in alone.summary()
 
 

@@ -29,7 +29,11 @@ def test_importance_has_a_dot_and_a_bar_per_column():
     ax = plots.importance(NAMES, [3.0, 2.0, 1.0], error=[0.1, 0.2, 0.3], band=([2.0, 1.0, 0.0], [4.0, 3.0, 2.0]))
     assert [bar.get_width() for bar in ax.patches] == [2.0, 2.0, 2.0]
     assert ax.yaxis_inverted()
-    assert [label.get_text() for label in ax.get_yticklabels()] == ["age", "a name that is much lon…", r"price in \$"]
+    assert [label.get_text() for label in ax.get_yticklabels()] == [
+        "age",
+        "a name that is much longer th…",
+        r"price in \$",
+    ]
     assert sorted(labels(ax)) == ["prediction ± 2 SE", "single draws, 95%"]
     ax.figure.canvas.draw()
     assert labels(plots.importance(["a"], [1.0])) == ["prediction"]
@@ -58,6 +62,11 @@ def test_effect_outside_the_range_is_dotted_and_without_draws_has_no_band():
     ax = plots.column_effect([1.0, 2.0, 3.0], [1.0, 2.0, 3.0], band=(nothing, nothing), outside=[False, False, True])
     assert labels(ax) == ["outside the training range", "mean"]
     assert not ax.collections
+
+
+def test_ticks_of_a_short_grid_are_its_values():
+    ax = plots.column_effect([0.0, 1.0], [2.0, 3.0])
+    assert [label.get_text() for label in ax.get_xticklabels()] == ["0", "1"]
 
 
 def test_several_effects_on_the_same_axes():

@@ -28,6 +28,8 @@ def importance(**changes) -> PermutationImportance:
         level=0.95,
         rows=100,
         correlated=(),
+        correlated_importance=np.zeros(0),
+        correlated_error=np.zeros(0),
     )
     return replace(found, **changes)
 
@@ -54,8 +56,11 @@ def test_one_function_has_no_order_of_draws():
 
 
 def test_correlated_columns_are_named():
-    text = explanations.describe_importance(importance(correlated=(("age", "size"),)))
-    assert "“age” and “size” are correlated" in text
+    sets = (("age", "size"), ("noise", "a", "b", "c", "d"))
+    both = importance(correlated=sets, correlated_importance=np.array([0.1, 1.5]), correlated_error=np.ones(2))
+    text = explanations.describe_importance(both)
+    assert "“noise”, “a”, “b” and 2 others are correlated" in text
+    assert "shuffled together, R² falls by 1.5." in text
 
 
 def test_no_important_column():

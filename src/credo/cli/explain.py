@@ -110,6 +110,8 @@ def explain(
             write_folder(out, _to_files(found))
     source = "held out of training" if data is None else f"of {data}"
     output.print_table(explanation_table(f"{counted(found.uncertainty.rows, 'row')} {source}", found))
+    if found.importance is not None and found.importance.correlated:
+        output.print(found.importance.correlation_summary())
     for effect in found.effects if column else ():
         output.print(f"{effect.summary()}\n")
     if out is not None:
@@ -152,7 +154,7 @@ def explanation_table(title: str, found: ModelExplanation) -> Table:
         caption += f"\nthe first {_MAX_SHOWN} of {len(order)} columns"
     table = Table(title=title, caption=caption, box=box.SIMPLE_HEAD, title_style="bold", title_justify="left")
     table.caption_justify, table.caption_style = "left", "dim"
-    table.add_column("column", no_wrap=True)
+    table.add_column("column", overflow="fold")
     for heading, texts in cells.items():
         table.add_column(heading, justify="right", no_wrap=True, min_width=max(map(len, [heading, *texts])))
     for j in order[:_MAX_SHOWN]:

@@ -32,19 +32,26 @@ class Permuted:
 
     Attributes:
         groups: the columns of each of the G groups, by name.
+        sets: E further sets of columns that were permuted together.
         donors: the row whose values each row gets, ``[R, N]``, in R repeats, the same for all groups.
         before: each statistic of the rows as they are, ``[...]``.
-        after: each statistic after the permutation, ``[G, R, ...]``.
+        after: each statistic after the permutation, ``[G + E, R, ...]``.
     """
 
     groups: dict[str, tuple[str, ...]]
+    sets: tuple[tuple[str, ...], ...]
     donors: NDArray[np.intp]
     before: dict[str, Floats]
     after: dict[str, Floats]
 
 
 def permute(
-    rows: ModelRows, groups: Mapping[str, Sequence[str]], repeats: int, seed: int, statistics: Mapping[str, Statistic]
+    rows: ModelRows,
+    groups: Mapping[str, tuple[str, ...]],
+    repeats: int,
+    seed: int,
+    statistics: Mapping[str, Statistic],
+    sets: Sequence[tuple[str, ...]] = (),
 ) -> Permuted:
     """Compute ``statistics`` of the predictions, before and after each group of columns is permuted.
 
@@ -57,6 +64,7 @@ def permute(
         repeats: R; at most N − 1 are made.
         seed: of the order.
         statistics: functions of a prediction, by name; they return a tensor.
+        sets: further sets of columns to permute together.
     """
     rng = np.random.default_rng(derive(seed, _ORDERS))
     n = len(rows)
@@ -66,8 +74,10 @@ def permute(
     for donor, shift in zip(donors, shifts, strict=True):
         donor[order] = np.roll(order, -shift)
 
+    together = [*groups.values(), *sets]
+
     def frames() -> Iterator[pd.DataFrame]:
-        for columns in groups.values():
+        for columns in together:
             for donor in donors:
                 yield rows.frame.assign(**{name: rows.frame[name].to_numpy()[donor] for name in columns})
 
@@ -76,9 +86,9 @@ def permute(
     for prediction in rows.predict(frames()):
         for name, statistic in statistics.items():
             collected[name].append(_to_array(statistic(prediction)))
-    shape = (len(groups), len(donors))
+    shape = (len(together), len(donors))
     after = {name: np.stack(values).reshape(*shape, *values[0].shape) for name, values in collected.items()}
-    return Permuted({name: tuple(columns) for name, columns in groups.items()}, donors, before, after)
+    return Permuted(dict(groups), tuple(sets), donors, before, after)
 
 
 def influence(values: Floats, donors: NDArray[np.intp]) -> Floats:
@@ -124,7 +134,7 @@ def check_groups(rows: ModelRows, groups: Groups, columns: Sequence[str] | None)
     if isinstance(groups, str):
         if groups != "correlated":
             raise InputError(f"groups must be a mapping from names to columns, or 'correlated', got {groups!r}")
-        groups = {" + ".join(group): group for group in correlated_columns(rows, chosen)}
+        groups = {_name(group): group for group in correlated_columns(rows, chosen)}
     found: dict[str, tuple[str, ...]] = {}
     group_of: dict[str, str] = {}
     for name, members in (groups or {}).items():
@@ -140,6 +150,12 @@ def check_groups(rows: ModelRows, groups: Groups, columns: Sequence[str] | None)
     wanted = {name: members for name, members in found.items() if members}
     order = {column: position for position, column in enumerate(chosen)}
     return dict(sorted((wanted | singles).items(), key=lambda item: min(order.get(c, len(order)) for c in item[1])))
+
+
+def correlated_sets(rows: ModelRows, groups: Mapping[str, tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """The sets of :func:`correlated_columns` that no group contains."""
+    found = correlated_columns(rows, [name for members in groups.values() for name in members])
+    return [names for names in found if not any(set(members) >= set(names) for members in groups.values())]
 
 
 def correlated_columns(
@@ -162,6 +178,11 @@ def correlated_columns(
     _, labels = connected_components(np.abs(np.nan_to_num(correlation)) >= threshold, directed=False)
     sets = [tuple(names[j] for j in np.flatnonzero(labels == label)) for label in np.unique(labels)]
     return [members for members in sets if len(members) > 1]
+
+
+def _name(columns: Sequence[str]) -> str:
+    """The name of a group: both of its columns, or the first of several."""
+    return " + ".join(columns if len(columns) == 2 else [columns[0], f"{len(columns) - 1} more"])
 
 
 def _to_array(values: Any) -> Floats:

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from credo import plots
 from credo._arguments import check_fraction, check_option
-from credo._text import counted
+from credo._estimate import format_estimate
+from credo._text import counted, listed
 from credo.errors import InputError
 from credo.explain._draws import band_over_draws, draw_weights, mean_over_draws
 from credo.explain._permutations import (
@@ -21,7 +22,7 @@ from credo.explain._permutations import (
     Permuted,
     Statistic,
     check_groups,
-    correlated_columns,
+    correlated_sets,
     influence,
     permute,
     standard_error,
@@ -52,7 +53,9 @@ class PermutationImportance:
         weights: of the draws ``[S]``; ``None`` is uniform.
         level: the probability of the epistemic band.
         rows: the number of rows.
-        correlated: sets of columns with a high rank correlation that are permuted separately.
+        correlated: E sets of columns with a high rank correlation that are not in one group.
+        correlated_importance: the importance of each set, its columns permuted together ``[E]``.
+        correlated_error: its standard error ``[E]``.
 
     Example:
         >>> importance = credo.explain.permutation_importance(model, X_test, y_test)
@@ -70,6 +73,8 @@ class PermutationImportance:
     level: float
     rows: int
     correlated: tuple[tuple[str, ...], ...]
+    correlated_importance: Floats
+    correlated_error: Floats
 
     @property
     def lower(self) -> Floats:
@@ -160,12 +165,22 @@ class PermutationImportance:
         ]
         if len(self.draws) == 1:
             lines.append("The model has one function and no draws, so that there is no epistemic band.")
-        lines += [
-            f"{', '.join(names)} are correlated: the model may use one in place of the other, and each alone looks "
-            "less important than all together. Use groups='correlated' to permute them together."
-            for names in self.correlated
-        ]
+        if self.correlated:
+            lines.append(self.correlation_summary())
         return "\n".join(lines)
+
+    def correlation_summary(self) -> str:
+        """The importance of correlated columns together, in words.
+
+        Returns:
+            One line per set of correlated columns.
+        """
+        together = zip(self.correlated, self.correlated_importance, self.correlated_error, strict=True)
+        return "\n".join(
+            f"{listed(names)} are correlated: the model may use one in place of the other, and each alone looks less "
+            f"important. Permuted together, their importance is {format_estimate(value, error)}."
+            for names, value, error in together
+        )
 
 
 def permutation_importance(
@@ -198,8 +213,9 @@ def permutation_importance(
     For a linear model y = wᵀx + ε with independent columns, ε ~ N(0, σ²) and known w, I_j = w_j² Var(x_j)/σ² in nats.
 
     Permuting a column by itself makes rows that do not occur if it is correlated with others: the model is evaluated
-    where it had no data, and of two columns that contain the same both look unimportant. ``summary`` names such
-    columns; ``groups`` permutes them together. To ask what the model would predict *without* a column, fit it without.
+    where it had no data, and of two columns that contain the same both look unimportant. ``correlated`` names such
+    columns, with the importance of all of them together; ``groups`` permutes them together. To ask what the model would
+    predict *without* a column, fit it without.
 
     Args:
         model: a fitted :class:`credo.Regressor` or :class:`credo.Classifier`; or, for arrays, a :class:`credo.Method`
@@ -233,7 +249,8 @@ def permutation_importance(
     """
     rows = ModelRows(model, X, y, samples=samples, max_rows=max_rows, seed=seed)
     checked = check_groups(rows, groups, columns)
-    permuted = permute(rows, checked, repeats, seed, importance_statistics(rows, score))
+    sets = correlated_sets(rows, checked)
+    permuted = permute(rows, checked, repeats, seed, importance_statistics(rows, score), sets)
     return importance_from(rows, permuted, score, level)
 
 
@@ -269,20 +286,19 @@ def importance_from(rows: ModelRows, permuted: Permuted, score: str, level: floa
     check_fraction(level, "level")
     fall = permuted.before["score"] - permuted.after["score"]
     by_draw = permuted.before["score by draw"] - permuted.after["score by draw"].mean(axis=1)
-    together = [set(members) for members in permuted.groups.values()]
+    value, error = fall.mean(axis=(1, 2)), standard_error(influence(fall, permuted.donors))
+    n = len(permuted.groups)
     return PermutationImportance(
         names=tuple(permuted.groups),
         score=score,
         base=float(permuted.before["score"].mean()),
-        importance=fall.mean(axis=(1, 2)),
-        standard_error=standard_error(influence(fall, permuted.donors)),
-        draws=by_draw.T.copy(),
+        importance=value[:n],
+        standard_error=error[:n],
+        draws=by_draw[:n].T.copy(),
         weights=draw_weights(rows.prediction),
         level=level,
         rows=len(rows),
-        correlated=tuple(
-            names
-            for names in correlated_columns(rows, [name for group in permuted.groups.values() for name in group])
-            if not any(members >= set(names) for members in together)
-        ),
+        correlated=permuted.sets,
+        correlated_importance=value[n:],
+        correlated_error=error[n:],
     )

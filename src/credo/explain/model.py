@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from credo._arguments import check_integer
-from credo.explain._permutations import Groups, check_groups, permute
+from credo.explain._permutations import Groups, check_groups, correlated_sets, permute
 from credo.explain._rows import ModelRows
 from credo.explain.dependence import partial_dependence
 from credo.explain.effects import ColumnEffect
@@ -96,7 +96,7 @@ def explain_model(
         X: rows as the model takes them, ``[N, D]``, preferably not those of training.
         y: their targets ``[N]``; ``None``: without the importance, which needs them.
         columns: the columns whose effects are computed; ``None``: the most important ones, or without targets those
-            that drive the uncertainty most.
+            that drive the uncertainty most; of a group, the first.
         groups: columns to permute together, as in :func:`permutation_importance`.
         score: of the importance; ``None``: ``"r2"`` for numbers and ``"log_score"`` for classes.
         effects: the number of columns whose effects are computed if ``columns`` is ``None``.
@@ -122,13 +122,15 @@ def explain_model(
     chosen = None if columns is None else rows.check_names(columns)
     score = score or ("log_score" if isinstance(rows.prediction, ClassPredictive) else "r2")
     statistics = {} if y is None else importance_statistics(rows, score)
-    permuted = permute(rows, check_groups(rows, groups, None), repeats, seed, statistics | UNCERTAINTY_STATISTICS)
+    checked = check_groups(rows, groups, None)
+    sets = [] if y is None else correlated_sets(rows, checked)
+    permuted = permute(rows, checked, repeats, seed, statistics | UNCERTAINTY_STATISTICS, sets)
     importance = None if y is None else importance_from(rows, permuted, score, level)
     uncertainty = uncertainty_from(rows, permuted)
     if chosen is None:
         order = uncertainty.order if importance is None else importance.order
-        groups_in_order = list(permuted.groups.values())
-        chosen = [name for j in order for name in groups_in_order[j]][:effects]
+        first_of_group = [members[0] for members in checked.values()]
+        chosen = [first_of_group[j] for j in order[:effects]]
     found = (
         partial_dependence(
             model, X, name, individual=individual, level=level, samples=samples, max_rows=max_rows, seed=seed

@@ -187,7 +187,8 @@ def uncertainty_importance(
 def uncertainty_from(rows: ModelRows, permuted: Permuted) -> UncertaintyImportance:
     """The result from the statistics of :data:`UNCERTAINTY_STATISTICS`."""
     epistemic, aleatoric = (
-        _part(permuted.before[name], permuted.after[name], permuted.donors) for name in UNCERTAINTY_STATISTICS
+        _part(permuted.before[name], permuted.after[name][: len(permuted.groups)], permuted.donors)
+        for name in UNCERTAINTY_STATISTICS
     )
     unit = "entropy (nats)" if isinstance(rows.prediction, ClassPredictive) else "standard deviation"
     return UncertaintyImportance(tuple(permuted.groups), epistemic, aleatoric, unit, len(rows))

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
     from torch import Tensor
 
-_MAX_LABEL = 24  # characters of a name at an axis
+_MAX_LABEL = 30  # characters of a name at an axis
+_MAX_TICKS = 6  # that are values of the grid; with more, matplotlib chooses
 _DECILES = np.linspace(0.1, 0.9, 9)
 
 
@@ -193,7 +194,7 @@ def column_effect(
             ax.vlines(places, lower, upper, color=shade, alpha=0.35, linewidth=6, label=band_label)
         if lines is not None:
             ax.plot(places, lines, color=MUTED, alpha=0.5, linewidth=0.6, zorder=1)
-        ax.plot(places, center, "o", color=shade, markersize=4, label=label, zorder=3)
+        ax.plot(places, center, "o", color=shade, markersize=3, label=label, zorder=3)
         _name_categories(ax, [str(point) for point in points])
     else:
         if has_band:
@@ -207,6 +208,7 @@ def column_effect(
             ax.plot(points, center, color=shade, linestyle=":", linewidth=1.2, label="outside the training range")
         curve = np.where(inside, center, np.nan)
         ax.plot(points, curve, color=shade, linestyle=dashes, marker=marker, markersize=4, label=label)
+        _set_ticks(ax, points)
         if observed is not None:
             _mark_deciles(ax, np.asarray(observed))
     ax.set(xlabel=_escape(xlabel), ylabel=_escape(ylabel))
@@ -299,6 +301,18 @@ def _name_categories(ax: Axes, names: Sequence[str]) -> None:
         ha="right" if slanted else "center",
     )
     ax.set_xlim(-0.6, len(names) - 0.4)
+
+
+def _set_ticks(ax: Axes, points: NDArray[Any]) -> None:
+    """Ticks at the values of a short grid of numbers, and short dates."""
+    if points.dtype.kind == "M":
+        from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+
+        locator = AutoDateLocator(maxticks=_MAX_TICKS)  # type: ignore[no-untyped-call]
+        ax.xaxis.set_major_locator(locator)
+        ax.xaxis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
+    elif len(points) <= _MAX_TICKS:
+        ax.set_xticks(points, [f"{point:g}" for point in points])
 
 
 def _mark_deciles(ax: Axes, values: NDArray[Any]) -> None:

@@ -148,10 +148,17 @@ def _describe_order(found: PermutationImportance, first: Sequence[int]) -> str:
 
 
 def _describe_correlations(found: PermutationImportance) -> str:
+    """Return what the largest set of correlated columns is worth together."""
     if not found.correlated:
         return ""
-    names = join_words([quote(name) for name in found.correlated[0][:4]])
-    return f" {names} are correlated: each alone may look less important than they are together."
+    most = int(np.argmax(found.correlated_importance))
+    names = found.correlated[most]
+    shown = [quote(name) for name in names[:3]] + ([f"{len(names) - 3} others"] if len(names) > 3 else [])
+    value = format_number(found.correlated_importance[most], 2)
+    return (
+        f" {join_words(shown)} are correlated, so that the model can use one in place of the other: shuffled together, "
+        f"{_SCORES[found.score]} falls by {value}."
+    )
 
 
 def _importance_picture(found: PermutationImportance, description: str) -> Picture:
