@@ -16,8 +16,8 @@ from tabular.hostile import TARGET, good_columns
 STEPS = {
     "credo.tabular.files.open_table": 1,
     "credo.tabular.runs.guess_task": 1,
-    "credo.tabular.column_types.parse_columns": 1,  # the training rows
-    "credo.tabular.columns.parse_columns": 1,  # the held-out rows
+    "credo.tabular.column_types.parse_columns": 2,  # the training rows, and at most 1,000 in search of leaks
+    "credo.tabular.columns.parse_columns": 2,  # the held-out rows, and again at most 1,000
     "credo.tabular.base.TableEstimator._predict": 1,
     "credo.metrics.scores": 1,
     "credo.report.render": 1,
@@ -47,7 +47,8 @@ def test_fit_does_every_step_once(monkeypatch, tmp_path):
 
 def test_learn_and_read_equals_learn_then_read(mixed):
     columns, rows = Columns.learn_and_read(mixed)
-    again = columns.read(mixed)
+    with pytest.warns(UserWarning, match="count as missing"):  # the word and the infinity, in every table
+        again = columns.read(mixed)
     for first, second in zip(rows, again, strict=True):
         pd.testing.assert_frame_equal(pd.DataFrame(first), pd.DataFrame(second), check_exact=True)
 

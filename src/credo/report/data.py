@@ -214,6 +214,7 @@ def _column_table(summaries: list[ColumnSummary]) -> ReportTable:
         columns=[
             Column("Column"),
             Column("Kind"),
+            Column("Written", "prose"),
             Column("Missing", "number"),
             Column("Distinct values", "number"),
             Column("Content", "prose"),
@@ -223,6 +224,7 @@ def _column_table(summaries: list[ColumnSummary]) -> ReportTable:
             [
                 Cell(truncate(s.name, 40)),
                 Cell(s.kind),
+                Cell(truncate(s.reading, 60)),
                 Cell(format_percent(s.missing)),
                 Cell(f"{s.distinct:,}"),
                 Cell(truncate(s.content, 80)),

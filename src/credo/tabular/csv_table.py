@@ -212,7 +212,7 @@ class CsvTable(TableFile):
         """
         bare = self._rows_without_quotes()
         given = _SEPARATOR_LINE.fullmatch(bare[0].strip()) if bare else None
-        best, best_score, line = DELIMITERS[0], (False, False, 1), 1
+        best, best_score, line = DELIMITERS[0], (False, False, 0, 1), 1
         for delimiter in given.group(1) if given else DELIMITERS:
             try:
                 rows = list(islice(self._rows(delimiter, strict=False), _SNIFFED_ROWS))
@@ -222,7 +222,8 @@ class CsvTable(TableFile):
             widths = [len(fields) for *_, fields in rows]
             agrees = widths == [row.count(delimiter) + 1 for row in bare]
             widths = widths[skipped:]
-            score = (agrees, max(widths, default=0) > 1 and len(set(widths)) == 1, widths[0] if widths else 0)
+            is_even = max(widths, default=0) > 1 and len(set(widths)) == 1
+            score = (agrees, is_even, -skipped, widths[0] if widths else 0)
             if score > best_score or given:
                 best, best_score, line = delimiter, score, rows[skipped][0] if widths else 1
                 self._preamble = [delimiter.join(fields) for *_, fields in rows[:skipped]]

@@ -53,8 +53,7 @@ _MIN_NUMBERS, _SAMPLE = 10, 1000  # of a column that is nearly one of numbers
 
 _AS_CODES = "Read as codes, because of leading zeros"
 _AS_COMPACT = (
-    "Integers such as 20240331 are read as dates; if they are numbers, use types={column: 'number'} or "
-    "--type COLUMN=number"
+    "Integers such as 20240331 are read as dates (as numbers: types={column: 'number'} or --type COLUMN=number)"
 )
 _MIXED_ORDERS = (
     "Not read as dates, because some have the day first and others the month (dayfirst=True or False, --dayfirst or "
@@ -65,9 +64,9 @@ _SHORT_YEARS = (
     "--monthfirst, says how)"
 )
 _ORDERS = {
-    "dmy": "Dates are read as day before month; if the month is first, use dayfirst=False or --monthfirst",
-    "mdy": "Dates are read as month before day; if the day is first, use dayfirst=True or --dayfirst",
-    "ymd": "Dates are read as year, month, day; if the day or the month is first, use dayfirst= or --dayfirst",
+    "dmy": "Read as dates with the day before the month (otherwise: dayfirst=False or --monthfirst)",
+    "mdy": "Read as dates with the month before the day (otherwise: dayfirst=True or --dayfirst)",
+    "ymd": "Read as dates with year, month, day (otherwise: dayfirst=True or False, --dayfirst or --monthfirst)",
 }
 
 
@@ -261,10 +260,11 @@ def _choose_numbers(cells: _Cells, dialect: Dialect) -> Reading:
 
 def _doubt_about_mark(mark: str, form: NumberFormat) -> str:
     if form.decimal == mark:
-        use, other = "the decimal mark", f"it is between thousands, use decimal={form.other_mark!r}"
+        use, other = "the decimal mark", "the mark between thousands"
     else:
-        use, other = "the mark between thousands", f"it is the decimal mark, use decimal={mark!r}"
-    return f"Read with {mark!r} as {use}; if {other} or --decimal {form.other_mark}"
+        use, other = "the mark between thousands", "the decimal mark"
+    choice = form.other_mark
+    return f"Read with {mark!r} as {use} (as {other}: decimal={choice!r} or --decimal {choice})"
 
 
 def _parsers(form: NumberFormat) -> tuple[Callable[[str], float], Callable[[object], float]]:

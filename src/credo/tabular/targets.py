@@ -47,7 +47,15 @@ _MIN_SPREAD = 1e-100  # squares of smaller numbers underflow
 
 
 def known_rows(y: Any, target: RegressionTarget | ClassTarget | None = None) -> NDArray[np.bool]:
-    """Whether each row ``[N]`` has a target: one that is not missing and, given ``target``, can be read."""
+    """Find the rows with a target: one that is not missing and, given ``target``, can be read as in training.
+
+    Args:
+        y: the targets ``[N]``.
+        target: the fitted target; ``None``: only cells that pandas takes for missing are.
+
+    Returns:
+        Booleans ``[N]``.
+    """
     column = as_series(y)
     if isinstance(target, RegressionTarget):
         return ~np.isnan(parse_quantities(column, target.form).values)
@@ -55,7 +63,15 @@ def known_rows(y: Any, target: RegressionTarget | ClassTarget | None = None) -> 
 
 
 def notes_on_unknown(y: Any, target: RegressionTarget | ClassTarget) -> list[str]:
-    """Sentences about the rows without a target, by :func:`known_rows`."""
+    """Describe the rows without a target, by :func:`known_rows`.
+
+    Args:
+        y: the targets ``[N]``.
+        target: the fitted target.
+
+    Returns:
+        Sentences; none if all rows have a target.
+    """
     column = as_series(y)
     if isinstance(target, RegressionTarget):
         return notes_on_rows(parse_quantities(column, target.form), column)
@@ -225,7 +241,14 @@ class RegressionTarget:
         return found.values
 
     def outlying(self, y: Any) -> str:
-        """The targets far outside the range of training, described; empty if there are none or the range is open."""
+        """Describe targets outside the range of training, if that range was cut at outlying values.
+
+        Args:
+            y: the targets ``[N]``, none of them missing.
+
+        Returns:
+            Their number, rows and values; empty if there are none.
+        """
         return "" if self.limits is None else _describe_outliers(self.parse(y), self.limits, as_series(y))
 
     def unstandardize(self, z: Any) -> Any:

@@ -19,8 +19,11 @@ UNICODE_MARKS = (
 )
 """Byte order marks and their encodings."""
 
-_HANGUL = re.compile(r"[가-힣ㄱ-ㆎ]")
-_WESTERN = re.compile(r"[A-Za-zÀ-ÖØ-öø-ÿŒœŠšŽžŸƒ€£¥¢©®™°±²³¹¼½¾µ·×÷§¶«»‹›„“”‚‘’–—…•¿¡ªº\u00a0]")
+_KOREAN = re.compile(r"[가-힣ㄱ-ㆎ一-龥\uff00-\uffef\u2000-\u33ff]")  # with Chinese and full-width signs
+_HANGUL = re.compile(r"[가-힣]")
+_IN_WORD = re.compile(rb"[A-Za-z][\x80-\xff]|[\x80-\xff][a-z]")
+_HIGH_PAIR = re.compile(rb"[\x81-\xfe][\xa1-\xfe]")  # a Korean character; Western letters rarely come in pairs
+_WESTERN = re.compile(r"[A-Za-zÀ-ÖØ-öø-ÿ€£¥¢©®™°±²³¹¼½¾µ·×÷§¶«»„“”‘’–—…•¿¡ªº\u00a0]")
 _MIN_SHARE = 0.9
 
 
@@ -44,11 +47,17 @@ def detect_legacy(sample: bytes) -> str | None:
         sample: bytes of a file that is not UTF-8, some of them above 127.
 
     Returns:
-        The name of the encoding, if at least 90 % of the characters above 127 are Korean, or Western letters and signs.
+        The name of the encoding, if at least 90 % of the characters above 127 are those of Korean texts and take two
+        bytes, or are Western letters and signs.
     """
-    for name, expected in (("cp949", _HANGUL), ("cp1252", _WESTERN)):
-        text = sample.decode(name, errors="replace")
-        others = [character for character in text if character > "\x7f"]
-        if others and sum(bool(expected.match(c)) for c in others) >= _MIN_SHARE * len(others):
-            return name
-    return None
+    pairs = 2 * len(_HIGH_PAIR.findall(sample)) / max(sum(byte > 127 for byte in sample), 1)
+    if pairs > _MIN_SHARE and _share(_KOREAN, sample, "cp949") > _MIN_SHARE and _share(_HANGUL, sample, "cp949") > 0.5:
+        return "cp949"
+    is_western = pairs <= _MIN_SHARE or _IN_WORD.search(sample)
+    return "cp1252" if is_western and _share(_WESTERN, sample, "cp1252") > _MIN_SHARE else None
+
+
+def _share(expected: re.Pattern[str], sample: bytes, encoding: str) -> float:
+    """The share of the characters above 127 that match."""
+    others = [character for character in sample.decode(encoding, errors="replace") if character > "\x7f"]
+    return sum(bool(expected.match(character)) for character in others) / max(len(others), 1)
