@@ -25,10 +25,10 @@ def extension(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_every_public_name_has_a_page_with_a_summary(extension: Any) -> None:
-    """The build writes a page for every object that ``public_objects`` lists in a package of ``PARTS``."""
+    """The build writes a page for every object that ``public_objects`` lists in a package of a part."""
     api = extension("api_objects")
     packages = api.public_objects()
-    assert set(packages) == {name for names in api.PARTS.values() for name in names}
+    assert set(packages) == {name for names in api.parts().values() for name in names}
     for name, module in api.public_modules().items():
         listed = {thing.name.rpartition(".")[2]: thing for thing in packages[name]}
         assert set(getattr(module, "__all__", ())) <= set(listed)

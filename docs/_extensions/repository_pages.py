@@ -58,8 +58,6 @@ def contents(text: str) -> str:
     def extend(match: re.Match[str]) -> str:
         links = re.findall(r"^\s*[-*|] *\**\[([^\]]+)\]\(([^)#]+)\)", match["list"], flags=re.MULTILINE)
         entries = [f"{label} <{re.sub(r'[.](md|rst)$', '', target)}>" for label, target in links]
-        if not entries:
-            return match["list"]
         style = "{.cards}\n" if "cards" in match["options"] else ""
         return f"{style}{match['list']}\n```{{toctree}}\n:hidden:\n\n" + "\n".join(entries) + "\n```\n"
 
