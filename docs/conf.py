@@ -74,7 +74,7 @@ sphinx_gallery_conf = {
     "show_signature": False,
     "remove_config_comments": True,
     "abort_on_example_error": True,
-    "min_reported_time": 1,
+    "min_reported_time": float("inf"),  # times of whatever machine built the site
     "parallel": WORKERS if WORKERS > 1 else False,
     "reset_modules": ("matplotlib",),
     "thumbnail_size": (400, 280),
@@ -107,6 +107,7 @@ html_theme_options = {
     "show_prev_next": True,
     "show_toc_level": 2,
     "navigation_with_keys": False,
+    "collapse_navigation": True,  # pages of the reference would each list all others
     "footer_start": ["copyright"],
     "footer_end": [],
     "pygments_light_style": "a11y-high-contrast-light",

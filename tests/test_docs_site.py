@@ -25,10 +25,10 @@ def extension(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_every_public_name_has_a_page_with_a_summary(extension: Any) -> None:
-    """The build writes a page for every object that ``public_objects`` lists in a package of ``PARTS``."""
+    """The build writes a page for every object that ``public_objects`` lists in a package of a part."""
     api = extension("api_objects")
     packages = api.public_objects()
-    assert set(packages) == {name for names in api.PARTS.values() for name in names}
+    assert set(packages) == {name for names in api.parts().values() for name in names}
     for name, module in api.public_modules().items():
         listed = {thing.name.rpartition(".")[2]: thing for thing in packages[name]}
         assert set(getattr(module, "__all__", ())) <= set(listed)
@@ -62,12 +62,10 @@ def test_a_list_of_contents_becomes_a_toctree(extension: Any) -> None:
 
 
 def test_formulas_of_docstrings_are_kept_as_they_are(extension: Any) -> None:
-    pytest.importorskip("sphinx")
     blocks = extension("formula_blocks")
     lines = ["Text with |x|:", "", "    a*b = |c|", "", "Args:", "    x: ``|y|`` or |z|.", "C. Bishop, 2006."]
-    marked = [".. code-block:: text", "   :class: formula", "", "   a*b = |c|", ""]
     found = blocks.escape_text(blocks.mark_formulas(lines))
-    assert [line for line in found if line in marked] == [marked[0], marked[1], "", "", marked[3], "", ""]
+    assert found[2:6] == [".. code-block:: text", "   :class: formula", "", "   a*b = |c|"]
     assert r"    x: ``|y|`` or \|z\|." in found
     assert found[0] == r"Text with \|x\|:"
     assert found[-1] == r"C\. Bishop, 2006."
@@ -80,6 +78,17 @@ def test_korean_words_are_found_without_their_particles(extension: Any) -> None:
     assert {without_particle(form) for form in forms} == {"드롭아웃"}
     assert without_particle("분산을") == "분산"
     assert without_particle("평가") == "평가"  # two syllables stay
+
+
+def test_formulas_that_cannot_be_converted_are_errors(extension: Any) -> None:
+    pytest.importorskip("latex2mathml")
+    to_mathml = extension("mathml").to_mathml
+    assert "<mi>𝔼</mi>" in to_mathml(r"\mathbb E_q", "inline").replace("&#x1D53C;", "𝔼")
+    assert to_mathml(r"\begin{aligned} a &= b \\ &= c \end{aligned}", "block").count("<mtr>") == 2
+    assert "arg" in to_mathml(r"\operatorname*{arg\,max}_{\theta} f", "block")
+    for wrong in (r"\unknown x", "a & b"):
+        with pytest.raises(ValueError, match="cannot be converted"):
+            to_mathml(wrong, "inline")
 
 
 @pytest.mark.slow

@@ -29,7 +29,7 @@ PARTS: dict[str, tuple[str, ...]] = {
         "curvature",
     ),
     "Tables": ("tabular", "report"),
-    "Evaluation": ("metrics", "calibration", "plots", "datasets"),
+    "Evaluation": ("metrics", "calibration", "explain", "plots", "datasets"),
     "Decisions": ("decisions",),
     "Classical models": (
         "conjugate",
@@ -124,6 +124,15 @@ def public_modules() -> dict[str, ModuleType]:
             if hasattr(module, "__all__") or name in WITHOUT_ALL:
                 modules[name] = module
     return modules
+
+
+def parts() -> dict[str, list[str]]:
+    """The packages that there are, by part; those that ``PARTS`` does not name are the last part."""
+    modules = public_modules()
+    found = {part: [name for name in names if name in modules] for part, names in PARTS.items()}
+    listed = {name for names in found.values() for name in names}
+    further = [name for name in modules if name not in listed]
+    return {**found, "Further packages": further} if further else found
 
 
 def public_names(module: ModuleType) -> list[str]:

@@ -6,9 +6,10 @@ Characters that mean something else to reStructuredText are escaped: bars, as in
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from sphinx.application import Sphinx
+if TYPE_CHECKING:
+    from sphinx.application import Sphinx
 
 SECTION = re.compile(r"^\s*(Args|Attributes|Returns|Yields|Raises|Example|Examples|References?|Notes?|Warns):\s*$")
 
@@ -31,7 +32,7 @@ def mark_formulas(lines: list[str]) -> list[str]:
                 marked += block
             else:
                 marked += [" " * base + ".. code-block:: text", " " * base + "   :class: formula", ""]
-                marked += [" " * base + "   " + line[indent:] for line in block]
+                marked += [(" " * base + "   " + line[indent:]).rstrip() for line in block]
                 marked.append("")
             continue
         marked.append(line)
