@@ -13,19 +13,36 @@ import credo
 
 ROOT = Path(__file__).parent.parent
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
+THEORY = sorted((ROOT / "docs" / "theory").glob("*.md"))
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES + THEORY, ids=lambda page: page.name)
 def test_every_python_block_runs_in_order(page: Path) -> None:
     names: dict[str, object] = {}
     for block in re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL):
         exec(compile(block, str(page), "exec"), names)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES + THEORY, ids=lambda page: page.name)
 def test_every_local_link_leads_somewhere(page: Path) -> None:
     links = re.findall(r"\]\((?!http|#)([^)#]+)", page.read_text(encoding="utf-8"))
     assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+def test_every_test_that_the_theory_names_exists() -> None:
+    """``tests/path.py::test_name`` or ``tests/path.py::TestClass::test_name``, at least one on each page."""
+    for page in THEORY:
+        named = re.findall(r"`(tests/[\w/]+\.py)::(?:(\w+)::)?(test_\w+)`", page.read_text(encoding="utf-8"))
+        assert named or page.stem == "index"
+        for path, group, name in named:
+            source = (ROOT / path).read_text(encoding="utf-8")
+            assert re.search(rf"^class {group}\b" if group else r"", source, re.MULTILINE), (page.name, path, group)
+            assert re.search(rf"^ *def {name}\(", source, re.MULTILINE), (page.name, path, name)
+
+
+def test_the_index_of_the_theory_links_to_every_page() -> None:
+    index = (ROOT / "docs" / "theory" / "index.md").read_text(encoding="utf-8")
+    assert [page.name for page in THEORY if page.stem != "index" and f"]({page.name})" not in index] == []
 
 
 def test_the_readme_links_to_every_page() -> None:
