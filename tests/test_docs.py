@@ -17,6 +17,7 @@ PAGES = [
     *sorted(ROOT.glob("*.md")),
     *(page for page in sorted((ROOT / "docs").rglob("*.md")) if not GENERATED & set(page.parts)),
 ]
+THEORY = sorted((ROOT / "docs" / "theory").glob("*.md"))
 LINK = re.compile(r"\]\((?!http)([^)\s#]*)(?:#([^)\s]+))?\)")
 
 
@@ -54,6 +55,22 @@ def test_every_local_link_leads_somewhere(page: Path) -> None:
         if not path.exists() or (anchor and path.suffix == ".md" and anchor not in anchors(path)):
             broken.append(f"{target}#{anchor}")
     assert broken == []
+
+
+def test_every_test_that_the_theory_names_exists() -> None:
+    """``tests/path.py::test_name`` or ``tests/path.py::TestClass::test_name``, at least one on each page."""
+    for page in THEORY:
+        named = re.findall(r"`(tests/[\w/]+\.py)::(?:(\w+)::)?(test_\w+)`", page.read_text(encoding="utf-8"))
+        assert named or page.stem == "index"
+        for path, group, name in named:
+            source = (ROOT / path).read_text(encoding="utf-8")
+            assert re.search(rf"^class {group}\b" if group else r"", source, re.MULTILINE), (page.name, path, group)
+            assert re.search(rf"^ *def {name}\(", source, re.MULTILINE), (page.name, path, name)
+
+
+def test_the_index_of_the_theory_links_to_every_page() -> None:
+    index = (ROOT / "docs" / "theory" / "index.md").read_text(encoding="utf-8")
+    assert [page.name for page in THEORY if page.stem != "index" and f"]({page.name})" not in index] == []
 
 
 def test_links_from_the_readme_reach_every_page() -> None:
