@@ -383,7 +383,16 @@ def test_the_elbo_of_a_linear_model_is_its_evidence(linearized: bool) -> None:
     assert abs(float(repeats.mean()) - model.log_marginal_likelihood()) < 4.0 * error
 
 
-@pytest.mark.parametrize("likelihood", [credo.Bernoulli(), credo.Poisson(), credo.StudentT(4.0, 0.3)])
+@pytest.mark.parametrize(
+    "likelihood",
+    [
+        credo.Bernoulli(),
+        credo.Poisson(),
+        credo.StudentT(4.0, 0.3),
+        credo.NegativeBinomial(0.5),
+        credo.Beta(5.0, lower=-1, upper=2),
+    ],
+)
 def test_other_likelihoods(likelihood: Any) -> None:
     x, _ = classes((4,))
     y = torch.randint(2, (len(x), 2), generator=torch.Generator().manual_seed(3)).double()

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from credo.likelihoods import Gaussian, Likelihood, Poisson, StudentT
 from credo.predictive import Predictive
+from credo.predictive.counts import PoissonComponents
 from credo.predictive.location_scale import StudentTComponents
-from credo.predictive.poisson import PoissonComponents
 
 F64 = torch.float64
 DTYPES = [torch.float32, F64]

@@ -12,22 +12,12 @@ from torch import Tensor
 from typing_extensions import override
 
 from credo._special import log_rising, ndtr
-from credo.errors import InputError
-from credo.predictive.components import (
-    PartialMoments,
-    RealComponents,
-    check_finite,
-    check_target_shape,
-    check_tensor,
-    pool_grids,
-)
+from credo.predictive.components import ContinuousComponents, PartialMoments, check_finite, pool_grids
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class LocationScaleComponents(RealComponents):
+class LocationScaleComponents(ContinuousComponents):
     """Distributions of m + σz, where z has a standard distribution that is symmetric about 0; ``draws`` is m."""
-
-    discrete: ClassVar[bool] = False
 
     @property
     @abstractmethod
@@ -49,13 +39,6 @@ class LocationScaleComponents(RealComponents):
     @abstractmethod
     def _grid_offsets(self, n: int) -> Tensor:
         """``n`` values of σz that resolve each component, ``[n, S, B, ...]``."""
-
-    @override
-    def check_dtype_and_shape(self, y: Tensor) -> None:
-        check_tensor(y)
-        if not y.is_floating_point():
-            raise InputError(f"y has dtype {y.dtype}, but real-valued targets are needed: call y.float().")
-        check_target_shape(y, self.target_shape)
 
     @override
     def check_values(self, y: Tensor) -> None:
