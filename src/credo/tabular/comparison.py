@@ -17,7 +17,6 @@ import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
-from sklearn.model_selection import KFold, StratifiedKFold
 from torch import Tensor
 
 from credo._files import to_json, write_folder
@@ -26,13 +25,13 @@ from credo._version import __version__
 from credo.errors import InputError, unknown_name
 from credo.metrics import Score, scores
 from credo.predictive import Predictive
-from credo.seeding import derive
 from credo.tabular import methods as registry
 from credo.tabular.columns import Columns
 from credo.tabular.estimators import Classifier, Regressor
 from credo.tabular.files import reserve_folder
 from credo.tabular.predictions import true_values
 from credo.tabular.runs import score_record
+from credo.tabular.splitting import split_folds
 from credo.tabular.targets import ClassTarget, RegressionTarget, TaskType, known_rows
 
 RECORD, REPORT = "compare.json", "report.html"
@@ -277,32 +276,6 @@ def _cross_validate(
     fold_nll = [-float(log_p[part].mean()) for part in parts]
     progress(f"{title}, scores")
     return MethodResult(estimator.method, title, scores(predictive, y), fold_nll, seconds, predictive)
-
-
-def split_folds(rows: int, count: int, seed: int, classes: NDArray[np.int64] | None = None) -> list[NDArray[np.intp]]:
-    """Split rows at random into folds of nearly equal size.
-
-    Args:
-        rows: the number of rows.
-        count: the number of folds, at least 2.
-        seed: the random seed.
-        classes: the class ``[rows]`` of each row, with at least two rows per class. The folds are then stratified, and
-            no class is in one fold only.
-
-    Returns:
-        The positions of the rows of each fold, in ascending order.
-
-    Raises:
-        InputError: if there are too few rows for this number of folds.
-    """
-    maximum = rows // 2 if classes is None else int(np.bincount(classes).max())
-    if not 2 <= count <= maximum:
-        why = "half of the rows" if classes is None else "the rows of the most frequent class"
-        raise InputError(f"folds must be between 2 and {maximum}, {why}, got {count}")
-    splitter = (KFold if classes is None else StratifiedKFold)(count, shuffle=True, random_state=derive(seed) % 2**32)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "The least populated class", UserWarning)  # has at least two rows
-        return [np.sort(test) for _, test in splitter.split(np.zeros(rows), classes)]
 
 
 def _drop_single_row_classes(rows: pd.DataFrame, target: str, learned: ClassTarget) -> tuple[pd.DataFrame, ClassTarget]:

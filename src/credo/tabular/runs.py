@@ -25,14 +25,15 @@ from credo._version import __version__
 from credo.errors import InputError, LoadError, unknown_name
 from credo.metrics import Score
 from credo.predictive import Predictive
-from credo.seeding import check_seed, derive
+from credo.seeding import check_seed
 from credo.tabular.base import TableEstimator
 from credo.tabular.estimators import Classifier, Regressor
 from credo.tabular.extrapolation import OutsideRange
 from credo.tabular.files import MIN_ROWS, read_table, reserve_folder, to_csv
 from credo.tabular.predictions import true_values
 from credo.tabular.saving import check_run, to_files
-from credo.tabular.targets import ClassTarget, RegressionTarget, TaskType, guess_task, known_rows, split_rows
+from credo.tabular.splitting import hold_out
+from credo.tabular.targets import ClassTarget, RegressionTarget, TaskType, guess_task, known_rows
 
 HOLDOUT, RECORD, REPORT = "holdout.csv", "run.json", "report.html"
 FILES = (_tensors.TENSORS, io.CARD, HOLDOUT, RECORD, REPORT)
@@ -42,9 +43,6 @@ MARKER = io.CARD
 """The file by which a run folder is recognized."""
 
 TASKS = ("auto", "regression", "classification")
-
-MIN_TRAINING_ROWS = 5
-"""Minimum number of rows to train on after some are held out."""
 
 _NO_REPORT = """<!doctype html>
 <html lang="en"><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="default-src 'none'">
@@ -347,37 +345,6 @@ def _choose_holdout(y: pd.Series, task: TaskType, fraction: float, seed: int) ->
         )
     classes = target.encode(y.iloc[known]) if isinstance(target, ClassTarget) else None
     return known[hold_out(len(known), fraction, seed, classes)]
-
-
-def hold_out(rows: int, fraction: float, seed: int, classes: NDArray[np.int64] | None = None) -> NDArray[np.intp]:
-    """Choose rows to hold out at random.
-
-    Args:
-        rows: the number of rows.
-        fraction: 0 ≤ fraction < 1; if it is not 0, at least one row is held out.
-        seed: the random seed.
-        classes: the class ``[rows]`` of each row. The choice is stratified if each class is frequent enough, and one
-            row of each class is left to train on.
-
-    Returns:
-        Their positions in ascending order.
-
-    Raises:
-        InputError: if fewer than 5 rows are left to train on.
-    """
-    count = max(round(fraction * rows), 1) if fraction else 0
-    if rows - count < MIN_TRAINING_ROWS:
-        raise InputError(
-            f"holdout={fraction:g} of {counted(rows, 'row')} leaves {rows - count} to train on, but at least "
-            f"{MIN_TRAINING_ROWS} are needed: hold out fewer, or add rows"
-        )
-    order = np.random.default_rng(derive(seed)).permutation(rows)
-    if classes is not None:
-        first_of_each = np.unique(classes[order], return_index=True)[1]
-        order = np.delete(order, first_of_each)
-    if count == 0 or count >= len(order):
-        return np.sort(order[:count])
-    return np.sort(split_rows(order, count, derive(seed), classes)[1])
 
 
 def _to_csv(frame: pd.DataFrame) -> bytes:

@@ -1,4 +1,4 @@
-"""The target of a table: checked, encoded for the network, decoded to its own units or labels, and split."""
+"""The target of a table: checked, encoded for the network, and decoded to its own units or labels."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from pandas.api import types
-from sklearn.model_selection import train_test_split
 
 from credo._text import counted, listed, quoted
 from credo.errors import InputError, LoadError
@@ -298,29 +297,6 @@ class ClassTarget:
         labels = self.classes.tolist()
         by_text: dict[object, int] = {to_label(label): k for k, label in enumerate(labels)}
         return by_text | {None: -1} | {label: k for k, label in enumerate(labels)}
-
-
-def split_rows(
-    rows: NDArray[np.intp], count: int, seed: int, classes: NDArray[np.int64] | None = None
-) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Split rows at random into two parts.
-
-    Args:
-        rows: positions in the table.
-        count: the number of rows of the second part.
-        seed: the random seed.
-        classes: the class of every row of the table. The split is stratified if each class is frequent enough.
-
-    Returns:
-        The other rows, and ``count`` of them.
-    """
-    strata = None if classes is None else classes[rows]
-    if strata is not None:
-        different, frequency = np.unique(strata, return_counts=True)
-        if frequency.min() < 2 or len(different) > min(count, len(rows) - count):
-            strata = None
-    first, second = train_test_split(rows, test_size=count, random_state=seed % 2**32, stratify=strata)
-    return first, second
 
 
 def _as_series(y: Any) -> pd.Series:
