@@ -106,6 +106,18 @@ Holdout = Annotated[
     typer.Option(callback=_validate(_check_holdout), help="Fraction of the rows to hold out for evaluation; 0: none."),
 ]
 Drop = Annotated[list[str] | None, typer.Option(metavar="COLUMN", help="A column to leave out; can be repeated.")]
+Group = Annotated[
+    str | None,
+    typer.Option(
+        metavar="COLUMN",
+        show_default=False,
+        help="A column of groups, such as patients: no group is both trained on and tested, and it is no feature.",
+    ),
+]
+Time = Annotated[
+    str | None,
+    typer.Option(metavar="COLUMN", show_default=False, help="A column of dates or numbers: later rows are tested."),
+]
 Epochs = Annotated[
     int | None, typer.Option(min=1, show_default="by the number of rows", help="Training passes over the table.")
 ]

@@ -30,6 +30,8 @@ def compare(
     ] = Path("compare"),
     task: options.TaskName = "auto",
     drop: options.Drop = None,
+    group: options.Group = None,
+    time: options.Time = None,
     epochs: options.Epochs = None,
     seed: options.Seed = 0,
     device: options.Device = None,
@@ -58,12 +60,16 @@ def compare(
             task=chosen,
             methods=methods.split(",") if methods else None,
             folds=folds,
+            group=group,
+            time=time,
             epochs=epochs,
             seed=seed,
             device=device,
             progress=progress,
         )
         compared.save(out)
+    if group is not None or time is not None:
+        output.print(f"rows were split {compared.split}")
     output.print_table(comparison_table(compared))
     output.print(compared.verdict)
     report = out / comparison.REPORT

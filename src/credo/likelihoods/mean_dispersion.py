@@ -22,17 +22,27 @@ class Poisson(Likelihood):
 
     The network outputs log λ; targets have the output's shape, in a floating-point or integer dtype.
 
+    Args:
+        offset: is added to the output, such as the log of the mean count: a network that outputs 0 predicts it.
+
+    Raises:
+        InputError: if ``offset`` is not a finite number.
+
     Example:
         >>> credo.BayesByBackprop(net, likelihood=credo.Poisson()).fit((x, counts))
     """
 
+    def __init__(self, offset: float = 0.0) -> None:
+        super().__init__()
+        self.offset = check_number(offset, "offset")
+
     @override
     def components(self, outputs: Tensor) -> PoissonComponents:
-        return PoissonComponents(outputs)
+        return PoissonComponents(outputs + self.offset)
 
     @override
     def get_config(self) -> dict[str, object]:
-        return {"name": "Poisson"}
+        return {"name": "Poisson", "offset": self.offset}
 
 
 class MeanDispersionLikelihood(Likelihood):
@@ -41,8 +51,9 @@ class MeanDispersionLikelihood(Likelihood):
     parameter: ClassVar[str]
     log_spread: nn.Parameter | None
 
-    def __init__(self, spread: float | str, initial: float, outputs: int, output_dim: int) -> None:
+    def __init__(self, spread: float | str, initial: float, outputs: int, output_dim: int, offset: float) -> None:
         super().__init__()
+        self.offset = check_number(offset, "offset")
         self.initial = check_positive(initial, "initial")
         self.outputs = check_integer(outputs, "outputs", minimum=1)
         self.output_dim = check_integer(output_dim, "output_dim")
@@ -63,6 +74,7 @@ class MeanDispersionLikelihood(Likelihood):
             "initial": self.initial,
             "outputs": self.outputs,
             "output_dim": self.output_dim,
+            "offset": self.offset,
         }
 
     def extra_repr(self) -> str:
@@ -77,7 +89,9 @@ class MeanDispersionLikelihood(Likelihood):
         """Return the mean on its own scale and the log of the spread, ``[S, B, ...]`` each."""
         if self.spread == "heteroscedastic":
             dim = trailing_dim(self.output_dim, outputs, "output_dim")
-            return split_in_two(outputs, dim, f"[mean, log {self.parameter}]")
+            mean, log_spread = split_in_two(outputs, dim, f"[mean, log {self.parameter}]")
+            return mean + self.offset, log_spread + math.log(self.initial)
+        outputs = outputs + self.offset
         if self.log_spread is None:
             return outputs, outputs.new_full((), math.log(float(self.spread))).expand_as(outputs)
         log_spread = self.log_spread.to(outputs.dtype)
@@ -104,10 +118,11 @@ class NegativeBinomial(MeanDispersionLikelihood):
 
     Args:
         dispersion: α. A positive number; ``"learned"``: one parameter (``outputs`` of them) trained with the rest;
-            ``"heteroscedastic"``: the network outputs ``[log μ, log α]``, concatenated along ``output_dim``.
-        initial: the initial value of a learned α.
+            ``"heteroscedastic"``: the network outputs ``[log μ, log α/initial]``, concatenated along ``output_dim``.
+        initial: the initial value of a learned α, and the α of a heteroscedastic output of 0.
         outputs: the number of learned α: 1, shared by all outputs, or one per output.
         output_dim: the dimension of the network's output ``[B, ...]`` along which outputs are counted.
+        offset: is added to the mean's output: a network that outputs 0 predicts it.
 
     Raises:
         InputError: if an argument is not valid.
@@ -121,9 +136,15 @@ class NegativeBinomial(MeanDispersionLikelihood):
     parameter = "dispersion"
 
     def __init__(
-        self, dispersion: float | str = "learned", *, initial: float = 1.0, outputs: int = 1, output_dim: int = -1
+        self,
+        dispersion: float | str = "learned",
+        *,
+        initial: float = 1.0,
+        outputs: int = 1,
+        output_dim: int = -1,
+        offset: float = 0.0,
     ) -> None:
-        super().__init__(dispersion, initial, outputs, output_dim)
+        super().__init__(dispersion, initial, outputs, output_dim, offset)
 
     @override
     def components(self, outputs: Tensor) -> NegativeBinomialComponents:
@@ -142,12 +163,13 @@ class Beta(MeanDispersionLikelihood):
 
     Args:
         concentration: φ. A positive number; ``"learned"``: one parameter (``outputs`` of them) trained with the rest;
-            ``"heteroscedastic"``: the network outputs ``[logit μ, log φ]``, concatenated along ``output_dim``.
+            ``"heteroscedastic"``: the network outputs ``[logit μ, log φ/initial]``, concatenated along ``output_dim``.
         lower: the lower end, which targets do not reach.
         upper: the upper end, which targets do not reach.
-        initial: the initial value of a learned φ.
+        initial: the initial value of a learned φ, and the φ of a heteroscedastic output of 0.
         outputs: the number of learned φ: 1, shared by all outputs, or one per output.
         output_dim: the dimension of the network's output ``[B, ...]`` along which outputs are counted.
+        offset: is added to the mean's output: a network that outputs 0 predicts it.
 
     Raises:
         InputError: if an argument is not valid.
@@ -171,8 +193,9 @@ class Beta(MeanDispersionLikelihood):
         initial: float = 10.0,
         outputs: int = 1,
         output_dim: int = -1,
+        offset: float = 0.0,
     ) -> None:
-        super().__init__(concentration, initial, outputs, output_dim)
+        super().__init__(concentration, initial, outputs, output_dim, offset)
         self.lower, self.upper = check_number(lower, "lower"), check_number(upper, "upper")
         if not self.lower < self.upper:
             raise InputError(f"lower must be less than upper, got {lower:g} and {upper:g}.")

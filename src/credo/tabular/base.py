@@ -33,12 +33,12 @@ from credo.tabular.columns import Columns, TableRows
 from credo.tabular.extrapolation import Extrapolation, OutsideRange
 from credo.tabular.methods import NetworkSpec, TrainingPlan
 from credo.tabular.predictions import predict_features
-from credo.tabular.splitting import RowDetails
+from credo.tabular.splitting import RowDetails, select_rows
 from credo.tabular.targets import ClassTarget, RegressionTarget, known_rows
 from credo.tabular.validation import check_new, check_training
 from credo.training.optimizers import adam
 
-_INITIAL, _SPLIT, _TRAINING, _DRAWS = range(4)
+INITIAL, SPLIT, TRAINING, DRAWS, SCREEN = range(5)
 """The random streams of an estimator."""
 
 _MIN_ROWS_FOR_EARLY_STOPPING = 40
@@ -126,20 +126,22 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         self.named_columns_ = isinstance(frame, pd.DataFrame)
         self.seed_ = draw_seed(self.random_state)
         details = RowDetails.read(len(y), *given)
-        frame, y, details = _select(frame, y, details, details.used)
+        frame, y, details = select_rows(frame, y, details, details.used)
         self.target_ = self._learn_target(y)
-        frame, y, details = _select(frame, y, details, known_rows(y))
+        frame, y, details = select_rows(frame, y, details, known_rows(y))
         self.columns_, rows = Columns.learn_and_read(frame)
         for note in self.notes_:
             warnings.warn(note, UserWarning, stacklevel=3)
         targets = self._encode_target(y)
+        details = self._weigh(targets, details, learn=True)
         training, held_out = self._split(targets, details, calibrator)
         features = self.columns_.features(rows)
         plan = TrainingPlan.make(len(training), self.epochs, self.batch_size, self.lr, method.step_factor)
-        outputs, likelihood = self._network_outputs(plan)
         hidden = plan.hidden(self.hidden)
+        targets = self._choose_likelihood(y, targets, features, training, details, plan)
+        outputs, likelihood = self._network_outputs(plan)
         spec = NetworkSpec(features.shape[1], outputs, likelihood, hidden, self.activation, plan)
-        with seeded(derive(self.seed_, _INITIAL), torch.device("cpu")):
+        with seeded(derive(self.seed_, INITIAL), torch.device("cpu")):
             model = method.build(spec, **(self.method_options or {}))
         self._train(model, features[training], targets[training], plan, details.take(training), method.early_stopping)
         self.extrapolation_ = self._learn_extrapolation(rows.take(training))
@@ -179,9 +181,9 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         assert posterior_as_prior is not None
         frame, y = check_training(self, X, y, reset=False)
         details = RowDetails.read(len(y), sample_weight)
-        frame, y, details = _select(frame, y, details, details.used & known_rows(y))
+        frame, y, details = select_rows(frame, y, details, details.used & known_rows(y))
         rows, targets = self.columns_.read(frame), self._encode_target(y)
-        features = self.columns_.features(rows)
+        features, details = self.columns_.features(rows), self._weigh(targets, details, learn=False)
         plan = TrainingPlan.make(len(targets), self.epochs, self.batch_size, self.lr)
         model = posterior_as_prior(copy.deepcopy(self.model_).float())
         self._train(model, features, targets, plan, details, early_stopping=False)
@@ -280,6 +282,22 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
     def _decode_target(self, targets: NDArray[Any]) -> torch.Tensor:
         """Encoded targets in the units of :meth:`predict_dist`, ``[N]``."""
 
+    def _weigh(self, targets: NDArray[Any], details: RowDetails, learn: bool) -> RowDetails:
+        """The details of the rows, with weights of classes, which are those of training or learned anew."""
+        return details
+
+    def _choose_likelihood(
+        self,
+        y: Any,
+        targets: NDArray[Any],
+        features: NDArray[Any],
+        training: NDArray[np.intp],
+        details: RowDetails,
+        plan: TrainingPlan,
+    ) -> NDArray[Any]:
+        """Choose the likelihood by the training rows, and return the targets encoded for it."""
+        return targets
+
     @abstractmethod
     def _network_outputs(self, plan: TrainingPlan) -> tuple[int, Likelihood]:
         """The number of outputs of the network, and the likelihood given them."""
@@ -323,7 +341,7 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
     ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
         """The rows without about ``count`` of them, and those."""
         classes = targets if isinstance(self.target_, ClassTarget) else None
-        return details.split(count, derive(self.seed_, _SPLIT), classes)
+        return details.split(count, derive(self.seed_, SPLIT), classes)
 
     def _train(
         self,
@@ -352,7 +370,7 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
                 batch_size=plan.batch_size,
                 lr=plan.lr,
                 optimizer=adam,  # the defaults of plan and lr were chosen with it
-                seed=derive(self.seed_, _TRAINING),
+                seed=derive(self.seed_, TRAINING),
                 device=self.device,
                 progress=self.progress,
                 **options,
@@ -361,7 +379,7 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         self.model_ = model.double()
 
     def _predictor(self) -> Predictor:
-        return self.model_._predictor(self.samples, derive(self.seed_, _DRAWS))
+        return self.model_._predictor(self.samples, derive(self.seed_, DRAWS))
 
     def _predict(self, rows: TableRows, predictor: Predictor | None = None) -> Predictive:
         predictor = predictor or self._predictor()
@@ -379,8 +397,3 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         tags.input_tags.string = True
         tags.input_tags.categorical = True
         return tags
-
-
-def _select(frame: Any, y: Any, details: RowDetails, chosen: NDArray[np.bool]) -> tuple[Any, Any, RowDetails]:
-    """The rows for which ``chosen`` is true."""
-    return (frame, y, details) if chosen.all() else (frame[chosen], y[chosen], details.take(chosen))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import importlib
 import math
-import time
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from time import perf_counter
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -30,9 +30,10 @@ from credo.tabular.base import TableEstimator
 from credo.tabular.estimators import Classifier, Regressor
 from credo.tabular.extrapolation import OutsideRange
 from credo.tabular.files import MIN_ROWS, read_table, reserve_folder, to_csv
+from credo.tabular.likelihoods import candidates
 from credo.tabular.predictions import true_values
 from credo.tabular.saving import check_run, to_files
-from credo.tabular.splitting import hold_out
+from credo.tabular.splitting import RowDetails, hold_out
 from credo.tabular.targets import ClassTarget, RegressionTarget, TaskType, guess_task, known_rows
 
 HOLDOUT, RECORD, REPORT = "holdout.csv", "run.json", "report.html"
@@ -145,6 +146,8 @@ def fit_run(
     method: str = "bbb",
     holdout: float = 0.2,
     drop: Sequence[str] = (),
+    group: str | None = None,
+    time: str | None = None,
     calibrate: str | None = None,
     epochs: int | None = None,
     seed: int = 0,
@@ -162,6 +165,9 @@ def fit_run(
         method: one of :func:`credo.tabular.methods.names`.
         holdout: the fraction of the rows to hold out; 0: train on all rows, without scores.
         drop: columns to leave out.
+        group: a column of groups, such as patients: rows are held out by whole groups, here and inside training, and
+            the column is no feature.
+        time: a column of numbers or dates: the last rows are held out, here and inside training; it is a feature too.
         calibrate: as in :class:`credo.Regressor` and :class:`credo.Classifier`.
         epochs: passes over the table; ``None``: chosen by its size.
         seed: the seed of everything random.
@@ -177,18 +183,23 @@ def fit_run(
     """
     check_seed(seed)
     frame = drop_columns(frame, drop, target)
+    details = read_details(frame, target, group, time)
+    frame = frame.drop(columns=[] if group is None else [group])
     y = frame[target]
     choice = task if isinstance(task, TaskChoice) else choose_task(y, task)
-    positions = _choose_holdout(y, choice.task, holdout, seed)
-    held_out, training = frame.iloc[positions], frame.iloc[np.delete(np.arange(len(frame)), positions)]
+    positions = _choose_holdout(y, choice.task, holdout, seed, details)
+    others = np.delete(np.arange(len(frame)), positions)
+    held_out, training, trained = frame.iloc[positions], frame.iloc[others], details.take(others)
     _to_csv(held_out)  # raises before training if it cannot be saved
     estimator = Regressor if choice.task == "regression" else Classifier
-    model = estimator(
+    model: Regressor | Classifier = estimator(
         method, epochs=epochs, calibrate=calibrate, device=device, progress=progress, random_state=seed % 2**32
     )
-    start = time.perf_counter()
-    model.fit(training.drop(columns=target), training[target])
-    seconds = time.perf_counter() - start
+    if isinstance(model, Regressor):
+        model.set_params(likelihood=_possible_likelihood(y, training[target]))
+    start = perf_counter()
+    model.fit(training.drop(columns=target), training[target], groups=trained.groups, time=trained.time)
+    seconds = perf_counter() - start
     evaluation = evaluate(model, labeled_rows(held_out, target), seed=seed) if len(held_out) else None
     for note in evaluation.notes if evaluation else ():
         warnings.warn(note, UserWarning, stacklevel=2)
@@ -200,6 +211,7 @@ def fit_run(
         "method": method,
         "calibrate": calibrate,
         "dropped": list(drop),
+        "split": details.describe(group or time),
         "trained_rows": int(known_rows(training[target]).sum()),
         "held_out_rows": len(held_out),
         "rows_held_out": [int(row) for row in positions],
@@ -293,6 +305,17 @@ def drop_columns(frame: pd.DataFrame, drop: Sequence[str], target: str) -> pd.Da
     return frame.drop(columns=list(drop))
 
 
+def read_details(frame: pd.DataFrame, target: str, group: str | None, time: str | None) -> RowDetails:
+    """The groups or times of the rows of a table, from the columns of these names."""
+    for what, name in (("group", group), ("time", time)):
+        if name is not None and name not in frame:
+            raise unknown_name(f"column of {what}s", name, frame.columns)
+        if name == target:
+            raise InputError(f"the target {quoted(target)} cannot be the {what} of the rows: choose another column")
+    columns = (None if name is None else frame[name] for name in (group, time))
+    return RowDetails.read(len(frame), None, *columns)
+
+
 def choose_task(y: pd.Series, task: str = "auto") -> TaskChoice:
     """The task for a target: the one that is given, or a guess for ``"auto"``."""
     check_option(task, "task", TASKS)
@@ -334,7 +357,14 @@ def _describe_target(known: pd.Series, task: TaskType) -> str:
     return "integers" if pd.api.types.is_numeric_dtype(known.dtype) else "text"
 
 
-def _choose_holdout(y: pd.Series, task: TaskType, fraction: float, seed: int) -> NDArray[np.intp]:
+def _possible_likelihood(y: pd.Series, training: pd.Series) -> str:
+    """``"auto"``, or ``"gaussian"`` if a held-out target could be impossible for what the training rows allow."""
+    target = RegressionTarget.learn(y)
+    everything, known = (target.quantities(column.dropna()) for column in (y, training))
+    return "auto" if candidates(everything) == candidates(known) else "gaussian"
+
+
+def _choose_holdout(y: pd.Series, task: TaskType, fraction: float, seed: int, details: RowDetails) -> NDArray[np.intp]:
     """The positions of the rows to hold out, after validation of all targets."""
     known = known_rows(y).nonzero()[0]
     target = RegressionTarget.learn(y) if task == "regression" else ClassTarget.learn(y)
@@ -344,7 +374,7 @@ def _choose_holdout(y: pd.Series, task: TaskType, fraction: float, seed: int) ->
             "needed: add some"
         )
     classes = target.encode(y.iloc[known]) if isinstance(target, ClassTarget) else None
-    return known[hold_out(len(known), fraction, seed, classes)]
+    return known[hold_out(len(known), fraction, seed, classes, details.take(known))]
 
 
 def _to_csv(frame: pd.DataFrame) -> bytes:

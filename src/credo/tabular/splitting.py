@@ -94,6 +94,11 @@ class RowDetails:
         return "at random"
 
 
+def select_rows(frame: Any, y: Any, details: RowDetails, chosen: NDArray[np.bool]) -> tuple[Any, Any, RowDetails]:
+    """A table, its targets and the details of its rows, for those rows for which ``chosen`` is true."""
+    return (frame, y, details) if chosen.all() else (frame[chosen], y[chosen], details.take(chosen))
+
+
 def split_rows(rows: Rows, count: int, seed: int, classes: Classes | None = None) -> tuple[Rows, Rows]:
     """Split rows at random into two parts.
 

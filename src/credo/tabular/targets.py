@@ -130,8 +130,21 @@ class RegressionTarget:
         Raises:
             InputError: if some are not numbers, infinite or beyond 1e100.
         """
-        values = _quantities(_as_series(y), self.name)
-        return np.asarray((values - self.mean) / self.scale, dtype=np.float32)
+        return np.asarray((self.quantities(y) - self.mean) / self.scale, dtype=np.float32)
+
+    def quantities(self, y: Any) -> NDArray[np.float64]:
+        """Read targets.
+
+        Args:
+            y: the targets ``[N]``, none of them missing.
+
+        Returns:
+            The numbers ``[N]``, in their own units.
+
+        Raises:
+            InputError: if some are not numbers, infinite or beyond 1e100.
+        """
+        return _quantities(_as_series(y), self.name)
 
     def unstandardize(self, z: Any) -> Any:
         """Decode targets.
