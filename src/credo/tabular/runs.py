@@ -124,8 +124,8 @@ class Run:
             )
         rows = labeled_rows(self.holdout, self.model.target_.name)
         render = importlib.import_module("credo.report").render  # credo.report imports this package
-        source, seed = self.record["source"], self.record["seed"]
-        page: str = render(self.model, rows.X, rows.y, source=source, seed=seed, evaluation=self.evaluation)
+        about = {name: self.record[name] for name in ("source", "split", "seed")}
+        page: str = render(self.model, rows.X, rows.y, evaluation=self.evaluation, **about)
         return page
 
     def save(self, path: str | Path) -> None:
