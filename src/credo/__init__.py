@@ -17,7 +17,18 @@ from credo import architectures, datasets, errors
 from credo._version import __version__
 from credo.hierarchical import HierarchicalNormal
 from credo.io import load
-from credo.likelihoods import Bernoulli, Categorical, Gaussian, Likelihood, Poisson, StudentT
+from credo.likelihoods import (
+    Bernoulli,
+    Beta,
+    Categorical,
+    Gaussian,
+    Likelihood,
+    LogNormal,
+    NegativeBinomial,
+    Ordinal,
+    Poisson,
+    StudentT,
+)
 from credo.methods import (
     HMC,
     IVON,
@@ -55,6 +66,7 @@ __all__ = [
     "AdaptiveNormal",
     "BayesByBackprop",
     "Bernoulli",
+    "Beta",
     "Categorical",
     "ConcreteDropout",
     "DeepEnsemble",
@@ -63,10 +75,13 @@ __all__ = [
     "Laplace",
     "LaplacePrior",
     "Likelihood",
+    "LogNormal",
     "MCDropout",
     "MeanField",
     "Method",
+    "NegativeBinomial",
     "Normal",
+    "Ordinal",
     "Poisson",
     "Posterior",
     "Predictive",

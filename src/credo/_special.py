@@ -103,6 +103,39 @@ def log_negative_binomial(count: Tensor, shape: Tensor, scale: Tensor) -> Tensor
     return torch.where((count < _STIRLING_MINIMUM) | (shape < _STIRLING_MINIMUM), direct, saddle)
 
 
+def log_beta(x: Tensor, a: Tensor, b: Tensor) -> Tensor:
+    """The log density of Beta(a, b) at x, for 0 < x < 1 and any a, b > 0.
+
+        (a − 1) log x + (b − 1) log(1 − x) − log Γ(a) − log Γ(b) + log Γ(a + b)
+
+    This formula is used where a or b is small: no term is then large compared with the result. Otherwise the large
+    parts are subtracted analytically, as for a binomial (Loader 2000; n = a + b, D and r as in ``log_poisson``):
+
+        −D(a, nx) − D(b, n(1 − x)) + ½ log ab/(2πn) + r(n) − r(a) − r(b) − log x(1 − x)
+
+    Args:
+        x: ``[...]``.
+        a: ``[...]``.
+        b: ``[...]``.
+
+    Returns:
+        ``[...]``.
+    """
+    log_x, log_rest = x.log(), torch.log1p(-x)
+    small, large = torch.minimum(a, b), torch.maximum(a, b)
+    few = small.clamp(max=_STIRLING_MINIMUM)
+    direct = (a - 1.0) * log_x + (b - 1.0) * log_rest + log_rising(large, few) - torch.lgamma(few)
+
+    large_a, large_b = a.clamp(min=_STIRLING_MINIMUM), b.clamp(min=_STIRLING_MINIMUM)
+    total = large_a + large_b
+    excess = large_a * (1.0 - x) - large_b * x
+    deviances = _deviance(large_a, total * x, excess) + _deviance(large_b, total * (1.0 - x), -excess)
+    remainders = _stirling_remainder(total) - _stirling_remainder(large_a) - _stirling_remainder(large_b)
+    log_square = large_a.log() + (large_b / total).log() - math.log(2.0 * math.pi)
+    saddle = 0.5 * log_square - deviances + remainders - log_x - log_rest
+    return torch.where(small < _STIRLING_MINIMUM, direct, saddle)
+
+
 def log_multinomial(counts: Tensor, probs: Tensor) -> Tensor:
     """The log probability of counts under a multinomial, as a ratio of Poisson probabilities near their modes.
 

@@ -98,9 +98,8 @@ class Model(nn.Module, ABC):
     def _check_sizes(cls, config: dict[str, Any], tensors: Mapping[str, Tensor]) -> None:
         """Raise ``LoadError`` for a configuration that asks for more than ``tensors`` can fill."""
         likelihood = config.get("likelihood")
-        io.check_sizes(
-            [config.get("latent"), likelihood.get("outputs") if isinstance(likelihood, dict) else None], tensors
-        )
+        sizes = [likelihood.get(name) for name in ("outputs", "classes")] if isinstance(likelihood, dict) else []
+        io.check_sizes([config.get("latent"), *sizes], tensors)
 
     @abstractmethod
     def _describe_networks(self) -> dict[str, object]:

@@ -285,3 +285,16 @@ def test_text_that_cannot_be_saved_raises_before_training(call, tmp_path, monkey
     assert result.exit_code == 1
     assert "NUL character" in result.stderr
     assert "clean 'note'" in result.stderr
+
+
+def test_rows_are_split_by_group_or_time_and_the_report_says_so(call, data, tmp_path, quick_report):
+    table().assign(who=lambda t: [f"p{i // 6}" for i in range(len(t))]).to_csv(data, index=False)
+    result = call("fit", data, "--target", TARGET, "--method", "map", "--epochs", 1, "--group", "who")
+    assert result.exit_code == 0, result.output
+    said = "by groups ('who'): no group is both trained on and tested"
+    assert said in " ".join(result.stdout.split())
+    assert quick_report[0][1]["split"] == said
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["split"] == said
+    both = call("fit", data, "--target", TARGET, "--epochs", 1, "--group", "who", "--time", "who")
+    assert both.exit_code == 1
+    assert "not by both" in both.stderr

@@ -17,9 +17,13 @@ from torch import distributions as D
 from credo.errors import InputError, LoadError
 from credo.likelihoods import (
     Bernoulli,
+    Beta,
     Categorical,
     Gaussian,
     Likelihood,
+    LogNormal,
+    NegativeBinomial,
+    Ordinal,
     Poisson,
     StudentT,
     infer_likelihood,
@@ -36,6 +40,17 @@ CASES: dict[str, tuple[Callable[[], Likelihood], Reference, Callable[[Tensor], T
     "student-t": (lambda: StudentT(3.0, 0.5), lambda f: D.StudentT(3.0, f, 0.5), torch.randn_like),
     "student-t-learned": (lambda: StudentT("learned"), lambda f: D.StudentT(4.0, f, 1.0), torch.randn_like),
     "poisson": (Poisson, lambda f: D.Poisson(f.exp()), lambda f: torch.poisson(f.exp())),
+    "negative-binomial": (
+        lambda: NegativeBinomial(0.4),
+        lambda f: D.NegativeBinomial(2.5, logits=f + math.log(0.4)),
+        lambda f: torch.poisson(f.exp()),
+    ),
+    "log-normal": (lambda: LogNormal(0.5), lambda f: D.LogNormal(f, 0.5), lambda f: torch.rand_like(f) + 0.1),
+    "beta": (
+        lambda: Beta(6.0),
+        lambda f: D.Beta(6.0 * f.sigmoid(), 6.0 * (-f).sigmoid()),
+        lambda f: 0.05 + 0.9 * torch.rand_like(f),
+    ),
     "bernoulli": (Bernoulli, lambda f: D.Bernoulli(logits=f), lambda f: torch.rand_like(f).round()),
 }
 
@@ -49,9 +64,23 @@ ALL: list[Likelihood] = [
     StudentT(),
     StudentT("learned", 0.3),
     Poisson(),
+    NegativeBinomial(),
+    LogNormal(),
+    Beta("heteroscedastic", lower=-0.5, upper=2.5),
     Bernoulli(),
+    Ordinal(3),
     Categorical(),
     Categorical(logit_noise=True, class_dim=1, weight=[1.0, 2.0], ignore_index=-100, noise_samples=16),
+]
+
+
+VARIANTS: list[Likelihood] = [
+    *ALL,
+    NegativeBinomial(0.3, initial=2.0),
+    NegativeBinomial("learned", outputs=2),
+    NegativeBinomial("heteroscedastic"),
+    LogNormal("heteroscedastic"),
+    Beta(),
 ]
 
 
@@ -91,6 +120,13 @@ def test_trap_09_log_prob_matches_the_distribution(name: str, dtype: torch.dtype
         (Gaussian("heteroscedastic"), (5, 2), torch.zeros(5, 2), "requires [5, 1]"),
         (Gaussian(), (5,), torch.zeros(5, dtype=torch.long), "call y.float()"),
         (Poisson(), (5,), torch.zeros(5, dtype=torch.bool), "counts are needed"),
+        (NegativeBinomial(), (5,), torch.zeros(5, dtype=torch.bool), "counts are needed"),
+        (NegativeBinomial("learned", outputs=2), (5, 3), torch.zeros(5, 3), "2 learned values of dispersion"),
+        (Beta("heteroscedastic"), (5, 3), torch.zeros(5, 1), "[mean, log concentration]"),
+        (LogNormal(), (5,), torch.ones(5).long(), "call y.float()"),
+        (Ordinal(3), (5, 3), torch.zeros(5).long(), "its last layer must have width 1"),
+        (Ordinal(3), (5,), torch.zeros(5).long(), "its last layer must have width 1"),
+        (Ordinal(3), (5, 1), torch.zeros(5), "call y.long()"),
         (Categorical(), (5, 3), torch.zeros(5), "call y.long()"),
         (Categorical(), (5, 3), torch.zeros(5, dtype=torch.bool), "call y.long()"),
         (Categorical(), (5, 3), torch.zeros(5, 1).long(), "squeeze y"),
@@ -116,9 +152,14 @@ def target_for(likelihood: Likelihood, rows: int) -> tuple[Tensor, Tensor]:
     output = torch.randn(rows, 4 if getattr(likelihood, "logit_noise", False) else 2, generator=generator)
     if isinstance(likelihood, Categorical):
         return output, torch.zeros(rows).long()
+    if isinstance(likelihood, Ordinal):
+        return output[:, :1], torch.ones(rows).long()
+    width = 1 if "heteroscedastic" in likelihood.get_config().values() else 2
+    if isinstance(likelihood, (NegativeBinomial, LogNormal, Beta)):
+        return output, torch.full((rows, width), 0.7 if isinstance(likelihood, Beta) else 3.0)
     if isinstance(likelihood, (Bernoulli, Poisson)):
         return output, torch.ones(rows, 2)
-    return output, torch.zeros(rows, 1 if likelihood.get_config()["noise"] == "heteroscedastic" else 2)
+    return output, torch.zeros(rows, width)
 
 
 @pytest.mark.parametrize("likelihood", ALL, ids=str)
@@ -132,7 +173,7 @@ def test_compiles_as_one_graph(likelihood: Likelihood) -> None:
     torch.testing.assert_close(compiled(output, y), expected)
 
 
-@pytest.mark.parametrize("likelihood", ALL, ids=str)
+@pytest.mark.parametrize("likelihood", VARIANTS, ids=str)
 def test_empty_half_and_double_batches(likelihood: Likelihood) -> None:
     output, y = target_for(likelihood, 0)
     assert likelihood.log_prob(output, y).shape == (0,)
@@ -144,7 +185,7 @@ def test_empty_half_and_double_batches(likelihood: Likelihood) -> None:
     assert likelihood.predictive(output.half()[None]).mean.dtype == torch.float32
 
 
-@pytest.mark.parametrize("likelihood", [one for one in ALL if not getattr(one, "logit_noise", False)], ids=str)
+@pytest.mark.parametrize("likelihood", [one for one in VARIANTS if not getattr(one, "logit_noise", False)], ids=str)
 def test_gradients_agree_with_finite_differences(likelihood: Likelihood) -> None:
     output, y = target_for(likelihood, 3)
     likelihood = copy.deepcopy(likelihood).double()
@@ -159,7 +200,7 @@ def test_vmaps_over_draws() -> None:
     torch.testing.assert_close(rows, torch.stack([Categorical().log_prob(o, y) for o in outputs]))
 
 
-@pytest.mark.parametrize("likelihood", ALL, ids=str)
+@pytest.mark.parametrize("likelihood", VARIANTS, ids=str)
 def test_round_trips(likelihood: Likelihood) -> None:
     likelihood = copy.deepcopy(likelihood)
     with torch.no_grad():
@@ -221,6 +262,12 @@ def test_likelihood_is_inferred_from_the_targets_dtype() -> None:
         lambda: Gaussian(outputs=0),
         lambda: StudentT(df=0.0),
         lambda: StudentT(df="lerned"),
+        lambda: NegativeBinomial(0.0),
+        lambda: NegativeBinomial("lerned"),
+        lambda: Beta(-1.0),
+        lambda: Beta(lower=1.0, upper=1.0),
+        lambda: LogNormal(-0.5),
+        lambda: Ordinal(1),
         lambda: Categorical(class_dim=0.5),
         lambda: Categorical(weight=[[1.0]]),
         lambda: Categorical(weight=[-1.0, 1.0]),
@@ -229,7 +276,9 @@ def test_likelihood_is_inferred_from_the_targets_dtype() -> None:
     ],
 )
 def test_constructor_arguments_are_checked(make: Callable[[], Likelihood]) -> None:
-    with pytest.raises(InputError, match=r"noise|initial|outputs|df|class_dim|weight"):
+    with pytest.raises(
+        InputError, match=r"noise|initial|outputs|df|class_dim|weight|dispersion|concentration|lower|classes"
+    ):
         make()
 
 
@@ -240,6 +289,9 @@ def test_constructor_arguments_are_checked(make: Callable[[], Likelihood]) -> No
         (StudentT(), torch.tensor([0.0, math.inf]), "NaN or infinite"),
         (Poisson(), torch.tensor([0.0, -1.0]), "counts must be at least 0"),
         (Poisson(), torch.tensor([0.0, 0.5]), "not integers"),
+        (NegativeBinomial(), torch.tensor([0.0, -1.0]), "counts must be at least 0"),
+        (NegativeBinomial(), torch.tensor([0.0, 0.5]), "not integers"),
+        (Beta(lower=-1.0, upper=2.0), torch.tensor([0.0, 2.5]), "not between -1 and 2, both excluded"),
         (Bernoulli(), torch.tensor([0.0, 2.0]), "labels 0 and 1"),
         (Bernoulli(), torch.tensor([0.0, 0.5]), "labels 0 and 1"),
     ],
@@ -287,3 +339,13 @@ def test_certain_outputs_have_finite_log_probabilities_and_gradients() -> None:
     assert p.log_prob(y).tolist() == [0.0, -math.inf, 0.0, -math.inf]
     assert bool((p.entropy == 0).all())
     assert bool((p.mutual_information == 0).all())
+
+
+@pytest.mark.parametrize("likelihood", [one for one in VARIANTS if not getattr(one, "logit_noise", False)], ids=str)
+def test_predictions_without_gradients_do_not_require_them(likelihood: Likelihood) -> None:
+    """A view of a parameter requires a gradient also where none are recorded."""
+    output, y = target_for(likelihood, 3)
+    with torch.no_grad():
+        p = likelihood.predictive(output[None])
+    assert not p.log_prob(y).requires_grad
+    assert not p.mean.requires_grad

@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from scipy import integrate, stats
 from torch import distributions as D
 
-from credo.errors import InputError
+from credo.errors import InputError, UnsupportedError
 from credo.likelihoods import (
     Bernoulli,
     Categorical,
+    Ordinal,
 )
 
 
@@ -140,3 +141,41 @@ def test_class_of_weight_zero_contributes_zero(logit_noise: bool) -> None:
     assert bool(gradient.isfinite().all())
     assert bool((gradient[0] == 0).all())
     assert Categorical(logit_noise=logit_noise).log_prob(output, torch.tensor([0, 1]))[0].item() == -math.inf
+
+
+def test_ordinal_probabilities_are_differences_of_cumulative_ones() -> None:
+    likelihood = Ordinal(4).double()
+    f = torch.linspace(-6, 6, 9, dtype=torch.float64)[:, None]
+    with torch.no_grad():
+        likelihood.log_gaps.copy_(torch.tensor([-1.0, 0.7]))
+    cuts = likelihood.cuts
+    assert bool((cuts.diff() > 0).all())
+    upto = torch.cat([torch.zeros_like(f), (cuts - f).sigmoid(), torch.ones_like(f)], 1)
+    p = likelihood.predictive(f[None])
+    torch.testing.assert_close(p.mean, upto.diff(dim=1))
+    for label in range(4):
+        y = torch.full((9,), label)
+        torch.testing.assert_close(likelihood.log_prob(f, y).exp(), upto.diff(dim=1)[:, label])
+        torch.testing.assert_close(p.cdf(y), upto[:, label + 1])
+
+
+def test_ordinal_log_probabilities_are_finite_in_both_tails() -> None:
+    """log σ(−a) = −a for large a: far from a class, its log probability falls by 1 per unit of f."""
+    likelihood = Ordinal(3)
+    output = torch.tensor([[-200.0], [-199.0], [199.0], [200.0]], requires_grad=True)
+    log_p = likelihood.log_prob(output, torch.ones(4).long())
+    torch.testing.assert_close(log_p[1] - log_p[0], torch.tensor(1.0))
+    torch.testing.assert_close(log_p[2] - log_p[3], torch.tensor(1.0))
+    (gradient,) = torch.autograd.grad(log_p.sum(), output)
+    assert bool(gradient.isfinite().all())
+
+
+def test_ordinal_initial_classes_are_equally_frequent_and_have_quantiles() -> None:
+    p = Ordinal(5).predictive(torch.zeros(2, 3, 1))
+    torch.testing.assert_close(p.mean, torch.full((3, 5), 0.2))
+    assert p.quantile([0.1, 0.3, 0.5, 0.7, 0.95])[:, 0].tolist() == [0, 1, 2, 3, 4]
+    assert p.quantile(0.5).shape == (3,)
+    interval = p.interval(0.5)
+    assert (interval.lower[0].item(), interval.upper[0].item()) == (1, 3)
+    with pytest.raises(UnsupportedError, match="no order"):
+        Categorical().predictive(torch.zeros(2, 3, 5)).interval()

@@ -43,6 +43,10 @@ LIKELIHOODS: dict[str, tuple[Likelihood, int, str]] = {
     "heteroscedastic": (credo.Gaussian("heteroscedastic"), 2, "real"),
     "student": (credo.StudentT("learned"), 1, "real"),
     "poisson": (credo.Poisson(), 1, "count"),
+    "negative-binomial": (credo.NegativeBinomial("learned"), 1, "count"),
+    "log-normal": (credo.LogNormal("learned"), 1, "share"),
+    "beta": (credo.Beta("learned"), 1, "share"),
+    "ordinal": (credo.Ordinal(3), 1, "class"),
     "bernoulli": (credo.Bernoulli(), 1, "binary"),
     "categorical": (credo.Categorical(), 3, "class"),
 }
@@ -69,6 +73,7 @@ def test_the_target_is_the_log_joint_density(likelihood_name: str, prior_name: s
     y = {
         "real": torch.randn(10, targets, dtype=torch.float64),
         "count": torch.randint(5, (10, 1)),
+        "share": 0.05 + 0.9 * torch.rand(10, 1, dtype=torch.float64),
         "binary": torch.rand(10, 1) < 0.5,
         "class": torch.randint(3, (10,)),
     }[kind]

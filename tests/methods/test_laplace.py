@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from typing import Any
 
@@ -383,7 +384,16 @@ def test_the_elbo_of_a_linear_model_is_its_evidence(linearized: bool) -> None:
     assert abs(float(repeats.mean()) - model.log_marginal_likelihood()) < 4.0 * error
 
 
-@pytest.mark.parametrize("likelihood", [credo.Bernoulli(), credo.Poisson(), credo.StudentT(4.0, 0.3)])
+@pytest.mark.parametrize(
+    "likelihood",
+    [
+        credo.Bernoulli(),
+        credo.Poisson(),
+        credo.StudentT(4.0, 0.3),
+        credo.NegativeBinomial(0.5),
+        credo.Beta(5.0, lower=-1, upper=2),
+    ],
+)
 def test_other_likelihoods(likelihood: Any) -> None:
     x, _ = classes((4,))
     y = torch.randint(2, (len(x), 2), generator=torch.Generator().manual_seed(3)).double()
@@ -517,3 +527,20 @@ def test_outputs_without_a_dimension_of_their_own(structure: str) -> None:
         found.append(model.fit((x, target), epochs=20, seed=0).predict(x[:4], samples=20, seed=0))
     torch.testing.assert_close(found[1].mean, found[0].mean.squeeze(-1))
     torch.testing.assert_close(found[1].epistemic, found[0].epistemic.squeeze(-1))
+
+
+def test_sample_weights_are_repeated_rows_in_the_exact_posterior() -> None:
+    """Σ w x xᵀ/σ² + 1/s² is the posterior precision of a linear model: the predictive variances agree with it."""
+    generator = torch.Generator().manual_seed(0)
+    x, y = (torch.randn(12, k, generator=generator, dtype=torch.float64) for k in (3, 1))
+    count = torch.arange(12) % 3 + 1
+    net = nn.Linear(3, 1, bias=False).double()
+
+    def epistemic(data: Any) -> Tensor:
+        model = credo.Laplace(copy.deepcopy(net), credo.Gaussian(0.5), credo.Normal(0.0, 2.0), structure="full")
+        return model.fit(data, epochs=0).predict(x).epistemic[:, 0]
+
+    precision = (x * count[:, None]).T @ x / 0.25 + torch.eye(3, dtype=torch.float64) / 4
+    exact = torch.einsum("ni,ij,nj->n", x, torch.linalg.inv(precision), x)
+    torch.testing.assert_close(epistemic((x, y, count.double())), exact)
+    torch.testing.assert_close(epistemic((x.repeat_interleave(count, 0), y.repeat_interleave(count, 0))), exact)

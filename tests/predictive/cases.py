@@ -4,13 +4,31 @@ from __future__ import annotations
 
 import torch
 
-from credo.likelihoods import Bernoulli, Categorical, Gaussian, Likelihood, Poisson, StudentT
+from credo.likelihoods import (
+    Bernoulli,
+    Beta,
+    Categorical,
+    Gaussian,
+    Likelihood,
+    LogNormal,
+    NegativeBinomial,
+    Poisson,
+    StudentT,
+)
 from credo.predictive import Predictive
 
 F64 = torch.float64
 
 
-REAL: list[Likelihood] = [Gaussian(0.7), StudentT(3.0, 0.7), Poisson(), Gaussian("heteroscedastic")]
+REAL: list[Likelihood] = [
+    Gaussian(0.7),
+    StudentT(3.0, 0.7),
+    Poisson(),
+    Gaussian("heteroscedastic"),
+    LogNormal(0.5),
+    Beta(8.0),
+    NegativeBinomial(0.5),
+]
 
 
 CLASSES: list[Likelihood] = [Categorical(), Bernoulli()]

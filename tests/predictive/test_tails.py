@@ -12,8 +12,8 @@ from torch import Tensor
 
 from credo.likelihoods import Gaussian, Likelihood, Poisson, StudentT
 from credo.predictive import Predictive
+from credo.predictive.counts import PoissonComponents
 from credo.predictive.location_scale import StudentTComponents
-from credo.predictive.poisson import PoissonComponents
 
 F64 = torch.float64
 DTYPES = [torch.float32, F64]
@@ -66,7 +66,7 @@ def case(name: str, dtype: torch.dtype) -> tuple[Predictive, Tails]:
     return Poisson().predictive(log_rates[:, None]), poisson_tails(log_rates)
 
 
-CONTINUOUS = ["Gaussian", "Student 2.05", "Student 5", "Student 1e8"]
+CONTINUOUS = ["Gaussian", "Student 2.05", "Student 4", "Student 5", "Student 1e8"]
 COUNTS = ["Poisson 0.1", "Poisson 4", "Poisson 300"]
 LEVELS = [1e-30, 1e-12, 1e-8, 1e-3, 0.3, 0.5, 0.8, 1 - 1e-3, 1 - 1e-8, 1 - 1e-12]
 

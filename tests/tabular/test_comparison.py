@@ -16,7 +16,8 @@ from credo.metrics import Score
 from credo.predictive import ClassPredictive, RealPredictive
 from credo.predictive.classes import CategoricalComponents
 from credo.predictive.location_scale import GaussianComponents
-from credo.tabular.comparison import FILES, Comparison, Gap, MethodResult, compare
+from credo.tabular.comparison import FILES, Comparison, Gap, MethodResult, _common_likelihood, compare
+from credo.tabular.likelihoods import TargetFamily
 from tabular.hostile import TARGET, good_columns
 
 ROWS = 400
@@ -136,9 +137,9 @@ def test_rows_are_predicted_by_models_not_trained_on_them(monkeypatch):
     log = []
     fit, predict_dist = credo.Regressor.fit, credo.Regressor.predict_dist
 
-    def spy_fit(self, x, y):
+    def spy_fit(self, x, y, **details):
         log.append((self.method, set(x.index), set()))
-        return fit(self, x, y)
+        return fit(self, x, y, **details)
 
     def spy_predict(self, x):
         log[-1][2].update(x.index)
@@ -240,3 +241,25 @@ def test_too_few_frequent_classes_raise():
         pytest.warns(UserWarning, match="."),
     ):
         compare(frame(3).assign(y=["a", "a", "b"]), TARGET, task="classification", epochs=1)
+
+
+def test_folds_by_groups_and_by_time():
+    table = frame().assign(who=lambda t: np.arange(len(t)) // 4, when=lambda t: np.arange(len(t)))
+    options = {"task": "regression", "methods": ["map"], "folds": 3, "epochs": 1}
+    by_group = compare(table.drop(columns="when"), TARGET, group="who", **options)
+    assert by_group.n_rows == len(table)
+    assert by_group.split.startswith("by groups ('who')")
+    by_time = compare(table.drop(columns="who"), TARGET, time="when", **options)
+    assert by_time.n_rows == len(by_time.y) == len(by_time.best.predictive) == len(table) - len(table) // 4
+    assert by_time.record()["split"].startswith("by time ('when')")
+
+
+def test_all_folds_and_methods_have_one_likelihood():
+    """The first fit chooses; for targets that it does not allow in another fold the Gaussian is used."""
+    estimator = credo.Regressor()
+    estimator.family_ = TargetFamily("log_normal", 0.0, 1.0)
+    positive = torch.linspace(0.1, 10.0, 60)
+    assert _common_likelihood(estimator, positive) == "log_normal"
+    assert _common_likelihood(estimator, positive - 1.0) == "gaussian"
+    estimator.family_ = TargetFamily("beta", 0.0, 1.0)
+    assert _common_likelihood(estimator, positive / 11) == "gaussian"

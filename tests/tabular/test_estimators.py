@@ -30,7 +30,19 @@ QUALITY_CHECKS = ("check_classifiers_classes", "check_classifiers_train", "check
 QUICK = {"epochs": 20, "samples": 20, "random_state": 0}
 
 
-@parametrize_with_checks([credo.Regressor(epochs=60, samples=20), credo.Classifier(epochs=60, samples=20)])
+EXPECTED_FAILURES = {
+    "check_sample_weight_equivalence_on_dense_data": (
+        "A row of weight 2 has the loss of the row twice, but one place among the minibatches and one noise, so "
+        "that the predictions of two trainings are close and not equal."
+    ),
+    "check_class_weight_classifiers": "class_weight='balanced' reweights training; probabilities stay calibrated.",
+}
+
+
+@parametrize_with_checks(
+    [credo.Regressor(epochs=60, samples=20), credo.Classifier(epochs=60, samples=20)],
+    expected_failed_checks=lambda estimator: EXPECTED_FAILURES,
+)
 @pytest.mark.filterwarnings("ignore")  # the checks warn by themselves, and of notes on their odd tables
 def test_scikit_learn_contract(estimator, check):
     """Three checks demand a minimum quality of the predictions; for the interface two epochs are enough."""

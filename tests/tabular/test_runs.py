@@ -47,9 +47,9 @@ def test_held_out_rows_are_not_trained_on(monkeypatch):
     seen = []
     fit = credo.Regressor.fit
 
-    def spy(self, x, y):
+    def spy(self, x, y, **details):
         seen.append(x.assign(**{TARGET: y}))
-        return fit(self, x, y)
+        return fit(self, x, y, **details)
 
     monkeypatch.setattr(credo.Regressor, "fit", spy)
     run = fit_run(frame(), TARGET, method="map", epochs=1)
@@ -216,3 +216,20 @@ def test_run_predictions_as_a_frame(run):
     assert isinstance(run, Run)
     x = run.holdout.drop(columns=TARGET)
     assert len(to_frame(run.model.predict_dist(x), run.model.target_)) == 12
+
+
+def test_held_out_rows_are_of_other_groups_or_later():
+    table = frame().assign(who=lambda t: np.arange(len(t)) // 5, when=lambda t: np.arange(len(t))[::-1])
+    run = fit_run(table, TARGET, method="map", epochs=1, group="who", drop=["when"])
+    groups = table["who"].to_numpy()
+    held_out = run.record["rows_held_out"]
+    assert not set(groups[held_out]) & set(np.delete(groups, held_out))
+    assert "who" not in run.model.columns_.names
+    assert "who" not in run.holdout
+    assert run.record["split"] == "by groups ('who'): no group is both trained on and tested"
+    later = fit_run(table, TARGET, method="map", epochs=1, time="when", drop=["who"])
+    assert later.record["rows_held_out"] == list(range(round(0.2 * len(table))))
+    assert "when" in later.model.columns_.names
+    for options, sentence in (({"group": "whoo"}, "whoo"), ({"time": TARGET}, "cannot be the time")):
+        with pytest.raises(InputError, match=sentence):
+            fit_run(table, TARGET, method="map", epochs=1, **options)

@@ -138,8 +138,7 @@ def best_factor(predictive: RealPredictive, y: Tensor) -> float:
 
 def scale_spread(predictive: RealPredictive, factor: float) -> RealPredictive:
     """Stretch the distribution of every row about its mean."""
-    stretched = predictive.components.rescaled(factor, (1.0 - factor) * predictive.mean)
-    return replace(predictive, components=stretched)
+    return replace(predictive, components=predictive.components.stretched(factor, predictive.weights))
 
 
 def _temper(predictive: ClassPredictive, temperature: float) -> ClassPredictive:

@@ -154,6 +154,18 @@ ColumnTypes = Annotated[
 Encoding = Annotated[
     str | None, typer.Option(show_default="detected", help="The encoding of a CSV file, such as cp949 or latin-1.")
 ]
+Group = Annotated[
+    str | None,
+    typer.Option(
+        metavar="COLUMN",
+        show_default=False,
+        help="A column of groups, such as patients: no group is both trained on and tested, and it is no feature.",
+    ),
+]
+Time = Annotated[
+    str | None,
+    typer.Option(metavar="COLUMN", show_default=False, help="A column of dates or numbers: later rows are tested."),
+]
 Epochs = Annotated[
     int | None, typer.Option(min=1, show_default="by the number of rows", help="Training passes over the table.")
 ]

@@ -34,6 +34,8 @@ def compare(
     dayfirst: options.DayFirst = None,
     types: options.ColumnTypes = None,
     encoding: options.Encoding = None,
+    group: options.Group = None,
+    time: options.Time = None,
     epochs: options.Epochs = None,
     seed: options.Seed = 0,
     device: options.Device = None,
@@ -71,12 +73,16 @@ def compare(
             task=chosen,
             methods=methods.split(",") if methods else None,
             folds=folds,
+            group=group,
+            time=time,
             epochs=epochs,
             seed=seed,
             device=device,
             progress=progress,
         )
         compared.save(out)
+    if group is not None or time is not None:
+        output.print(f"rows were split {compared.split}")
     output.print_table(comparison_table(compared))
     output.print(compared.verdict)
     report = out / comparison.REPORT

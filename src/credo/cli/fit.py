@@ -27,6 +27,8 @@ def fit(
     dayfirst: options.DayFirst = None,
     types: options.ColumnTypes = None,
     encoding: options.Encoding = None,
+    group: options.Group = None,
+    time: options.Time = None,
     epochs: options.Epochs = None,
     seed: options.Seed = 0,
     device: options.Device = None,
@@ -40,7 +42,7 @@ def fit(
     Example: credo fit houses.csv --target price --out run
     """
     from credo._text import counted
-    from credo.tabular import files, methods, runs
+    from credo.tabular import Regressor, files, methods, runs
 
     output = Output(quiet=quiet, as_json=as_json)
     with files.reserve_folder(out, runs.FILES, runs.MARKER), output.collect_warnings():
@@ -65,6 +67,8 @@ def fit(
             method=method,
             holdout=holdout,
             drop=drop or (),
+            group=group,
+            time=time,
             calibrate=calibrate,
             epochs=epochs,
             seed=seed,
@@ -76,6 +80,10 @@ def fit(
             run.save(out)
     trained, held_out = run.record["trained_rows"], run.record["held_out_rows"]
     output.print(f"trained on {counted(trained, 'row')} in {run.record['seconds']:.0f} s")
+    if isinstance(run.model, Regressor) and run.model.family_.note:
+        output.print(run.model.family_.note)
+    if group is not None or time is not None:
+        output.print(f"rows were split {run.record['split']}")
     if held_out:
         output.print_table(score_table(f"\nMetrics on {counted(held_out, 'held-out row')}", run.scores))
     else:

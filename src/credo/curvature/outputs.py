@@ -99,7 +99,7 @@ def _bernoulli(likelihood: Bernoulli, output: Tensor, y: Tensor) -> Tensor:
 @_factors.register
 def _poisson(likelihood: Poisson, output: Tensor, y: Tensor) -> Tensor:
     """The rate λ = e^f of every output."""
-    return _diagonal(output.exp())
+    return _diagonal((output + likelihood.offset).exp())
 
 
 @_factors.register

@@ -84,6 +84,8 @@ class Likelihood(nn.Module, ABC):
             InputError: if the shape or dtype of ``outputs`` does not match the likelihood.
         """
         components = self.components(as_outputs(outputs))
+        if not torch.is_grad_enabled():
+            components = components.map(Tensor.detach)  # a view of a parameter requires a gradient all the same
         return ClassPredictive(components) if isinstance(components, ClassComponents) else RealPredictive(components)
 
     def check(self, output: Tensor, y: Tensor) -> None:

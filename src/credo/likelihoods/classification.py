@@ -6,14 +6,15 @@ import math
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor
+import torch.nn.functional as F
+from torch import Tensor, nn
 from typing_extensions import override
 
 from credo._arguments import check_bool, check_integer
 from credo._special import sobol_normal
 from credo.errors import InputError
 from credo.likelihoods.base import REGISTRY, Likelihood, as_draw, split_in_two, trailing_dim
-from credo.predictive.classes import BernoulliComponents, CategoricalComponents
+from credo.predictive.classes import BernoulliComponents, CategoricalComponents, OrdinalComponents
 
 
 @REGISTRY.register
@@ -168,3 +169,70 @@ class Bernoulli(Likelihood):
     @override
     def get_config(self) -> dict[str, object]:
         return {"name": "Bernoulli"}
+
+
+@REGISTRY.register
+class Ordinal(Likelihood):
+    """Ordered classes 0 < 1 < … < C − 1, such as grades: P(y ≤ k) = sigmoid(c_k − f(x)).
+
+    The cumulative logit, or proportional odds, model (McCullagh 1980). The network outputs one number f per target,
+    ``[B, ..., 1]``, the larger the higher the class, and the C − 1 ascending cut points c are learned:
+
+        log p(y = k) = log σ(c_k − f) + log σ(f − c_{k−1}) + log(1 − exp(c_{k−1} − c_k)),    c_{−1} = −∞, c_{C−1} = ∞.
+
+    Targets are integer class indices ``[B, ...]``. A prediction is over classes, as for :class:`Categorical`, and
+    ``cdf``, ``quantile`` and ``interval`` use their order.
+
+    Args:
+        classes: C, the number of classes, at least 2.
+
+    Raises:
+        InputError: if ``classes`` is not an integer of at least 2.
+
+    Example:
+        >>> net = credo.architectures.MLP(8, (50,), 1)
+        >>> credo.BayesByBackprop(net, likelihood=credo.Ordinal(5)).fit((x, grades))
+
+    Reference: P. McCullagh. Regression models for ordinal data. J. R. Stat. Soc. B 42(2), 1980.
+    """
+
+    def __init__(self, classes: int) -> None:
+        super().__init__()
+        self.classes = check_integer(classes, "classes", minimum=2)
+        shares = torch.arange(1, self.classes) / self.classes
+        cuts = shares.logit()  # those of equally frequent classes at f = 0
+        self.first_cut = nn.Parameter(cuts[0].clone())
+        self.log_gaps = nn.Parameter(cuts.diff().log())
+
+    @property
+    def cuts(self) -> Tensor:
+        """The current cut points c, ascending, ``[C − 1]``."""
+        return self._cuts().detach()
+
+    @override
+    def components(self, outputs: Tensor) -> OrdinalComponents:
+        if outputs.ndim < 3 or outputs.shape[-1] != 1:
+            raise InputError(
+                f"Ordinal() needs one output per target, [rows, ..., 1], but the network outputs "
+                f"{list(outputs.shape[1:])}: its last layer must have width 1."
+            )
+        distance = self._cuts().to(outputs.dtype) - outputs
+        below, above = F.logsigmoid(distance), F.logsigmoid(-distance)
+        ends, gaps = torch.zeros_like(outputs), self.log_gaps.to(outputs.dtype).exp()
+        inside = torch.cat([gaps.new_zeros(1), (-(-gaps).expm1()).log(), gaps.new_zeros(1)])
+        return OrdinalComponents(torch.cat([below, ends], -1) + torch.cat([ends, above], -1) + inside)
+
+    @override
+    def get_config(self) -> dict[str, object]:
+        return {"name": "Ordinal", "classes": self.classes}
+
+    def extra_repr(self) -> str:
+        """Return the arguments that ``print`` shows.
+
+        Returns:
+            The arguments.
+        """
+        return f"classes={self.classes}"
+
+    def _cuts(self) -> Tensor:
+        return torch.cat([self.first_cut[None], self.first_cut + self.log_gaps.exp().cumsum(0)])

@@ -1,4 +1,4 @@
-"""Likelihoods of real and count-valued targets."""
+"""Likelihoods of real targets with a location and a scale."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from typing_extensions import override
 from credo._arguments import check_integer, check_option, check_positive
 from credo.errors import InputError
 from credo.likelihoods.base import REGISTRY, Likelihood, split_in_two, trailing_dim
+from credo.predictive.bounded import LogNormalComponents
 from credo.predictive.location_scale import GaussianComponents, StudentTComponents
-from credo.predictive.poisson import PoissonComponents
 
 
 class LocationScaleLikelihood(Likelihood):
@@ -188,19 +188,36 @@ class StudentT(LocationScaleLikelihood):
 
 
 @REGISTRY.register
-class Poisson(Likelihood):
-    """Counts 0, 1, 2, …: y ~ Poisson(λ), log p(y) = y log λ − λ − log y!.
+class LogNormal(LocationScaleLikelihood):
+    """Positive targets whose logarithm has Gaussian noise: log y ~ N(f(x), σ²).
 
-    The network outputs log λ; targets have the output's shape, in a floating-point or integer dtype.
+    For quantities whose error grows with their size, such as prices, incomes or durations. The network outputs the mean
+    of log y; the median of y is exp(f(x)) and its mean exp(f(x) + σ²/2).
+
+    Args:
+        noise: the standard deviation σ of log y, as for :class:`Gaussian`; a heteroscedastic network outputs
+            ``[mean of log y, log σ²]``.
+        initial: the initial value of a learned σ.
+        outputs: the number of learned σ: 1, shared by all outputs, or one per output.
+        output_dim: the dimension of the network's output ``[B, ...]`` along which outputs are counted.
+
+    Raises:
+        InputError: if an argument is not valid.
 
     Example:
-        >>> credo.BayesByBackprop(net, likelihood=credo.Poisson()).fit((x, counts))
+        >>> credo.MAP(net, likelihood=credo.LogNormal()).fit((x, prices))
     """
 
-    @override
-    def components(self, outputs: Tensor) -> PoissonComponents:
-        return PoissonComponents(outputs)
+    def __init__(
+        self,
+        noise: float | Sequence[float] | Tensor | str = "learned",
+        *,
+        initial: float = 1.0,
+        outputs: int = 1,
+        output_dim: int = -1,
+    ) -> None:
+        super().__init__(noise, initial, outputs, output_dim)
 
     @override
-    def get_config(self) -> dict[str, object]:
-        return {"name": "Poisson"}
+    def components(self, outputs: Tensor) -> LogNormalComponents:
+        return LogNormalComponents(*self._split(outputs))

@@ -64,7 +64,7 @@ def _gaussian(likelihood: Gaussian, mean: Tensor, variance: Tensor, y: Tensor) -
 
 
 def _poisson(likelihood: Poisson, mean: Tensor, variance: Tensor, y: Tensor) -> Tensor:
-    excess = mean.to(variance.dtype).exp() * (0.5 * variance).expm1()
+    excess = (mean + likelihood.offset).to(variance.dtype).exp() * (0.5 * variance).expm1()
     return likelihood.log_prob(mean, y) - _row_sum(excess)
 
 

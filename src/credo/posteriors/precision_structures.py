@@ -377,7 +377,8 @@ def _decompose(matrix: Tensor) -> Tensor:
     """The eigenvalues of a symmetric matrix, not below 0; the matrix becomes its eigenvectors, in its own memory."""
     values, basis = torch.linalg.eigh(matrix)
     matrix.copy_(basis)
-    return values.clamp_(min=0.0)
+    clamped: Tensor = values.clamp_(min=0.0)
+    return clamped
 
 
 def _key(kind: str, name: str) -> str:

@@ -131,7 +131,7 @@ class Predictive(ABC):
 
         Raises:
             InputError: if ``y`` does not match in shape or dtype.
-            UnsupportedError: for class-valued targets, which have no order.
+            UnsupportedError: for classes without an order.
         """
 
     @abstractmethod
@@ -146,7 +146,7 @@ class Predictive(ABC):
 
         Raises:
             InputError: if a level is not between 0 and 1.
-            UnsupportedError: for class-valued targets.
+            UnsupportedError: for classes without an order.
         """
 
     @abstractmethod
@@ -161,7 +161,7 @@ class Predictive(ABC):
 
         Raises:
             InputError: if ``level`` is not between 0 and 1.
-            UnsupportedError: for class-valued targets.
+            UnsupportedError: for classes without an order.
         """
 
     def log_prob(self, y: Tensor) -> Tensor:
@@ -287,6 +287,16 @@ class Predictive(ABC):
 
     def __repr__(self) -> str:
         return f"Predictive(draws={self.n_draws}, rows={len(self)}, {self.components.name})"
+
+
+def check_levels(q: float | Sequence[float] | Tensor) -> Tensor:
+    """Return quantile levels in float64, ``[]`` or ``[K]``; raise ``InputError`` unless all are between 0 and 1."""
+    levels = torch.as_tensor(q, dtype=torch.float64)
+    if levels.ndim > 1:
+        raise InputError(f"q must be a number or a list of them, got shape {list(levels.shape)}.")
+    if not bool(((levels > 0) & (levels < 1)).all()):
+        raise InputError(f"q must lie between 0 and 1, both excluded, got {q}.")
+    return levels
 
 
 def _dense_weights(p: Predictive) -> Tensor:

@@ -156,7 +156,8 @@ class ConformalPredictive(CalibratedPredictive):
         half_width = self._score(level) * std
         half_width = half_width + _OUTWARDS * torch.finfo(self.draws.dtype).eps * (mean.abs() + half_width)
         lower, upper = (end.to(self.draws.dtype) for end in (mean - half_width, mean + half_width))
-        return Interval(lower.clamp(min=0) if self.components.discrete else lower, upper)
+        first, last = self.components.support
+        return Interval(lower.clamp(first, last), upper.clamp(first, last))
 
     def _score(self, level: float) -> float:
         n = len(self.scores)

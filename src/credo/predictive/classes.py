@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Never, Self
+from typing import ClassVar, Self
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 from typing_extensions import override
 
+from credo._arguments import check_fraction
 from credo.errors import InputError, UnsupportedError
-from credo.predictive.base import Predictive
+from credo.predictive.base import Interval, Predictive, check_levels
 from credo.predictive.components import (
     ClassComponents,
     average,
@@ -27,6 +28,8 @@ from credo.predictive.components import (
 @dataclass(frozen=True, eq=False, repr=False)
 class ClassPredictive(Predictive):
     """A mixture on a finite set of classes; uncertainties are entropies, ``[B, ...]`` without the class dimension.
+
+    Only ordered classes (:class:`credo.Ordinal`) have a ``cdf``, and quantiles and intervals, whose ends are classes.
 
     Args:
         components: the class probabilities of every draw and row.
@@ -79,16 +82,27 @@ class ClassPredictive(Predictive):
         return self.components.mixture(self.weights).mode[0]
 
     @override
-    def cdf(self, y: Tensor) -> Never:
-        raise UnsupportedError("classes have no order, so no cdf: use mean, the class probabilities.")
+    def cdf(self, y: Tensor) -> Tensor:
+        cumulative = self._cumulative("cdf")
+        self.components.check(y)
+        return cumulative.gather(-1, y.long().unsqueeze(-1)).squeeze(-1)
 
     @override
-    def quantile(self, q: float | Sequence[float] | Tensor) -> Never:
-        raise UnsupportedError("classes have no order, so no quantiles: use mean, the class probabilities.")
+    def quantile(self, q: float | Sequence[float] | Tensor) -> Tensor:
+        cumulative, levels = self._cumulative("quantiles").detach(), check_levels(q).to(self.draws.device)
+        reached = cumulative[..., :-1] >= levels.to(cumulative.dtype).view(*levels.shape, *[1] * cumulative.ndim)
+        return (~reached).sum(-1)
 
     @override
-    def interval(self, level: float = 0.95) -> Never:
-        raise UnsupportedError("classes have no order, so no interval: use mean, the class probabilities.")
+    def interval(self, level: float = 0.95) -> Interval:
+        level = check_fraction(level, "level")
+        return Interval(self.quantile((1 - level) / 2), self.quantile((1 + level) / 2))
+
+    def _cumulative(self, what: str) -> Tensor:
+        """P(Y ≤ k) of every ordered class k, along the last dimension."""
+        if not isinstance(self.components, OrdinalComponents):
+            raise UnsupportedError(f"classes have no order, so no {what}: use mean, the class probabilities.")
+        return self.mean.cumsum(-1)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -180,6 +194,13 @@ class CategoricalComponents(ClassComponents):
     def mixture(self, weights: Tensor | None) -> Self:
         """Categorical(Σ_s w_s π_s)."""
         return type(self)(log_average_exp(self.log_p, weights)[None], self.class_dim, self.ignore_index)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class OrdinalComponents(CategoricalComponents):
+    """Categorical(y | π) with classes in ascending order along the last dimension."""
+
+    name: ClassVar[str] = "Ordinal"
 
 
 @dataclass(frozen=True, eq=False, repr=False)

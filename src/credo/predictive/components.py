@@ -109,6 +109,11 @@ class RealComponents(PredictiveComponents):
         return self.parameter.shape[1:]
 
     @property
+    def support(self) -> tuple[float, float]:
+        """The smallest interval that contains every target: the real line, unless a subclass says otherwise."""
+        return -math.inf, math.inf
+
+    @property
     @abstractmethod
     def variance(self) -> Tensor:
         """The variance of each component, ``[S, B, ...]``."""
@@ -155,9 +160,27 @@ class RealComponents(PredictiveComponents):
             f"{self.name} targets cannot be shifted and scaled: they are not a location-scale family"
         )
 
+    def stretched(self, factor: float, weights: Tensor | None) -> Self:
+        """The components with ``factor`` times their spread about the mixture's mean; ``weights [S]`` of the draws."""
+        return self.rescaled(factor, (1.0 - factor) * average(self.draws, weights))
+
     @abstractmethod
     def grid(self, count: int) -> Tensor:
         """About ``count`` ascending points ``[N, B, ...]`` that resolve every component where it has mass."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ContinuousComponents(RealComponents):
+    """Components with a density on the real line or a part of it."""
+
+    discrete: ClassVar[bool] = False
+
+    def check_dtype_and_shape(self, y: Tensor) -> None:
+        """Raise ``InputError`` unless ``y`` is in floating point and of the right shape."""
+        check_tensor(y)
+        if not y.is_floating_point():
+            raise InputError(f"y has dtype {y.dtype}, but real-valued targets are needed: call y.float().")
+        check_target_shape(y, self.target_shape)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -11,8 +11,8 @@ from torch import Tensor
 from typing_extensions import override
 
 from credo._arguments import check_fraction
-from credo.errors import InputError, UnsupportedError
-from credo.predictive.base import Interval, Predictive
+from credo.errors import UnsupportedError
+from credo.predictive.base import Interval, Predictive, check_levels
 from credo.predictive.components import RealComponents, average, log_average_exp, quadrature
 from credo.predictive.location_scale import GaussianComponents
 
@@ -155,16 +155,6 @@ class ExactGaussianPredictive(RealPredictive):
         spread = epistemic.clamp(min=0.0)
         total = (spread + aleatoric).log()
         return cls(GaussianComponents(mean[None], total[None], aleatoric[None], spread[None]))
-
-
-def check_levels(q: float | Sequence[float] | Tensor) -> Tensor:
-    """Return quantile levels in float64, ``[]`` or ``[K]``; raise ``InputError`` unless all are between 0 and 1."""
-    levels = torch.as_tensor(q, dtype=torch.float64)
-    if levels.ndim > 1:
-        raise InputError(f"q must be a number or a list of them, got shape {list(levels.shape)}.")
-    if not bool(((levels > 0) & (levels < 1)).all()):
-        raise InputError(f"q must lie between 0 and 1, both excluded, got {q}.")
-    return levels
 
 
 def chunk_size(device: torch.device, cost: int) -> int:

@@ -14,10 +14,10 @@ from typing_extensions import override
 
 from credo._arguments import check_fraction
 from credo.errors import InputError
-from credo.predictive.base import Interval
+from credo.predictive.base import Interval, check_levels
 from credo.predictive.calibrated import CalibratedPredictive
 from credo.predictive.components import average, log_average_exp
-from credo.predictive.real import RealPredictive, check_levels, chunk_size
+from credo.predictive.real import RealPredictive, chunk_size
 
 _KNOT_STEPS = 32  # bisection steps for a knot: the error is 2e-10 of the distance between the draws' quantiles
 _POINTS = 512  # of the grid of each row

@@ -78,7 +78,7 @@ def render_comparison(comparison: Comparison, *, title: str | None = None) -> st
             byline=[
                 comparison.task,
                 counted(comparison.n_rows, "row"),
-                f"cross-validation with {counted(comparison.folds, 'fold')}",
+                f"cross-validation with {counted(comparison.folds, 'fold')}, split {comparison.split}",
                 today(),
             ],
             summary=comparison.verdict,

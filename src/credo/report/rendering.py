@@ -60,6 +60,7 @@ def render(
     *,
     title: str | None = None,
     source: str | None = None,
+    split: str | None = None,
     seed: int = 0,
     evaluation: Evaluation | None = None,
 ) -> str:
@@ -75,6 +76,7 @@ def render(
         y: their targets ``[N]``; rows without a target are left out.
         title: the heading; by default, it names the target.
         source: the source of the data, such as a file name, for the line below the heading.
+        split: how these rows were chosen, such as "by time", for the same line.
         seed: of the bootstrap and the other random numbers of the report.
         evaluation: the result of :func:`credo.tabular.runs.evaluate` for these rows; by default, it is computed.
 
@@ -95,6 +97,7 @@ def render(
         _method_title(model),
         f"trained on {counted(n_trained, 'row')}" if n_trained else "",
         format_rows(len(result.scored)),
+        f"split {truncate(split, 120)}" if split else "",
         today(),
     ]
     return to_html(

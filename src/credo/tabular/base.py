@@ -15,9 +15,9 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
-from sklearn.utils import Tags, check_consistent_length, column_or_1d
+from sklearn.utils import Tags
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from credo import calibration
 from credo._arguments import check_fraction, check_option
@@ -35,12 +35,13 @@ from credo.tabular.extrapolation import Extrapolation, OutsideRange
 from credo.tabular.methods import NetworkSpec, TrainingPlan
 from credo.tabular.predictions import predict_features
 from credo.tabular.readings import find_dialect
-from credo.tabular.splitting import split_rows
+from credo.tabular.splitting import RowDetails, Rows, select_rows
 from credo.tabular.target_cells import as_series
 from credo.tabular.targets import ClassTarget, RegressionTarget, known_rows
+from credo.tabular.validation import check_new, check_training
 from credo.training.optimizers import adam
 
-_INITIAL, _SPLIT, _TRAINING, _DRAWS = range(4)
+INITIAL, SPLIT, TRAINING, DRAWS, SCREEN = range(5)
 """The random streams of an estimator."""
 
 _MIN_ROWS_FOR_EARLY_STOPPING = 40
@@ -100,12 +101,17 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         self.progress = progress
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any) -> Self:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None, time: Any = None) -> Self:
         """Train on a table.
 
         Args:
             X: a data frame with columns of any type, or an array ``[N, D]``; values may be missing.
             y: the targets ``[N]``; rows without one are left out.
+            sample_weight: how often each row counts in training and early stopping ``[N]``: 2 is the row twice, 0
+                leaves it out. A calibrator counts its rows once.
+            groups: the group of each row ``[N]``, such as a patient: rows held out for early stopping or calibration
+                are of groups that are not trained on.
+            time: a number or date per row ``[N]``: rows held out are the last ones. Not together with ``groups``.
 
         Returns:
             The estimator itself.
@@ -114,30 +120,34 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
             InputError: if the table or the target cannot be used, or an argument of the constructor is not valid.
         """
         with restore_on_error(self):
-            return self._fit(X, y)
+            return self._fit(X, y, sample_weight, groups, time)
 
-    def _fit(self, X: Any, y: Any) -> Self:
+    def _fit(self, X: Any, y: Any, *given: Any) -> Self:
         method = methods.get(self.method)
         calibrator = self._new_calibrator()
-        frame, y = self._check_training(X, y, reset=True)
+        frame, y = check_training(self, X, y, reset=True)
         self.named_columns_ = isinstance(frame, pd.DataFrame)
         self.seed_ = draw_seed(self.random_state)
+        details = RowDetails.read(len(y), *given)
+        frame, y, details = select_rows(frame, y, details, details.used)
         dialect = find_dialect(as_frame(frame), as_series(y))
         self.target_ = self._learn_target(y, dialect)
-        frame, y = self._drop_missing_targets(frame, y)
+        frame, y, details = select_rows(frame, y, details, known_rows(y, self.target_))
         self.columns_, rows = Columns.learn_and_read(frame, dialect)
         for note in self.notes_:
             warnings.warn(note, UserWarning, stacklevel=3)
         targets = self._encode_target(y)
-        training, held_out = self._split(len(targets), targets, calibrator)
+        details = self._weigh(targets, details, learn=True)
+        training, held_out = self._split(targets, details, calibrator)
         features = self.columns_.features(rows)
         plan = TrainingPlan.make(len(training), self.epochs, self.batch_size, self.lr, method.step_factor)
-        outputs, likelihood = self._network_outputs(plan)
         hidden = plan.hidden(self.hidden)
+        targets = self._choose_likelihood(y, targets, features, training, details, plan)
+        outputs, likelihood = self._network_outputs(plan)
         spec = NetworkSpec(features.shape[1], outputs, likelihood, hidden, self.activation, plan)
-        with seeded(derive(self.seed_, _INITIAL), torch.device("cpu")):
+        with seeded(derive(self.seed_, INITIAL), torch.device("cpu")):
             model = method.build(spec, **(self.method_options or {}))
-        self._train(model, features[training], targets[training], plan, method.early_stopping)
+        self._train(model, features[training], targets[training], plan, details.take(training), method.early_stopping)
         self.extrapolation_ = self._learn_extrapolation(rows.take(training))
         self.calibrator_ = None
         if calibrator is not None:
@@ -146,7 +156,7 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         return self
 
     @available_if(_has_partial_fit)  # type: ignore[untyped-decorator]
-    def partial_fit(self, X: Any, y: Any, classes: Sequence[Any] | None = None) -> Self:
+    def partial_fit(self, X: Any, y: Any, classes: Sequence[Any] | None = None, sample_weight: Any = None) -> Self:
         """Train on further rows: the current posterior is the prior, and the old rows are not needed.
 
         The first call is the same as :meth:`fit`. Later calls keep the encoding of columns and target, and the
@@ -156,6 +166,7 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
             X: further rows of the same columns.
             y: their targets ``[N]``.
             classes: all classes, for a classifier whose first rows do not contain all of them.
+            sample_weight: as in :meth:`fit`.
 
         Returns:
             The estimator itself.
@@ -165,19 +176,21 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         """
         with restore_on_error(self):
             if hasattr(self, "model_"):
-                return self._fit_further(X, y)
+                return self._fit_further(X, y, sample_weight)
             self._set_classes(classes)
-            return self._fit(X, y)
+            return self._fit(X, y, sample_weight)
 
-    def _fit_further(self, X: Any, y: Any) -> Self:
+    def _fit_further(self, X: Any, y: Any, sample_weight: Any) -> Self:
         posterior_as_prior = methods.get(self.method).posterior_as_prior
         assert posterior_as_prior is not None
-        frame, y = self._drop_missing_targets(*self._check_training(X, y, reset=False))
+        frame, y = check_training(self, X, y, reset=False)
+        details = RowDetails.read(len(y), sample_weight)
+        frame, y, details = select_rows(frame, y, details, details.used & known_rows(y, self.target_))
         rows, targets = self.columns_.read(frame), self._encode_target(y)
-        features = self.columns_.features(rows)
+        features, details = self.columns_.features(rows), self._weigh(targets, details, learn=False)
         plan = TrainingPlan.make(len(targets), self.epochs, self.batch_size, self.lr)
         model = posterior_as_prior(copy.deepcopy(self.model_).float())
-        self._train(model, features, targets, plan, early_stopping=False)
+        self._train(model, features, targets, plan, details, early_stopping=False)
         self.columns_ = replace(self.columns_, scaling=self.columns_.scaling.widened(rows.values))
         if self.extrapolation_ is not None:
             further = self._learn_extrapolation(rows)
@@ -200,7 +213,7 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
             InputError: if a column is absent or has another type than in training.
         """
         check_is_fitted(self, "model_")
-        return self._predict(self.columns_.read(self._check_new(X)))
+        return self._predict(self.columns_.read(check_new(self, X)))
 
     def stream(self, tables: Iterable[Any], outside: OutsideRange | None = None) -> Iterator[Predictive]:
         """:meth:`predict_dist` for one table after the other, for data larger than memory.
@@ -215,7 +228,7 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         check_is_fitted(self, "model_")
         predictor = self._predictor()
         for table in tables:
-            rows = self.columns_.read(self._check_new(table))
+            rows = self.columns_.read(check_new(self, table))
             if outside is not None:
                 outside.add(self._flags(rows))
             yield self._predict(rows, predictor)
@@ -230,7 +243,7 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
             Booleans ``[N, columns of numbers and dates]``.
         """
         check_is_fitted(self, "model_")
-        flags = self._flags(self.columns_.read(self._check_new(X)))
+        flags = self._flags(self.columns_.read(check_new(self, X)))
         return flags.set_axis(X.index, axis=0) if isinstance(X, pd.DataFrame) else flags
 
     @property
@@ -262,11 +275,6 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         """The target, fitted to all of ``y``."""
         return self._target_class.learn(y, dialect)
 
-    def _drop_missing_targets(self, frame: Any, y: Any) -> tuple[Any, Any]:
-        """The rows whose target is known."""
-        known = known_rows(y, self.target_)
-        return (frame, y) if known.all() else (frame[known], y[known])
-
     def _set_classes(self, classes: Sequence[Any] | None) -> None:
         """Set the classes of the next :meth:`fit`; ``None``: those in its targets."""
 
@@ -277,6 +285,22 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
     @abstractmethod
     def _decode_target(self, targets: NDArray[Any]) -> torch.Tensor:
         """Encoded targets in the units of :meth:`predict_dist`, ``[N]``."""
+
+    def _weigh(self, targets: NDArray[Any], details: RowDetails, learn: bool) -> RowDetails:
+        """The details of the rows, with weights of classes, which are those of training or learned anew."""
+        return details
+
+    def _choose_likelihood(
+        self,
+        y: Any,
+        targets: NDArray[Any],
+        features: NDArray[Any],
+        training: NDArray[np.intp],
+        details: RowDetails,
+        plan: TrainingPlan,
+    ) -> NDArray[Any]:
+        """Choose the likelihood by the training rows, and return the targets encoded for it."""
+        return targets
 
     @abstractmethod
     def _network_outputs(self, plan: TrainingPlan) -> tuple[int, Likelihood]:
@@ -290,36 +314,6 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
     def _learn_extrapolation(self, rows: TableRows) -> Extrapolation | None:
         """The variance to add outside the range of the training ``rows``."""
 
-    def _check_training(self, X: Any, y: Any, reset: bool) -> tuple[Any, Any]:
-        """The table and its targets, validated as in scikit-learn; a data frame keeps its columns."""
-        if not isinstance(X, pd.DataFrame):
-            rows, targets = validate_data(
-                self, X, y, reset=reset, dtype=None, ensure_all_finite="allow-nan", ensure_min_samples=2
-            )
-            return rows, targets
-        _, y = validate_data(self, X, y, reset=reset, skip_check_array=True)
-        if y is None:
-            raise InputError(f"{type(self).__name__} requires y to be passed, but the target y is None")
-        y = pd.Series(y) if isinstance(y, list | tuple) else y
-        y = column_or_1d(y, warn=True) if isinstance(y, np.ndarray) else y
-        check_consistent_length(X, y)
-        if len(X) < 2:
-            raise InputError(f"a training table needs at least 2 rows, got n_samples = {len(X)}")
-        return X, y
-
-    def _check_new(self, X: Any) -> Any:
-        """Rows to predict. Columns of a data frame are matched by name, those of an array by position."""
-        if isinstance(X, pd.DataFrame) and self.named_columns_:
-            return X
-        if isinstance(X, pd.DataFrame):
-            warnings.warn(
-                f"X has column names, but {type(self).__name__} was fitted without: columns are matched by position",
-                UserWarning,
-                stacklevel=3,
-            )
-            X = X.to_numpy()
-        return validate_data(self, X, reset=False, dtype=None, ensure_all_finite="allow-nan")
-
     def _new_calibrator(self) -> calibration.Calibrator | None:
         if self.calibrate is None:
             return None
@@ -328,48 +322,57 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         return self._calibrators[self.calibrate]()
 
     def _split(
-        self, rows: int, targets: NDArray[Any], calibrator: calibration.Calibrator | None
-    ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        self, targets: NDArray[Any], details: RowDetails, calibrator: calibration.Calibrator | None
+    ) -> tuple[Rows, Rows]:
         """The rows to train on and those held out for the calibrator."""
-        everything = np.arange(rows)
+        rows = len(targets)
+        training, held_out = np.arange(rows), np.arange(0)
         if calibrator is None:
-            return everything, everything[:0]
+            return training, held_out
         count = round(self.calibration_fraction * rows)
-        if count < calibrator.min_rows or count > rows - 2:
+        if 0 < count < rows:
+            training, held_out = self._hold_out(targets, details, count)
+        if len(held_out) < calibrator.min_rows or len(training) < 2:
             raise InputError(
-                f"calibrate={self.calibrate!r} holds out {self.calibration_fraction:.0%} of {rows} rows, {count}, and "
-                f"needs at least {calibrator.min_rows}: add rows, raise calibration_fraction, or use calibrate=None"
+                f"calibrate={self.calibrate!r} holds out {self.calibration_fraction:.0%} of {rows} rows, "
+                f"{len(held_out)}, and needs at least {calibrator.min_rows}: add rows, raise calibration_fraction, or "
+                "use calibrate=None"
             )
-        return self._split_rows(everything, targets, count)
+        return training, held_out
 
-    def _split_rows(
-        self, rows: NDArray[np.intp], targets: NDArray[Any], count: int
-    ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """``rows`` without ``count`` of them, and those."""
+    def _hold_out(self, targets: NDArray[Any], details: RowDetails, count: int) -> tuple[Rows, Rows]:
+        """The rows without about ``count`` of them, and those."""
         classes = targets if isinstance(self.target_, ClassTarget) else None
-        return split_rows(rows, count, derive(self.seed_, _SPLIT), classes)
+        return details.split(count, derive(self.seed_, SPLIT), classes)
 
     def _train(
-        self, model: Method, features: NDArray[Any], targets: NDArray[Any], plan: TrainingPlan, early_stopping: bool
+        self,
+        model: Method,
+        features: NDArray[Any],
+        targets: NDArray[Any],
+        plan: TrainingPlan,
+        details: RowDetails,
+        early_stopping: bool,
     ) -> None:
         options: dict[str, Any] = {}
-        rows = np.arange(len(targets))
-        if early_stopping and len(rows) >= _MIN_ROWS_FOR_EARLY_STOPPING:
-            rows, validation = self._split_rows(rows, targets, len(rows) // 10)
+        data = [features, targets] if details.weight is None else [features, targets, details.weight]
+        if early_stopping and len(targets) >= _MIN_ROWS_FOR_EARLY_STOPPING:
+            rows, validation = self._hold_out(targets, details, len(targets) // 10)
             options = {
-                "validation": (features[validation], targets[validation]),
+                "validation": tuple(part[validation] for part in data),
                 "monitor": "log_likelihood",
                 "patience": max(plan.epochs // 5, 5),
             }
+            data = [part[rows] for part in data]
         weights = sum(parameter.numel() for parameter in model.parameters())
         with one_thread(weights * plan.batch_size < _MIN_PRODUCTS_FOR_THREADS):
             model.fit(
-                (features[rows], targets[rows]),
+                tuple(data),
                 epochs=plan.epochs,
                 batch_size=plan.batch_size,
                 lr=plan.lr,
                 optimizer=adam,  # the defaults of plan and lr were chosen with it
-                seed=derive(self.seed_, _TRAINING),
+                seed=derive(self.seed_, TRAINING),
                 device=self.device,
                 progress=self.progress,
                 **options,
@@ -378,7 +381,7 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         self.model_ = model.double()
 
     def _predictor(self) -> Predictor:
-        return self.model_._predictor(self.samples, derive(self.seed_, _DRAWS))
+        return self.model_._predictor(self.samples, derive(self.seed_, DRAWS))
 
     def _predict(self, rows: TableRows, predictor: Predictor | None = None) -> Predictive:
         predictor = predictor or self._predictor()

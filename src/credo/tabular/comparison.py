@@ -17,7 +17,6 @@ import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
-from sklearn.model_selection import KFold, StratifiedKFold
 from torch import Tensor
 
 from credo._files import to_json, write_folder
@@ -26,14 +25,15 @@ from credo._version import __version__
 from credo.errors import InputError, unknown_name
 from credo.metrics import Score, scores
 from credo.predictive import Predictive
-from credo.seeding import derive
 from credo.tabular import methods as registry
 from credo.tabular.columns import Columns
 from credo.tabular.estimators import Classifier, Regressor
 from credo.tabular.files import reserve_folder
+from credo.tabular.likelihoods import candidates
 from credo.tabular.predictions import true_values
 from credo.tabular.readings import find_dialect
 from credo.tabular.runs import score_record
+from credo.tabular.splitting import RowDetails, read_details, split_folds
 from credo.tabular.targets import ClassTarget, RegressionTarget, TaskType, known_rows
 
 RECORD, REPORT = "compare.json", "report.html"
@@ -112,10 +112,11 @@ class Comparison:
     Attributes:
         task: ``"regression"`` or ``"classification"``.
         target: the column that was predicted.
-        n_rows: the number of rows.
-        folds: the number of folds; each was predicted by a model trained on the others.
-        y: the targets of all rows ``[n_rows]``, in the order of the table; positions among the classes.
+        n_rows: the number of rows that were predicted.
+        folds: the number of folds; each was predicted by a model trained on the others, or on those before it.
+        y: the targets of these rows ``[n_rows]``, in the order of the table; positions among the classes.
         results: one per method.
+        split: how rows were split into folds, in words.
     """
 
     task: TaskType
@@ -124,6 +125,7 @@ class Comparison:
     folds: int
     y: Tensor
     results: list[MethodResult]
+    split: str = "at random"
 
     @property
     def best(self) -> MethodResult:
@@ -175,6 +177,7 @@ class Comparison:
             "task": self.task,
             "rows": self.n_rows,
             "folds": self.folds,
+            "split": self.split,
             "best": self.best.name,
             "verdict": self.verdict,
             "gaps": [asdict(gap) for gap in self.gaps],
@@ -210,6 +213,8 @@ def compare(
     task: TaskType,
     methods: Sequence[str] | None = None,
     folds: int = 5,
+    group: str | None = None,
+    time: str | None = None,
     epochs: int | None = None,
     seed: int = 0,
     device: str | None = None,
@@ -224,6 +229,8 @@ def compare(
         task: ``"regression"`` or ``"classification"``.
         methods: some of :func:`credo.tabular.methods.names`; ``None``: all of them.
         folds: the number of folds.
+        group: a column of groups: no group is both trained on and tested, and the column is no feature.
+        time: a column of numbers or dates: every fold is predicted from the rows before it, the first rows not at all.
         epochs: passes over the table in each training; ``None``: chosen by its size.
         seed: the seed of everything random.
         device: the device for training; ``None``: chosen automatically.
@@ -238,21 +245,29 @@ def compare(
     chosen = [registry.get(name) for name in dict.fromkeys(methods or registry.names())]
     if target not in frame:
         raise unknown_name("target", target, frame.columns)
+    details = read_details(frame, target, group, time)
+    frame = frame.drop(columns=[] if group is None else [group])
     frame = find_dialect(frame).attach(frame.copy(deep=False))
     learned = RegressionTarget.learn(frame[target]) if task == "regression" else ClassTarget.learn(frame[target])
     _warn([*learned.notes, *Columns.learn(frame.drop(columns=target)).notes])
-    rows = frame[known_rows(frame[target], learned)]
+    known = known_rows(frame[target], learned)
+    rows, details = frame[known], details.take(known)
     if isinstance(learned, ClassTarget):
-        rows, learned = _drop_single_row_classes(rows, target, learned)
+        rows, details, learned = _drop_single_row_classes(rows, details, target, learned)
     y = true_values(learned, rows[target])
-    parts = split_folds(len(rows), folds, seed, y.numpy() if isinstance(learned, ClassTarget) else None)
-    results = []
+    parts = split_folds(len(rows), folds, seed, y.numpy() if isinstance(learned, ClassTarget) else None, details)
+    tested = np.sort(np.concatenate(parts))
+    results: list[MethodResult] = []
+    likelihood = "auto"
     for method in chosen:
-        estimator = (Regressor if task == "regression" else Classifier)(
-            method.name, epochs=epochs, device=device, random_state=seed % 2**32
-        )
-        results.append(_cross_validate(estimator, method.title, rows, target, y, parts, progress))
-    return Comparison(task, target, len(rows), folds, y, results)
+        settings: dict[str, Any] = {"epochs": epochs, "device": device, "random_state": seed % 2**32}
+        if task == "regression":
+            estimator: Regressor | Classifier = Regressor(method.name, likelihood=likelihood, **settings)
+        else:
+            estimator = Classifier(method.name, **settings)
+        results.append(_cross_validate(estimator, method.title, rows, target, y, parts, details, progress))
+        likelihood = getattr(estimator, "likelihood", likelihood)
+    return Comparison(task, target, len(tested), folds, y[tested], results, details.describe(group or time))
 
 
 def _cross_validate(
@@ -262,66 +277,60 @@ def _cross_validate(
     target: str,
     y: Tensor,
     parts: list[NDArray[np.intp]],
+    details: RowDetails,
     progress: Callable[[str], None],
 ) -> MethodResult:
     start = time.perf_counter()
     predictives = []
     for k, part in enumerate(parts):
         progress(f"{title}, fold {k + 1} of {len(parts)}")
-        training, test = rows.iloc[np.delete(np.arange(len(rows)), part)], rows.iloc[part]
+        trained = details.training_rows(part)
+        training, test, known = rows.iloc[trained], rows.iloc[part], details.take(trained)
         with _without_notes():
-            estimator.fit(training.drop(columns=target), training[target])
+            given = training.drop(columns=target), training[target]
+            estimator.fit(*given, groups=known.groups, time=known.time)
+            if isinstance(estimator, Regressor) and estimator.likelihood == "auto":
+                name = _common_likelihood(estimator, y)
+                estimator.set_params(likelihood=name)
+                if name != estimator.family_.name:
+                    estimator.fit(*given, groups=known.groups, time=known.time)
             predictives.append(estimator.predict_dist(test.drop(columns=target)))
     seconds = time.perf_counter() - start
-    in_table_order = torch.from_numpy(np.argsort(np.concatenate(parts)))
-    predictive = Predictive.concatenate(predictives)[in_table_order]
-    log_p = predictive.log_prob(y)
-    fold_nll = [-float(log_p[part].mean()) for part in parts]
+    fold_nll = [-float(p.log_prob(y[part]).mean()) for p, part in zip(predictives, parts, strict=True)]
+    tested = np.concatenate(parts)
+    predictive = Predictive.concatenate(predictives)[torch.from_numpy(np.argsort(tested))]
     progress(f"{title}, scores")
-    return MethodResult(estimator.method, title, scores(predictive, y), fold_nll, seconds, predictive)
+    found = scores(predictive, y[np.sort(tested)])
+    return MethodResult(estimator.method, title, found, fold_nll, seconds, predictive)
 
 
-def split_folds(rows: int, count: int, seed: int, classes: NDArray[np.int64] | None = None) -> list[NDArray[np.intp]]:
-    """Split rows at random into folds of nearly equal size.
+def _common_likelihood(estimator: Regressor, y: Tensor) -> str:
+    """The likelihood for all folds and methods: that of the first fit, if it is possible for all rows.
 
-    Args:
-        rows: the number of rows.
-        count: the number of folds, at least 2.
-        seed: the random seed.
-        classes: the class ``[rows]`` of each row, with at least two rows per class. The folds are then stratified, and
-            no class is in one fold only.
-
-    Returns:
-        The positions of the rows of each fold, in ascending order.
-
-    Raises:
-        InputError: if there are too few rows for this number of folds.
+    The ends of a share can differ between folds, so that their predictions cannot be joined: it is Gaussian.
     """
-    maximum = rows // 2 if classes is None else int(np.bincount(classes).max())
-    if not 2 <= count <= maximum:
-        why = "half of the rows" if classes is None else "the rows of the most frequent class"
-        raise InputError(f"folds must be between 2 and {maximum}, {why}, got {count}")
-    splitter = (KFold if classes is None else StratifiedKFold)(count, shuffle=True, random_state=derive(seed) % 2**32)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "The least populated class", UserWarning)  # has at least two rows
-        return [np.sort(test) for _, test in splitter.split(np.zeros(rows), classes)]
+    name = estimator.family_.name
+    return name if name in candidates(y.numpy()) and name != "beta" else "gaussian"
 
 
-def _drop_single_row_classes(rows: pd.DataFrame, target: str, learned: ClassTarget) -> tuple[pd.DataFrame, ClassTarget]:
+def _drop_single_row_classes(
+    rows: pd.DataFrame, details: RowDetails, target: str, learned: ClassTarget
+) -> tuple[pd.DataFrame, RowDetails, ClassTarget]:
     positions = learned.encode(rows[target])
     is_single = np.bincount(positions) == 1
     if not is_single.any():
-        return rows, learned
+        return rows, details, learned
     labels = [quoted(label) for label in learned.classes[is_single]]
     _warn(
         [f"Left out of the comparison, because a class of one row cannot be trained on and tested: {listed(labels)}."]
     )
-    rows = rows[~is_single[positions]]
+    kept = ~is_single[positions]
+    rows = rows[kept]
     if (~is_single).sum() < 2:
         raise InputError(
             f"the target {quoted(target)} has fewer than two classes with at least two rows: methods cannot be compared"
         )
-    return rows, ClassTarget.learn(rows[target])
+    return rows, details.take(kept), ClassTarget.learn(rows[target])
 
 
 @contextmanager

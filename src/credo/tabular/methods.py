@@ -17,7 +17,7 @@ from typing import Any
 from credo._arguments import check_integer
 from credo.architectures import MLP
 from credo.errors import InputError, UnsupportedError, unknown_name
-from credo.likelihoods import Categorical, Gaussian, Likelihood
+from credo.likelihoods import Categorical, Gaussian, Likelihood, Ordinal
 from credo.methods import MAP, BayesByBackprop, DeepEnsemble, MCDropout
 from credo.methods.base import Method
 from credo.posteriors import MeanField
@@ -186,7 +186,7 @@ def _bayes_by_backprop(spec: NetworkSpec, **options: Any) -> BayesByBackprop:
     posterior like the others, which ``partial_fit`` uses as its prior. For classes, with more than a few rows, the
     temperature is 0.5: the log loss inside training folds is lower (``benchmarks/classifier_defaults.py``).
     """
-    is_class = isinstance(spec.likelihood, Categorical)
+    is_class = isinstance(spec.likelihood, Categorical | Ordinal)
     narrow = spec.plan.has_few_rows and not is_class
     shared_noise = isinstance(spec.likelihood, Gaussian) and spec.likelihood.noise == "learned"
     likelihood = Gaussian(noise="heteroscedastic") if shared_noise else spec.likelihood

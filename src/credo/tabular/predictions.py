@@ -7,7 +7,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
@@ -119,7 +118,7 @@ def true_values(target: RegressionTarget | ClassTarget, y: pd.Series) -> Tensor:
     """Targets without missing values as a tensor to score predictions against: quantities, or positions of classes."""
     if isinstance(target, ClassTarget):
         return torch.from_numpy(target.encode(y))
-    return torch.from_numpy(target.unstandardize(target.standardize(y).astype(np.float64)))
+    return torch.from_numpy(target.parse(y))
 
 
 def _predict_chunks(

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import importlib
 import math
-import time
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from time import perf_counter
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -31,10 +31,11 @@ from credo.tabular.estimators import Classifier, Regressor
 from credo.tabular.extrapolation import OutsideRange
 from credo.tabular.files import MIN_ROWS, read_table, reserve_folder, to_csv
 from credo.tabular.leakage import check_table
+from credo.tabular.likelihoods import candidates
 from credo.tabular.predictions import true_values
 from credo.tabular.readings import find_dialect
 from credo.tabular.saving import check_run, to_files
-from credo.tabular.splitting import hold_out
+from credo.tabular.splitting import RowDetails, hold_out, read_details
 from credo.tabular.targets import (
     ClassTarget,
     RegressionTarget,
@@ -132,8 +133,8 @@ class Run:
             )
         rows = labeled_rows(self.holdout, self.model.target_)
         render = importlib.import_module("credo.report").render  # credo.report imports this package
-        source, seed = self.record["source"], self.record["seed"]
-        page: str = render(self.model, rows.X, rows.y, source=source, seed=seed, evaluation=self.evaluation)
+        about = {name: self.record[name] for name in ("source", "split", "seed")}
+        page: str = render(self.model, rows.X, rows.y, evaluation=self.evaluation, **about)
         return page
 
     def save(self, path: str | Path) -> None:
@@ -154,6 +155,8 @@ def fit_run(
     method: str = "bbb",
     holdout: float = 0.2,
     drop: Sequence[str] = (),
+    group: str | None = None,
+    time: str | None = None,
     calibrate: str | None = None,
     epochs: int | None = None,
     seed: int = 0,
@@ -171,6 +174,9 @@ def fit_run(
         method: one of :func:`credo.tabular.methods.names`.
         holdout: the fraction of the rows to hold out; 0: train on all rows, without scores.
         drop: columns to leave out.
+        group: a column of groups, such as patients: rows are held out by whole groups, here and inside training, and
+            the column is no feature.
+        time: a column of numbers or dates: the last rows are held out, here and inside training; it is a feature too.
         calibrate: as in :class:`credo.Regressor` and :class:`credo.Classifier`.
         epochs: passes over the table; ``None``: chosen by its size.
         seed: the seed of everything random.
@@ -186,22 +192,27 @@ def fit_run(
     """
     check_seed(seed)
     frame = drop_columns(frame, drop, target)
+    details = read_details(frame, target, group, time)
+    frame = frame.drop(columns=[] if group is None else [group])
     frame = find_dialect(frame).attach(frame)
     y = frame[target]
     choice = task if isinstance(task, TaskChoice) else choose_task(y, task)
     learned = RegressionTarget.learn(y) if choice.task == "regression" else ClassTarget.learn(y)
-    positions = _choose_holdout(y, learned, holdout, seed)
+    positions = _choose_holdout(y, learned, holdout, seed, details)
     for note in check_table(frame, learned, positions):
         warnings.warn(note, UserWarning, stacklevel=2)
-    held_out, training = frame.iloc[positions], frame.iloc[np.delete(np.arange(len(frame)), positions)]
+    others = np.delete(np.arange(len(frame)), positions)
+    held_out, training, trained = frame.iloc[positions], frame.iloc[others], details.take(others)
     _to_csv(held_out)  # raises before training if it cannot be saved
     estimator = Regressor if choice.task == "regression" else Classifier
-    model = estimator(
+    model: Regressor | Classifier = estimator(
         method, epochs=epochs, calibrate=calibrate, device=device, progress=progress, random_state=seed % 2**32
     )
-    start = time.perf_counter()
-    model.fit(training.drop(columns=target), training[target])
-    seconds = time.perf_counter() - start
+    if isinstance(model, Regressor):
+        model.set_params(likelihood=_possible_likelihood(y, training[target]))
+    start = perf_counter()
+    model.fit(training.drop(columns=target), training[target], groups=trained.groups, time=trained.time)
+    seconds = perf_counter() - start
     evaluation = evaluate(model, labeled_rows(held_out, model.target_), seed=seed) if len(held_out) else None
     for note in evaluation.notes if evaluation else ():
         warnings.warn(note, UserWarning, stacklevel=2)
@@ -213,6 +224,7 @@ def fit_run(
         "method": method,
         "calibrate": calibrate,
         "dropped": list(drop),
+        "split": details.describe(group or time),
         "trained_rows": int(known_rows(training[target], model.target_).sum()),
         "held_out_rows": len(held_out),
         "rows_held_out": [int(row) for row in positions],
@@ -359,8 +371,15 @@ def _describe_target(known: pd.Series, task: TaskType) -> str:
     return "integers" if pd.api.types.is_numeric_dtype(known.dtype) else "text"
 
 
+def _possible_likelihood(y: pd.Series, training: pd.Series) -> str:
+    """``"auto"``, or ``"gaussian"`` if a held-out target could be impossible for what the training rows allow."""
+    target = RegressionTarget.learn(y)
+    everything, known = (target.parse(column[known_rows(column, target)]) for column in (y, training))
+    return "auto" if candidates(everything) == candidates(known) else "gaussian"
+
+
 def _choose_holdout(
-    y: pd.Series, target: RegressionTarget | ClassTarget, fraction: float, seed: int
+    y: pd.Series, target: RegressionTarget | ClassTarget, fraction: float, seed: int, details: RowDetails
 ) -> NDArray[np.intp]:
     """The positions of the rows to hold out, of those whose target is known."""
     known = known_rows(y, target).nonzero()[0]
@@ -370,7 +389,7 @@ def _choose_holdout(
             "needed: add some"
         )
     classes = target.encode(y.iloc[known]) if isinstance(target, ClassTarget) else None
-    return known[hold_out(len(known), fraction, seed, classes)]
+    return known[hold_out(len(known), fraction, seed, classes, details.take(known))]
 
 
 def _to_csv(frame: pd.DataFrame) -> bytes:

@@ -41,6 +41,7 @@ from credo.tabular.date_format import ORDERS
 from credo.tabular.encoders import PERIODS
 from credo.tabular.estimators import NOISES, Classifier, Regressor
 from credo.tabular.extrapolation import Extrapolation
+from credo.tabular.likelihoods import FAMILIES, LIKELIHOODS, TargetFamily
 from credo.tabular.number_format import CURRENCIES, PERCENT
 from credo.tabular.targets import ClassTarget
 
@@ -156,6 +157,17 @@ _CLASSES = record(
 )
 
 
+_FAMILY = record(
+    {
+        "name": one_of(*FAMILIES),
+        "center": number(),
+        "scale": positive,
+        "lower": number(),
+        "upper": number(),
+        "note": text,
+    }
+)
+
 _EXTRAPOLATION = record({"rows": integer(1, 2**53), "slope_variance": list_of(number(0.0))})
 
 
@@ -175,9 +187,17 @@ def _estimator(parameters: Mapping[str, Schema], further: Mapping[str, Schema]) 
 
 _ESTIMATORS = {
     "Regressor": _estimator(
-        _PARAMETERS | {"noise": one_of(*NOISES)}, {"target": _QUANTITY, "extrapolation": _EXTRAPOLATION}
+        _PARAMETERS | {"noise": one_of(*NOISES), "likelihood": one_of(*LIKELIHOODS)},
+        {"target": _QUANTITY, "family": _FAMILY, "extrapolation": maybe(_EXTRAPOLATION)},
     ),
-    "Classifier": _estimator(_PARAMETERS, {"target": _CLASSES}),
+    "Classifier": _estimator(
+        _PARAMETERS
+        | {
+            "ordered": either(flag, list_of(either(flag, number(), text), minimum=2)),
+            "class_weight": maybe(one_of("balanced")),
+        },
+        {"target": _CLASSES, "class_weights": maybe(list_of(positive, minimum=2))},
+    ),
 }
 
 _SCORE = record(
@@ -201,6 +221,7 @@ _RUN = record(
         "method": text,
         "calibrate": maybe(text),
         "dropped": list_of(text),
+        "split": text,
         "trained_rows": _COUNT,
         "held_out_rows": _COUNT,
         "rows_held_out": list_of(_COUNT, unique=True),
@@ -230,7 +251,7 @@ def to_files(estimator: TableEstimator) -> dict[str, bytes]:
 def describe(estimator: TableEstimator) -> dict[str, Any]:
     """The section of the card about the estimator around the model."""
     parameters = estimator.get_params(deep=False)
-    calibrator, extrapolation = estimator.calibrator_, estimator.extrapolation_
+    calibrator = estimator.calibrator_
     return {
         "class": type(estimator).__name__,
         "parameters": {name: value for name, value in parameters.items() if _is_plain(value)},
@@ -239,7 +260,19 @@ def describe(estimator: TableEstimator) -> dict[str, Any]:
         "calibrator": None if calibrator is None else calibrator.get_config(),
         "seed": estimator.seed_,
         "named": estimator.named_columns_,
-        **({} if extrapolation is None else {"extrapolation": extrapolation.get_config()}),
+        **_describe_likelihood(estimator),
+    }
+
+
+def _describe_likelihood(estimator: TableEstimator) -> dict[str, Any]:
+    if isinstance(estimator, Classifier):
+        weights = estimator.class_weights_
+        return {"class_weights": None if weights is None else weights.tolist()}
+    assert isinstance(estimator, Regressor)
+    extrapolation = estimator.extrapolation_
+    return {
+        "family": estimator.family_.get_config(),
+        "extrapolation": None if extrapolation is None else extrapolation.get_config(),
     }
 
 
@@ -258,6 +291,11 @@ def restore(section: Any, model: Any) -> TableEstimator:
         estimator.target_ = estimator._target_class.from_config(section["target"])
         extrapolation = section.get("extrapolation")
         estimator.extrapolation_ = None if extrapolation is None else Extrapolation.from_config(extrapolation)
+        if isinstance(estimator, Regressor):
+            estimator.family_ = TargetFamily.from_config(section["family"])
+        else:
+            weights = section["class_weights"]
+            estimator.class_weights_ = None if weights is None else np.array(weights, dtype=np.float64)
         calibrator = section["calibrator"]
         estimator.calibrator_ = None if calibrator is None else Calibrator.from_config(calibrator)
     except LoadError as error:
@@ -279,7 +317,8 @@ def check_estimator(section: Any) -> None:
     one_of(*_ESTIMATORS)(kind, "estimator.class")
     _ESTIMATORS[kind](section, "estimator")
     _check_columns(section["columns"])
-    variances, names = section.get("extrapolation", {}).get("slope_variance"), section["columns"]["scaling"]["names"]
+    variances = (section.get("extrapolation") or {}).get("slope_variance")
+    names = section["columns"]["scaling"]["names"]
     if variances is not None and len(variances) != len(names):
         raise LoadError(f"estimator.extrapolation holds {len(variances):,} slope variances of {len(names):,} columns")
 

@@ -1,0 +1,298 @@
+"""The likelihood of a quantity in a table: what it can be, how targets are encoded for it, and how one is chosen."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from credo._arguments import check_option
+from credo._threads import one_thread
+from credo.errors import InputError
+from credo.likelihoods import Beta, Gaussian, Likelihood, NegativeBinomial, Poisson, StudentT
+from credo.methods import MAP
+from credo.predictive import RealPredictive
+from credo.predictive.bounded import LogNormalComponents
+from credo.predictive.components import RealComponents
+from credo.predictive.location_scale import GaussianComponents
+from credo.seeding import seeded
+from credo.tabular.methods import NetworkSpec, TrainingPlan
+from credo.tabular.predictions import predict_features
+from credo.tabular.splitting import RowDetails
+
+FAMILIES = ("gaussian", "student_t", "log_normal", "poisson", "negative_binomial", "beta")
+LIKELIHOODS = ("auto", *FAMILIES)
+
+STUDENT_T_DF = 4.0
+"""The degrees of freedom of Student-t noise: its tails are heavy, and its variance is finite."""
+
+CLEAR = 2.0
+"""Standard errors by which a likelihood must be better than the Gaussian to be chosen."""
+
+MIN_STEPS = 50
+"""The minimum number of steps of a short training by which likelihoods are compared."""
+
+_MAX_STEPS, _MAX_ROWS = 200, 4000  # of a short training
+_MAX_COUNT = 1000  # integers that go beyond are treated as real numbers
+_MIN_ROWS = 50
+_MIN_GAIN = 0.02  # nats per row
+_LARGEST_DIFFERENCE = 3.0  # nats: one row alone decides nothing
+_MIN_RELATIVE_SPREAD = 0.2  # below, a log-normal is hardly different from a Gaussian
+
+
+@dataclass(frozen=True)
+class TargetFamily:
+    """A likelihood, and the encoding of the target for it.
+
+    Real targets are standardized, for a log-normal their logarithms; counts and shares are not, but the output of the
+    network has an offset, such that 0 is the mean of the training targets.
+
+    Attributes:
+        name: one of :data:`FAMILIES`.
+        center: the mean of the targets, or of their logarithms; for counts and shares the offset.
+        scale: the standard deviation of the targets, or of their logarithms; 1 for counts and shares.
+        lower: the lower end of a share.
+        upper: the upper end of a share.
+        note: why it was chosen; empty if it was not chosen from several.
+    """
+
+    name: str
+    center: float
+    scale: float
+    lower: float = 0.0
+    upper: float = 1.0
+    note: str = ""
+
+    @classmethod
+    def learn(cls, name: str, values: NDArray[np.float64], center: float, scale: float) -> TargetFamily:
+        """Fit the encoding to the training targets.
+
+        Args:
+            name: one of :data:`FAMILIES`.
+            values: the training targets ``[N]``.
+            center: the mean of the standardized target.
+            scale: its standard deviation.
+
+        Returns:
+            The family.
+
+        Raises:
+            InputError: if the likelihood gives some target no probability.
+        """
+        _check_possible(name, values)
+        if name in ("gaussian", "student_t"):
+            return cls(name, center, scale)
+        if name == "log_normal":
+            logs = np.log(values)
+            return cls(name, float(logs.mean()), float(logs.std()) or 1.0)
+        mean = float(values.mean())
+        if name != "beta":
+            return cls(name, math.log(max(mean, 1.0 / len(values))), 1.0)
+        margin = 0.5 / max(len(values) - 1, 1)  # Smithson & Verkuilen 2006
+        reaches_end = bool(values.min() < 1e-6 or values.max() > 1 - 1e-6)
+        lower, upper = (-margin, 1 + margin) if reaches_end else (0.0, 1.0)
+        share = (mean - lower) / (upper - lower)
+        return cls(name, math.log(share / (1 - share)), 1.0, lower, upper)
+
+    @property
+    def discrete(self) -> bool:
+        """Whether targets are counts."""
+        return self.name in ("poisson", "negative_binomial")
+
+    def likelihood(self, noise_varies: bool) -> tuple[int, Likelihood]:
+        """The number of outputs of the network and the likelihood given them, with noise per row or one for all."""
+        noise = "heteroscedastic" if noise_varies else "learned"
+        outputs = 2 if noise_varies else 1
+        match self.name:
+            case "student_t":
+                return outputs, StudentT(STUDENT_T_DF, noise)
+            case "poisson":
+                return 1, Poisson(self.center)
+            case "negative_binomial":
+                return outputs, NegativeBinomial(noise, offset=self.center)
+            case "beta":
+                return outputs, Beta(noise, lower=self.lower, upper=self.upper, offset=self.center)
+            case _:
+                return outputs, Gaussian(noise)
+
+    def encode(self, values: NDArray[np.float64]) -> NDArray[np.float32]:
+        """Targets as the network is trained on them ``[N]``."""
+        _check_possible(self.name, values)
+        if self.discrete or self.name == "beta":
+            return values.astype(np.float32)
+        shown = np.log(values) if self.name == "log_normal" else values
+        return np.asarray((shown - self.center) / self.scale, dtype=np.float32)
+
+    def decode(self, encoded: NDArray[Any]) -> Tensor:
+        """The inverse of :meth:`encode`."""
+        values = torch.from_numpy(encoded.astype(np.float64))
+        if self.discrete or self.name == "beta":
+            return values
+        values = values * self.scale + self.center
+        return values.exp() if self.name == "log_normal" else values
+
+    def to_target_units(self, components: RealComponents) -> RealComponents:
+        """The components of an encoded target in the target's own units."""
+        if self.discrete or self.name == "beta":
+            return components
+        if self.name != "log_normal":
+            return components.rescaled(self.scale, self.center)
+        assert isinstance(components, GaussianComponents)
+        log_y = components.rescaled(self.scale, self.center)
+        return LogNormalComponents(log_y.mean, 0.5 * log_y.log_variance)
+
+    def get_config(self) -> dict[str, object]:
+        """The attributes as JSON values."""
+        return asdict(self)
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> TargetFamily:
+        """The inverse of :meth:`get_config`."""
+        return cls(**config)
+
+
+def candidates(values: NDArray[np.float64]) -> list[str]:
+    """The likelihoods to compare for a target, the Gaussian first, by its values.
+
+    Counts are integers from 0 to at most 1,000; shares lie between 0 and 1; a log-normal needs positive numbers that
+    spread by more than a fifth of their mean.
+
+    Args:
+        values: the training targets ``[N]``.
+
+    Returns:
+        Some of :data:`FAMILIES`.
+    """
+    lowest, highest = float(values.min()), float(values.max())
+    if len(values) < _MIN_ROWS or lowest == highest:
+        return ["gaussian"]
+    if lowest >= 0 and highest <= 1 and highest - lowest < 1 + 1e-12 and not set(np.unique(values)) <= {0.0, 1.0}:
+        return ["gaussian", "student_t", "beta"]
+    if lowest >= 0 and highest <= _MAX_COUNT and bool((values == np.round(values)).all()):
+        return ["gaussian", "poisson", "negative_binomial"]
+    spreads = lowest > 0 and values.std() > _MIN_RELATIVE_SPREAD * values.mean()
+    return ["gaussian", "student_t", *(["log_normal"] if spreads else [])]
+
+
+def choose_family(
+    families: list[TargetFamily],
+    values: NDArray[np.float64],
+    details: RowDetails,
+    seed: int,
+    predict: Callable[[TargetFamily, NDArray[np.intp], NDArray[np.intp]], RealPredictive],
+) -> TargetFamily:
+    """Choose a likelihood by the log probability of targets that a short training did not see.
+
+    The rows are split in two halves, and each is predicted by a short training on the other; with times, only the later
+    half. Counts are compared by the probability of the count, for continuous distributions that of the interval
+    y ± ½; other targets by densities in their own units. Another likelihood than the first is chosen if it is better by
+    more than :data:`CLEAR` standard errors of the paired differences, of which none counts for more than 3 nats.
+
+    Args:
+        families: the candidates; the first one is the default.
+        values: the training targets ``[N]``.
+        details: the groups or times of the rows.
+        seed: the random seed.
+        predict: from a family, rows to train on and rows to predict, to the prediction in the target's units.
+
+    Returns:
+        The chosen family, with a note.
+    """
+    first, second = details.split(len(values) // 2, seed)
+    parts = [(first, second)] if details.time is not None else [(first, second), (second, first)]
+    counts = any(family.discrete for family in families)
+    scores = []
+    for family in families:
+        by_part = [_log_prob(predict(family, *part), values[part[1]], counts) for part in parts]
+        scores.append(np.concatenate(by_part))
+    default, others = families[0], families[1:]
+    gains = [score - scores[0] for score in scores[1:]]
+    robust = [np.clip(gain, -_LARGEST_DIFFERENCE, _LARGEST_DIFFERENCE) for gain in gains]
+    best = int(np.argmax([gain.mean() for gain in robust]))
+    mean, error = float(robust[best].mean()), float(robust[best].std(ddof=1)) / math.sqrt(len(robust[best]))
+    name, nats = others[best].name.replace("_", " "), float(gains[best].mean())
+    measured = f"{nats:+.2f} nats per held-out row, {mean / error if error else math.inf:.1f} standard errors"
+    if mean > max(CLEAR * error, _MIN_GAIN):
+        note = f"The {name} likelihood was chosen over the {default.name} one: {measured}."
+        return TargetFamily(**{**asdict(others[best]), "note": note})
+    note = f"The {default.name} likelihood was kept: no other is clearly better (best: {name}, {measured})."
+    return TargetFamily(**{**asdict(default), "note": note})
+
+
+@dataclass(frozen=True, eq=False)
+class ShortTraining:
+    """Trains one network for a twentieth of the steps of a plan, without a posterior, to compare likelihoods.
+
+    Attributes:
+        features: those of all rows ``[N, D]``.
+        values: their targets ``[N]``.
+        weight: how often each row counts ``[N]``; ``None``: once.
+        hidden: widths of the hidden layers.
+        activation: the activation function between them.
+        plan: the plan of the training that is to follow.
+        noise_varies: whether the noise differs from row to row.
+        seed: the random seed.
+    """
+
+    features: NDArray[Any]
+    values: NDArray[np.float64]
+    weight: NDArray[np.float32] | None
+    hidden: tuple[int, ...]
+    activation: str
+    plan: TrainingPlan
+    noise_varies: bool
+    seed: int
+
+    @property
+    def steps(self) -> int:
+        """The number of steps; below :data:`MIN_STEPS`, they say too little."""
+        return min(self.plan.steps // 20, _MAX_STEPS)
+
+    def __call__(self, family: TargetFamily, training: NDArray[np.intp], test: NDArray[np.intp]) -> RealPredictive:
+        """Train on some rows and predict others, in the target's units ``[N]``."""
+        training, batch_size = training[:_MAX_ROWS], min(self.plan.batch_size, 256)
+        outputs, likelihood = family.likelihood(self.noise_varies)
+        spec = NetworkSpec(self.features.shape[1], outputs, likelihood, self.hidden, self.activation, self.plan)
+        with seeded(self.seed, torch.device("cpu")):
+            model = MAP(spec.network(), likelihood)
+        data = [self.features[training], family.encode(self.values[training])[:, None]]
+        data += [] if self.weight is None else [self.weight[training]]
+        epochs = math.ceil(self.steps / math.ceil(len(training) / batch_size))
+        with one_thread(True):
+            model.fit(
+                tuple(data), epochs=epochs, batch_size=batch_size, lr=self.plan.lr, seed=self.seed, progress=False
+            )
+        predictive = predict_features(model.double()._predictor(0, None), self.features[test])
+        assert isinstance(predictive, RealPredictive)
+        components = predictive.components.map(lambda t: t.squeeze(-1))
+        return replace(predictive, components=family.to_target_units(components))
+
+
+def check_likelihood(name: object) -> str:
+    """Raise ``InputError`` unless ``name`` is one of :data:`LIKELIHOODS`."""
+    return check_option(name, "likelihood", LIKELIHOODS)
+
+
+def _log_prob(predictive: RealPredictive, values: NDArray[np.float64], counts: bool) -> NDArray[np.float64]:
+    y = torch.from_numpy(values)
+    if counts and not predictive.components.discrete:
+        probability = predictive.cdf(y + 0.5) - predictive.cdf(y - 0.5)
+        return np.asarray(probability.clamp(min=1e-12).log().numpy())
+    return np.asarray(predictive.log_prob(y).numpy())
+
+
+def _check_possible(name: str, values: NDArray[np.float64]) -> None:
+    """Raise ``InputError`` if a likelihood gives some of the targets no probability."""
+    lowest, highest = float(values.min()), float(values.max())
+    if name == "log_normal" and lowest <= 0:
+        raise InputError(f"likelihood='log_normal' needs positive targets, but the smallest is {lowest:g}")
+    if name == "beta" and not 0 <= lowest <= highest <= 1:
+        raise InputError(f"likelihood='beta' needs targets from 0 to 1, but they go from {lowest:g} to {highest:g}")
+    if name in ("poisson", "negative_binomial") and (lowest < 0 or bool((values != np.round(values)).any())):
+        raise InputError(f"likelihood={name!r} needs counts, integers from 0, but the targets hold other numbers")
