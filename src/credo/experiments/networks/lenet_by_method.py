@@ -71,6 +71,7 @@ PLANS: dict[Budget, Plan] = {
             sampler_epochs=40,
             batch_size=64,
             lr=2e-3,
+            ivon_lr=0.1,
             ivon_decay=0.99,
             sgld_lr=0.005,
             sghmc_lr=5e-4,
