@@ -375,6 +375,7 @@ def _total(parts: Iterable[Tensor]) -> Tensor:
 
 def _decompose(matrix: Tensor) -> Tensor:
     """The eigenvalues of a symmetric matrix, not below 0; the matrix becomes its eigenvectors, in its own memory."""
+    values: Tensor
     values, basis = torch.linalg.eigh(matrix)
     matrix.copy_(basis)
     clamped: Tensor = values.clamp_(min=0.0)

@@ -59,8 +59,8 @@ class Settings:
     sampler_epochs: int = 40
     batch_size: int = 128
     lr: float = 1e-3
-    ivon_lr: float = 0.1
-    ivon_decay: float = 0.9995
+    ivon_lr: float = 0.02
+    ivon_decay: float = 0.9999
     swag_lr: float = 0.02
     sgld_lr: float = 0.05
     sghmc_lr: float = 0.005
