@@ -92,7 +92,7 @@ plt.show()
 
 # %%
 # The error of the moments is 0.019 epistemic standard deviations for the mean and 0.022 for the spread, less than that
-# of 1,000 draws (0.037 and 0.027), in the time of about 15 draws. Part of it is the noise of the reference itself,
+# of 1,000 draws (0.037 and 0.027), in the time of 10 to 30 draws. Part of it is the noise of the reference itself,
 # which is about 0.016 with 4,000 draws. The log likelihood agrees to three digits.
 
 print(f"moments: error of the mean {error(moments)[0]:.3f}, of the epistemic std {error(moments)[1]:.3f}")
