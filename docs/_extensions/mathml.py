@@ -23,8 +23,11 @@ REPLACED = {
     r"\\arg(?![a-zA-Z])": r"\\operatorname{arg}",
     r"\\(mathcal|mathbb|mathbf|mathfrak|mathsf)\s+(\w)": r"\\\1{\2}",
     r"\\mathrm\{(\w)\}": r"\\mathrm \1 ",
+    r"\\[lr]Vert(?![a-zA-Z])": r"\\|",
 }
 """LaTeX that the converter or browsers do not know, as regular expressions, and what they know."""
+FUNCTION = re.compile(r"<mi>(?:log|ln|exp|det|sin|cos|tanh)</mi>(?!<mo[^>]*>(?:&#x00028;|&#x0005B;)|<mspace|</)")
+"""Names of functions without parentheses after them, which need a space."""
 ALPHABETS = {
     "bold": mathalphabet2unichar.mathbf,
     "bold-italic": mathalphabet2unichar.mathbfit,
@@ -51,6 +54,7 @@ def to_mathml(formula: str, display: str) -> str:
         letters = ALPHABETS[match[2]]
         return f"<{match[1]}>{''.join(letters.get(letter, letter) for letter in html.unescape(match[3]))}<"
 
+    found = FUNCTION.sub(r'\g<0><mspace width="0.167em" />', found)
     return re.sub(rf'<(m[ino]) mathvariant="({"|".join(ALPHABETS)})">([^<]*)<', replace, found)
 
 
