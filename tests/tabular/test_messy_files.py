@@ -328,7 +328,7 @@ def test_numeric_targets(name):
 
 def test_mostly_numeric_target_is_refused():
     y = pd.Series([*(f"{i}.5" for i in range(40)), *["low", "high"] * 5], name="y")
-    with pytest.raises(InputError, match=r"'y' holds numbers and other texts: not read as numbers.*'low'.*--task"):
+    with pytest.raises(InputError, match=r"'y' holds numbers and other texts: not read as numbers.*'high'.*--task"):
         guess_task(y)
 
 

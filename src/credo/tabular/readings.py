@@ -15,7 +15,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from itertools import islice
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -49,7 +49,8 @@ FEW_NUMBERS = f"Not read as numbers, because fewer than {PARSED_SHARE:.0%} of th
 _CODE = re.compile(r"0\d+")
 _COMPACT = DateFormat(compact=True)
 _MIN_COMPACT = 3  # different values
-_MIN_NUMBERS, _SAMPLE = 10, 1000  # of a column that is nearly one of numbers
+_MIN_NUMBERS = 10  # of a column that is nearly one of numbers
+_SAMPLE = 500
 
 _AS_CODES = "Read as codes, because of leading zeros"
 _AS_COMPACT = (
@@ -166,8 +167,21 @@ class _Cells:
     def total(self) -> int:
         return self.texts.total() + len(self.others)
 
+    @cached_property
+    def is_long(self) -> bool:
+        """Whether there are many texts, nearly all of them different, so that a sample says what they are."""
+        return len(self.texts) > max(10 * _SAMPLE, PARSED_SHARE * self.total)
+
+    @cached_property
+    def sample(self) -> list[str]:
+        """Some of the texts, independent of their order in the column."""
+        texts = sorted(self.texts)
+        return texts[:: max(1, len(texts) // _SAMPLE)]
+
     def count(self, parse: Callable[[str], object], parse_other: Callable[[object], float]) -> int:
         """The number of cells that can be parsed; 0 as soon as they are too few for a column of this kind."""
+        if self.is_long and 2 * sum(_is_value(parse(text)) for text in self.sample) < len(self.sample):
+            return 0
         allowed = (1.0 - PARSED_SHARE) * self.total + 1e-9
         failed = sum(math.isnan(parse_other(cell)) for cell in self.others)
         for text, rows in self.texts.items():
@@ -236,10 +250,13 @@ def _choose_numbers(cells: _Cells, dialect: Dialect) -> Reading:
     point, comma = (NumberFormat(decimal, grouped=True, unit=unit) for decimal in ".,")
     counts = {form: cells.count(*_parsers(form)) for form in (point, comma)}
     best, other = (comma, point) if counts[comma] > counts[point] else (point, comma)
-    differing = [text for text in cells.texts if _differ(best.parse(text), other.parse(text))]
-    doubt = ""
-    if counts[other] and counts[other] >= (1.0 - MIN_EVIDENCE) * counts[best] and differing:
-        seen = "," if "," in differing[0] else "."
+    if not counts[best]:
+        return Reading("number")
+    doubt, differing = "", None
+    if counts[other] >= (1.0 - MIN_EVIDENCE) * counts[best]:
+        differing = next((text for text in cells.texts if _differ(best.parse(text), other.parse(text))), None)
+    if differing is not None:
+        seen = "," if "," in differing else "."
         if "decimal" in dialect.given:
             best = comma if dialect.decimal == "," else point
         elif unit in CURRENCIES:  # which have no three decimals
@@ -274,16 +291,19 @@ def _parsers(form: NumberFormat) -> tuple[Callable[[str], float], Callable[[obje
 def _choose_unit(cells: _Cells) -> str:
     """The most frequent unit."""
     units: Counter[str] = Counter()
-    for text, rows in cells.texts.items():
+    texts = Counter(cells.sample) if cells.is_long else cells.texts
+    for text, rows in texts.items():
         parts = split_number(text)
         if parts is not None and parts.unit:
             units[parts.unit] += rows
     unit = max(units, key=lambda u: (units[u], u), default="")
-    return "" if unit == PERCENT and 2 * units[unit] < cells.total else unit
+    return "" if unit == PERCENT and 2 * units[unit] < texts.total() else unit
 
 
 def _as_date(cells: _Cells, dialect: Dialect) -> Reading | None:
     counts = {order: cells.count(DateFormat(order).parse, parse_date) for order in ("", *ORDERS)}
+    if cells.is_long and not any(split_date(text) for text in cells.sample) and not counts[""]:
+        return None
     parts = [found for text in cells.texts if (found := split_date(text)) is not None]
     day_first, month_first = any(p.first > 12 for p in parts), any(p.second > 12 for p in parts)
     given = "dayfirst" in dialect.given
@@ -323,7 +343,7 @@ def _order_of_short_years(parts: list[DateText], dialect: Dialect, counts: Mappi
 
 def _as_category(cells: _Cells) -> Reading:
     """Categories, with a note if many of the texts are numbers."""
-    sample = list(islice(cells.texts, _SAMPLE))
+    sample = cells.sample
     parts = {text: split_number(text) for text in sample}
     units = {part.unit: text for text, part in parts.items() if part is not None}
     wrong = [text for text, part in parts.items() if part is None]
