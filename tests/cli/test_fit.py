@@ -23,7 +23,8 @@ def test_fit_writes_a_run_and_prints_the_next_command(call, data, tmp_path, quic
     assert result.exit_code == 0, result.output
     for words in (
         "60 rows, 4 columns",
-        "Bayes by Backprop for regression, because 'y' holds numbers, 60 different values in 60 rows",
+        "regression, because 'y' holds numbers, 60 different values in 60 rows",
+        "The method is Bayes by Backprop, because epochs was given",
         "trained on 48 rows",
         "Metrics on 12 held-out rows",
         "coverage (95 %)",
@@ -285,3 +286,15 @@ def test_text_that_cannot_be_saved_raises_before_training(call, tmp_path, monkey
     assert result.exit_code == 1
     assert "NUL character" in result.stderr
     assert "clean 'note'" in result.stderr
+
+
+def test_a_sampler_says_whether_its_chains_have_converged(call, data, monkeypatch, quick_report):
+    for name, value in {"WARMUP": 10, "DRAWS": 6, "STARTING_STEPS": 10, "MAX_GRADIENTS": 60}.items():
+        monkeypatch.setattr(f"credo.tabular.sampled.{name}", value)
+    result = call("fit", data, "--target", TARGET, "--method", "hmc")
+    assert result.exit_code == 0, result.output
+    assert "Hamiltonian Monte Carlo for regression" in result.stdout
+    assert "4 chains of 6 draws: R-hat of the predictions" in " ".join(result.stdout.split())
+    refused = call("fit", data, "--target", TARGET, "--method", "hmc", "--epochs", 3)
+    assert refused.exit_code == 1
+    assert "epochs does not apply" in " ".join(refused.output.split())

@@ -230,3 +230,11 @@ def test_files_of_different_runs_raise(stored_run, tmp_path, name):
     shutil.copy(stored_run / "run1" / name, run / name)
     with pytest.raises(LoadError, match="are not of the same run"):
         open_run(run)
+
+
+def test_cards_of_credo_0_1_have_the_method_of_their_parameters(tmp_path):
+    credo.Regressor("map", epochs=1, random_state=0).fit([[0.0], [1.0], [2.0]], [0.0, 1.0, 2.0]).save(tmp_path / "run")
+    card = json.loads((tmp_path / "run" / "card.json").read_text())
+    assert (card["estimator"].pop("method"), card["estimator"].pop("method_reason")) == ("map", "as requested")
+    (tmp_path / "run" / "card.json").write_text(json.dumps(card))
+    assert credo.load(tmp_path / "run").method_ == "map"

@@ -22,32 +22,28 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from credo import calibration
 from credo._arguments import check_fraction, check_option
 from credo._estimator import draw_seed, restore_on_error
-from credo._threads import one_thread
 from credo.errors import InputError, UnsupportedError
 from credo.likelihoods import Likelihood
 from credo.methods.base import Method, Predictor
 from credo.predictive import Predictive
 from credo.seeding import derive, seeded
-from credo.tabular import methods
+from credo.tabular import automatic, methods
 from credo.tabular.columns import Columns, TableRows
 from credo.tabular.extrapolation import Extrapolation, OutsideRange
-from credo.tabular.methods import NetworkSpec, TrainingPlan
+from credo.tabular.methods import NetworkSpec, TabularMethod, TrainingPlan
 from credo.tabular.predictions import predict_features
 from credo.tabular.targets import ClassTarget, RegressionTarget, known_rows, split_rows
-from credo.training.optimizers import adam
 
 _INITIAL, _SPLIT, _TRAINING, _DRAWS = range(4)
 """The random streams of an estimator."""
 
 _MIN_ROWS_FOR_EARLY_STOPPING = 40
-_MIN_PRODUCTS_FOR_THREADS = 2**24  # per step; below, threads cost more time than they save
 
 
 def _has_partial_fit(estimator: TableEstimator) -> bool:
-    if methods.get(estimator.method).posterior_as_prior is None:
-        raise UnsupportedError(
-            f"method={estimator.method!r} has no posterior that could be the next prior: use method='bbb'"
-        )
+    method = getattr(estimator, "method_", estimator.method)
+    if method != automatic.NAME and methods.get(method).posterior_as_prior is None:
+        raise UnsupportedError(f"method={method!r} has no posterior that could be the next prior: use method='bbb'")
     return True
 
 
@@ -60,6 +56,8 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
     columns_: Columns
     target_: RegressionTarget | ClassTarget
     model_: Method
+    method_: str
+    method_reason_: str
     calibrator_: calibration.Calibrator | None
     extrapolation_: Extrapolation | None
     seed_: int
@@ -67,7 +65,7 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
 
     def __init__(
         self,
-        method: str = "bbb",
+        method: str = "auto",
         *,
         hidden: Sequence[int] | None = None,
         activation: str = "relu",
@@ -112,8 +110,8 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         with restore_on_error(self):
             return self._fit(X, y)
 
-    def _fit(self, X: Any, y: Any) -> Self:
-        method = methods.get(self.method)
+    def _fit(self, X: Any, y: Any, further_rows: bool = False) -> Self:
+        automatic.check(self)
         calibrator = self._new_calibrator()
         frame, y = self._check_training(X, y, reset=True)
         self.named_columns_ = isinstance(frame, pd.DataFrame)
@@ -121,18 +119,20 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         self.target_ = self._learn_target(y)
         frame, y = _drop_missing_targets(frame, y)
         self.columns_, rows = Columns.learn_and_read(frame)
-        for note in self.notes_:
+        for note in self._table_notes:
             warnings.warn(note, UserWarning, stacklevel=3)
         targets = self._encode_target(y)
         training, held_out = self._split(len(targets), targets, calibrator)
         features = self.columns_.features(rows)
+        method, self.method_reason_ = automatic.choose(self, len(training), features.shape[1], further_rows)
+        self.method_ = method.name
         plan = TrainingPlan.make(len(training), self.epochs, self.batch_size, self.lr, method.step_factor)
-        outputs, likelihood = self._network_outputs(plan)
-        hidden = plan.hidden(self.hidden)
+        outputs, likelihood = self._network_outputs(plan, method)
+        hidden = methods.hidden_layers(self.hidden, plan.rows)
         spec = NetworkSpec(features.shape[1], outputs, likelihood, hidden, self.activation, plan)
         with seeded(derive(self.seed_, _INITIAL), torch.device("cpu")):
             model = method.build(spec, **(self.method_options or {}))
-        self._train(model, features[training], targets[training], plan, method.early_stopping)
+        self._train(model, features[training], targets[training], plan, method)
         self.extrapolation_ = self._learn_extrapolation(rows.take(training))
         self.calibrator_ = None
         if calibrator is not None:
@@ -145,7 +145,7 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         """Train on further rows: the current posterior is the prior, and the old rows are not needed.
 
         The first call is the same as :meth:`fit`. Later calls keep the encoding of columns and target, and the
-        calibration. Only methods with a posterior over weights have it (``"bbb"``).
+        calibration. Only a method whose posterior has a density has it: ``"bbb"``, which ``"auto"`` then is.
 
         Args:
             X: further rows of the same columns.
@@ -162,17 +162,17 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
             if hasattr(self, "model_"):
                 return self._fit_further(X, y)
             self._set_classes(classes)
-            return self._fit(X, y)
+            return self._fit(X, y, further_rows=True)
 
     def _fit_further(self, X: Any, y: Any) -> Self:
-        posterior_as_prior = methods.get(self.method).posterior_as_prior
-        assert posterior_as_prior is not None
+        method = methods.get(self.method_)
+        assert method.posterior_as_prior is not None
         frame, y = _drop_missing_targets(*self._check_training(X, y, reset=False))
         rows, targets = self.columns_.read(frame), self._encode_target(y)
         features = self.columns_.features(rows)
         plan = TrainingPlan.make(len(targets), self.epochs, self.batch_size, self.lr)
-        model = posterior_as_prior(copy.deepcopy(self.model_).float())
-        self._train(model, features, targets, plan, early_stopping=False)
+        model = method.posterior_as_prior(copy.deepcopy(self.model_).float())
+        self._train(model, features, targets, plan, method)
         self.columns_ = replace(self.columns_, scaling=self.columns_.scaling.widened(rows.values))
         if self.extrapolation_ is not None:
             further = self._learn_extrapolation(rows)
@@ -230,7 +230,12 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
 
     @property
     def notes_(self) -> list[str]:
-        """Sentences about what was left out, converted and imputed."""
+        """Sentences about the method that was chosen, and about what was left out, converted and imputed."""
+        check_is_fitted(self, "model_")
+        return [*automatic.notes(self), *self._table_notes]
+
+    @property
+    def _table_notes(self) -> list[str]:
         return [*self.columns_.notes, *self.target_.notes]
 
     @property
@@ -269,7 +274,7 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         """Encoded targets in the units of :meth:`predict_dist`, ``[N]``."""
 
     @abstractmethod
-    def _network_outputs(self, plan: TrainingPlan) -> tuple[int, Likelihood]:
+    def _network_outputs(self, plan: TrainingPlan, method: TabularMethod) -> tuple[int, Likelihood]:
         """The number of outputs of the network, and the likelihood given them."""
 
     @abstractmethod
@@ -340,30 +345,21 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         return split_rows(rows, count, derive(self.seed_, _SPLIT), classes)
 
     def _train(
-        self, model: Method, features: NDArray[Any], targets: NDArray[Any], plan: TrainingPlan, early_stopping: bool
+        self, model: Method, features: NDArray[Any], targets: NDArray[Any], plan: TrainingPlan, method: TabularMethod
     ) -> None:
-        options: dict[str, Any] = {}
-        rows = np.arange(len(targets))
-        if early_stopping and len(rows) >= _MIN_ROWS_FOR_EARLY_STOPPING:
-            rows, validation = self._split_rows(rows, targets, len(rows) // 10)
-            options = {
-                "validation": (features[validation], targets[validation]),
-                "monitor": "log_likelihood",
-                "patience": max(plan.epochs // 5, 5),
-            }
-        weights = sum(parameter.numel() for parameter in model.parameters())
-        with one_thread(weights * plan.batch_size < _MIN_PRODUCTS_FOR_THREADS):
-            model.fit(
-                (features[rows], targets[rows]),
-                epochs=plan.epochs,
-                batch_size=plan.batch_size,
-                lr=plan.lr,
-                optimizer=adam,  # the defaults of plan and lr were chosen with it
-                seed=derive(self.seed_, _TRAINING),
-                device=self.device,
-                progress=self.progress,
-                **options,
-            )
+        rows, validation = np.arange(len(targets)), None
+        if method.early_stopping and len(rows) >= _MIN_ROWS_FOR_EARLY_STOPPING:
+            rows, held_out = self._split_rows(rows, targets, len(rows) // 10)
+            validation = features[held_out], targets[held_out]
+        method.train(
+            model,
+            (features[rows], targets[rows]),
+            plan,
+            validation=validation,
+            seed=derive(self.seed_, _TRAINING),
+            device=self.device,
+            progress=self.progress,
+        )
         # In double precision the prediction of a row does not depend on the other rows, to the last digit shown.
         self.model_ = model.double()
 

@@ -221,7 +221,8 @@ def compare(
         target: the column to predict. Rows without it are left out, and so are classes with a single row, which cannot
             be both trained on and tested.
         task: ``"regression"`` or ``"classification"``.
-        methods: some of :func:`credo.tabular.methods.names`; ``None``: all of them.
+        methods: some of :func:`credo.tabular.methods.names`; ``None``: all of them, or all that have epochs if
+            ``epochs`` is given.
         folds: the number of folds.
         epochs: passes over the table in each training; ``None``: chosen by its size.
         seed: the seed of everything random.
@@ -234,7 +235,8 @@ def compare(
     Raises:
         InputError: if the table, the target or an argument cannot be used.
     """
-    chosen = [registry.get(name) for name in dict.fromkeys(methods or registry.names())]
+    known = [name for name in registry.names() if epochs is None or registry.get(name).has_epochs]
+    chosen = [registry.get(name) for name in dict.fromkeys(methods or known)]
     if target not in frame:
         raise unknown_name("target", target, frame.columns)
     learned = RegressionTarget.learn(frame[target]) if task == "regression" else ClassTarget.learn(frame[target])

@@ -17,17 +17,19 @@ from credo._arguments import check_option
 from credo.errors import InputError
 from credo.likelihoods import Categorical, Gaussian, Likelihood
 from credo.methods.base import Predictor
+from credo.methods.sampler import Sampler
 from credo.predictive import Predictive, RealPredictive
 from credo.predictive.components import RealComponents
 from credo.predictive.location_scale import GaussianComponents
 from credo.tabular.base import TableEstimator
 from credo.tabular.columns import TableRows
 from credo.tabular.extrapolation import Extrapolation, split_noise
-from credo.tabular.methods import TrainingPlan
+from credo.tabular.methods import TabularMethod, TrainingPlan
 from credo.tabular.predictions import predict_features
 from credo.tabular.targets import ClassTarget, RegressionTarget
 
 NOISES = ("auto", "heteroscedastic", "learned")
+_DRAWS_FOR_SLOPES = 20
 
 
 class Regressor(RegressorMixin, TableEstimator):  # type: ignore[misc]
@@ -37,13 +39,15 @@ class Regressor(RegressorMixin, TableEstimator):  # type: ignore[misc]
     :class:`credo.tabular.Columns`). The target is standardized internally; predictions are in its own units.
 
     Args:
-        method: ``"bbb"`` (Bayes by Backprop), ``"mc_dropout"``, ``"ensemble"`` (five networks), ``"map"`` (one network,
-            no epistemic uncertainty), or the name of a method added by :func:`credo.tabular.register`.
+        method: ``"auto"``: chosen by the size of the table, see ``notes_``; ``"hmc"`` (Hamiltonian Monte Carlo),
+            ``"bbb"`` (Bayes by Backprop), ``"mc_dropout"``, ``"ensemble"`` (five networks), ``"map"`` (one network, no
+            epistemic uncertainty), or the name of a method added by :func:`credo.tabular.register`.
         noise: ``"heteroscedastic"``: the noise depends on the row; ``"learned"``: it is the same for all rows;
-            ``"auto"``: the former if there are at least 200 rows.
+            ``"auto"``: the former if there are at least 200 rows, and the method is not ``"hmc"``.
         hidden: widths of the hidden layers; ``None``: (50, 50), or (10,) for fewer than 200 rows.
         activation: the activation function between them, such as ``"relu"`` or ``"tanh"``.
-        epochs: passes over the table; ``None``: chosen by the number of rows, 2,000 to 16,000 steps in all.
+        epochs: passes over the table; ``None``: chosen by the number of rows, 2,000 to 16,000 steps in all. If it is
+            given, ``"auto"`` is ``"bbb"``, as samplers have no epochs.
         batch_size: rows per step; ``None``: chosen by the number of rows, 128 to 4096.
         lr: learning rate at the start; it decays to 0.
         samples: the number of posterior draws per prediction.
@@ -59,10 +63,13 @@ class Regressor(RegressorMixin, TableEstimator):  # type: ignore[misc]
     Attributes:
         columns_: the :class:`credo.tabular.Columns` that encode the table.
         target_: the :class:`credo.tabular.RegressionTarget` that standardizes the target.
+        method_: the name of the method, where ``"auto"`` chose it.
+        method_reason_: why, half a sentence.
         model_: the trained method, a :class:`credo.Method`.
         calibrator_: the fitted calibrator, or ``None``.
-        notes_: sentences about what was left out, converted and imputed.
-        history_: the metrics of training, one entry per epoch.
+        notes_: sentences about the method that was chosen, the convergence of its chains, and what was left out,
+            converted and imputed.
+        history_: the metrics of training, one entry per epoch, or per transition of chains.
 
     Example:
         >>> import numpy as np
@@ -85,7 +92,7 @@ class Regressor(RegressorMixin, TableEstimator):  # type: ignore[misc]
 
     def __init__(
         self,
-        method: str = "bbb",
+        method: str = "auto",
         *,
         noise: str = "auto",
         hidden: Sequence[int] | None = None,
@@ -144,9 +151,10 @@ class Regressor(RegressorMixin, TableEstimator):  # type: ignore[misc]
     def _decode_target(self, targets: NDArray[Any]) -> Tensor:
         return torch.from_numpy(self.target_.unstandardize(targets[:, 0].astype(np.float64)))
 
-    def _network_outputs(self, plan: TrainingPlan) -> tuple[int, Likelihood]:
+    def _network_outputs(self, plan: TrainingPlan, method: TabularMethod) -> tuple[int, Likelihood]:
         check_option(self.noise, "noise", NOISES)
-        varies = not plan.has_few_rows if self.noise == "auto" else self.noise == "heteroscedastic"
+        by_size = method.varying_noise and not plan.has_few_rows
+        varies = by_size if self.noise == "auto" else self.noise == "heteroscedastic"
         return (2, Gaussian(noise="heteroscedastic")) if varies else (1, Gaussian(noise="learned"))
 
     def _to_target_units(self, predictive: Predictive, rows: TableRows, predictor: Predictor) -> Predictive:
@@ -176,7 +184,9 @@ class Regressor(RegressorMixin, TableEstimator):  # type: ignore[misc]
         return split_noise(components, weights, self.extrapolation_.variance(distance))
 
     def _learn_extrapolation(self, rows: TableRows) -> Extrapolation:
-        predictor = self.model_._predictor(0, None)  # of the mean weights
+        # The mean function: that of the mean weights or, for draws around several modes, the mean of some of them.
+        samples = _DRAWS_FOR_SLOPES if isinstance(self.model_, Sampler) else 0
+        predictor = self.model_._predictor(samples, self.seed_)
         return Extrapolation.learn(self.columns_, rows, lambda features: predict_features(predictor, features))
 
 
@@ -187,11 +197,13 @@ class Classifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
     :class:`credo.tabular.Columns`).
 
     Args:
-        method: ``"bbb"`` (Bayes by Backprop), ``"mc_dropout"``, ``"ensemble"`` (five networks), ``"map"`` (one network,
-            no epistemic uncertainty), or the name of a method added by :func:`credo.tabular.register`.
+        method: ``"auto"``: chosen by the size of the table, see ``notes_``; ``"hmc"`` (Hamiltonian Monte Carlo),
+            ``"bbb"`` (Bayes by Backprop), ``"mc_dropout"``, ``"ensemble"`` (five networks), ``"map"`` (one network, no
+            epistemic uncertainty), or the name of a method added by :func:`credo.tabular.register`.
         hidden: widths of the hidden layers; ``None``: (50, 50), or (10,) for fewer than 200 rows.
         activation: the activation function between them, such as ``"relu"`` or ``"tanh"``.
-        epochs: passes over the table; ``None``: chosen by the number of rows, 2,000 to 16,000 steps in all.
+        epochs: passes over the table; ``None``: chosen by the number of rows, 2,000 to 16,000 steps in all. If it is
+            given, ``"auto"`` is ``"bbb"``, as samplers have no epochs.
         batch_size: rows per step; ``None``: chosen by the number of rows, 128 to 4096.
         lr: learning rate at the start; it decays to 0.
         samples: the number of posterior draws per prediction.
@@ -207,10 +219,13 @@ class Classifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
         classes_: the labels, in the order of the columns of ``predict_proba``.
         columns_: the :class:`credo.tabular.Columns` that encode the table.
         target_: the :class:`credo.tabular.ClassTarget` that encodes the labels.
+        method_: the name of the method, where ``"auto"`` chose it.
+        method_reason_: why, half a sentence.
         model_: the trained method, a :class:`credo.Method`.
         calibrator_: the fitted calibrator, or ``None``.
-        notes_: sentences about what was left out, converted and imputed.
-        history_: the metrics of training, one entry per epoch.
+        notes_: sentences about the method that was chosen, the convergence of its chains, and what was left out,
+            converted and imputed.
+        history_: the metrics of training, one entry per epoch, or per transition of chains.
 
     Example:
         >>> import numpy as np
@@ -270,7 +285,7 @@ class Classifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
     def _decode_target(self, targets: NDArray[Any]) -> Tensor:
         return torch.from_numpy(targets)
 
-    def _network_outputs(self, plan: TrainingPlan) -> tuple[int, Likelihood]:
+    def _network_outputs(self, plan: TrainingPlan, method: TabularMethod) -> tuple[int, Likelihood]:
         return len(self.target_.classes), Categorical()
 
     def _to_target_units(self, predictive: Predictive, rows: TableRows, predictor: Predictor) -> Predictive:

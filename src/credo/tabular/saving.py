@@ -155,6 +155,8 @@ def _estimator(parameters: Mapping[str, Schema], further: Mapping[str, Schema]) 
             "calibrator": maybe(mapping),
             "seed": integer(0, MAX_SEED),
             "named": flag,
+            "method": text,
+            "method_reason": text,
             **further,
         }
     )
@@ -226,6 +228,8 @@ def describe(estimator: TableEstimator) -> dict[str, Any]:
         "calibrator": None if calibrator is None else calibrator.get_config(),
         "seed": estimator.seed_,
         "named": estimator.named_columns_,
+        "method": estimator.method_,
+        "method_reason": estimator.method_reason_,
         **({} if extrapolation is None else {"extrapolation": extrapolation.get_config()}),
     }
 
@@ -236,6 +240,7 @@ def restore(section: Any, model: Any) -> TableEstimator:
         raise LoadError(f"the card describes an estimator of tables around a {type(model).__name__}")
     classes = {cls.__name__: cls for cls in (Regressor, Classifier)}
     try:
+        section = _with_method(section)
         check_estimator(section)
         parameters = dict(section["parameters"])
         if parameters.get("hidden") is not None:
@@ -254,6 +259,7 @@ def restore(section: Any, model: Any) -> TableEstimator:
     estimator.named_columns_ = section["named"]
     if estimator.named_columns_:
         estimator.feature_names_in_ = np.array(estimator.columns_.names, dtype=object)
+    estimator.method_, estimator.method_reason_ = section["method"], section["method_reason"]
     estimator.model_ = model
     _check_network(estimator)
     return estimator
@@ -299,6 +305,13 @@ def _check_columns(columns: Mapping[str, Any]) -> None:
         raise LoadError("estimator.columns.cycles holds lists of different lengths")
     if [summary["name"] for summary in columns["summaries"]] != columns["names"]:
         raise LoadError("estimator.columns.summaries must be of the columns in estimator.columns.names")
+
+
+def _with_method(section: Any) -> Any:
+    """``section``, with the method by its parameters if it was written by credo 0.1, which did not choose methods."""
+    if not isinstance(section, Mapping) or "method" in section or not isinstance(section.get("parameters"), Mapping):
+        return section
+    return {**section, "method": section["parameters"].get("method", "bbb"), "method_reason": "as requested"}
 
 
 def _check_network(estimator: TableEstimator) -> None:
