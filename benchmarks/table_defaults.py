@@ -3,11 +3,16 @@
     CREDO_DATA=... python benchmarks/table_defaults.py                            # all tables, both methods
     CREDO_DATA=... python benchmarks/table_defaults.py --tables yacht iris --methods hmc --seeds 0 1 2
     python benchmarks/table_defaults.py --show
+    python benchmarks/table_defaults.py --stored        # from results that are there, on the same splits
 
 Of the UCI tables, a tenth of the training fold of a standard split is held out, as by ``uci.py --inside``;
 of scikit-learn's tables, a quarter of what remains after a quarter is set aside, as by ``classifier_defaults.py``. No
 test fold is read. One simulated table has noise that varies tenfold. The log likelihood decides; seconds are CPU time
 on one thread. A result that exists is not computed again.
+
+``--stored`` compares ``uci_linear_path.json`` (Bayes by Backprop, the defaults) with ``uci_posteriors/inside_*`` on the
+splits that both have. Those chains have 120 + 80 transitions of up to 40 to 111 leapfrog steps, about as the defaults
+of ``method="hmc"``, but are 8 instead of 4, and without the linear path; of Boston with varying noise up to 8 steps.
 """
 
 from __future__ import annotations
@@ -31,7 +36,9 @@ from sklearn.model_selection import train_test_split
 
 import credo
 
-OUT = Path(__file__).parent / "results" / "table_defaults.json"
+RESULTS = Path(__file__).parent / "results"
+OUT = RESULTS / "table_defaults.json"
+STORED = {"relevance": "hmc, the same noise", "both": "hmc, varying noise"}
 UCI = ("yacht", "bostonHousing", "energy", "concrete", "wine-quality-red", "kin8nm")
 SIMULATED_ROWS = 500
 
@@ -122,6 +129,36 @@ def show(rows: list[dict[str, Any]]) -> None:
             print(f"| {table} | {size} | {len(seeds)} | " + " | ".join(f"{v.mean():.3f}" for v in values) + " |")
 
 
+def compare_stored() -> list[dict[str, Any]]:
+    """The mean log likelihood of stored results, over the splits that both methods have; also printed."""
+    rows = []
+    for stored in json.loads((RESULTS / "uci_linear_path.json").read_text("utf-8"))["rows"]:
+        if stored["code"] != "after":
+            continue
+        row = {"table": stored["set"], "splits": stored["splits"], "bbb": stored["log_likelihood"]}
+        for setting, name in STORED.items():
+            path = RESULTS / "uci_posteriors" / f"inside_{setting}" / f"{stored['set']}_hmc.json"
+            found = json.loads(path.read_text("utf-8"))
+            values = [split["log_likelihood"] for split in found["raw"][: stored["splits"]]]
+            row |= {name: round(float(np.mean(values)), 4), f"{name}, lowest": round(min(values), 4)}
+            row |= {f"{name}, leapfrog steps": found["rows"][0]["leapfrog_steps"]}
+        rows.append(row)
+        print(json.dumps(row))
+    return rows
+
+
+def write(rows: list[dict[str, Any]], out: Path, hardware: str) -> None:
+    """Write the results."""
+    report = {
+        "name": "table_defaults",
+        "command": f"python benchmarks/table_defaults.py {' '.join(sys.argv[1:])}".strip(),
+        "date": datetime.date.today().isoformat(),
+        "hardware": hardware,
+        "rows": rows,
+    }
+    out.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+
+
 def label(row: dict[str, Any]) -> str:
     """A method and its options."""
     return " ".join([row["method"], *(f"{name}={value}" for name, value in row["options"].items())])
@@ -134,8 +171,12 @@ def main() -> int:
     parser.add_argument("--options", type=json.loads, default={}, help="further arguments of the estimator, as JSON")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
     parser.add_argument("--show", action="store_true", help="only print the table of results")
+    parser.add_argument("--stored", action="store_true", help="compare results that are there")
     parser.add_argument("--out", type=Path, default=OUT)
     arguments = parser.parse_args()
+    if arguments.stored:
+        write(compare_stored(), RESULTS / "table_defaults_stored.json", "bbb: x86_64; hmc: NVIDIA H200")
+        return 0
     rows = json.loads(arguments.out.read_text("utf-8"))["rows"] if arguments.out.exists() else []
     if arguments.show:
         show(rows)
@@ -150,14 +191,8 @@ def main() -> int:
                     continue
                 rows.append(run(table, method, seed, arguments.options))
                 print(json.dumps(rows[-1]), flush=True)
-                report = {
-                    "name": "table_defaults",
-                    "command": "python benchmarks/table_defaults.py",
-                    "date": datetime.date.today().isoformat(),
-                    "hardware": f"{platform.machine()}, 1 thread, torch {torch.__version__}",
-                    "rows": sorted(rows, key=lambda r: (list(TABLES).index(r["table"]), r["method"], r["seed"])),
-                }
-                arguments.out.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+                rows.sort(key=lambda r: (list(TABLES).index(r["table"]), r["method"], r["seed"]))
+                write(rows, arguments.out, f"{platform.machine()}, 1 thread, torch {torch.__version__}")
     return 0
 
 

@@ -124,10 +124,10 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         targets = self._encode_target(y)
         training, held_out = self._split(len(targets), targets, calibrator)
         features = self.columns_.features(rows)
-        method, self.method_reason_ = automatic.choose(self, len(training), features.shape[1], further_rows)
+        method, self.method_reason_ = automatic.choose(self, len(training), further_rows)
         self.method_ = method.name
         plan = TrainingPlan.make(len(training), self.epochs, self.batch_size, self.lr, method.step_factor)
-        outputs, likelihood = self._network_outputs(plan, method)
+        outputs, likelihood = self._network_outputs(plan)
         hidden = methods.hidden_layers(self.hidden, plan.rows)
         spec = NetworkSpec(features.shape[1], outputs, likelihood, hidden, self.activation, plan)
         with seeded(derive(self.seed_, _INITIAL), torch.device("cpu")):
@@ -274,7 +274,7 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         """Encoded targets in the units of :meth:`predict_dist`, ``[N]``."""
 
     @abstractmethod
-    def _network_outputs(self, plan: TrainingPlan, method: TabularMethod) -> tuple[int, Likelihood]:
+    def _network_outputs(self, plan: TrainingPlan) -> tuple[int, Likelihood]:
         """The number of outputs of the network, and the likelihood given them."""
 
     @abstractmethod

@@ -24,7 +24,7 @@ from credo.predictive.location_scale import GaussianComponents
 from credo.tabular.base import TableEstimator
 from credo.tabular.columns import TableRows
 from credo.tabular.extrapolation import Extrapolation, split_noise
-from credo.tabular.methods import TabularMethod, TrainingPlan
+from credo.tabular.methods import TrainingPlan
 from credo.tabular.predictions import predict_features
 from credo.tabular.targets import ClassTarget, RegressionTarget
 
@@ -43,7 +43,7 @@ class Regressor(RegressorMixin, TableEstimator):  # type: ignore[misc]
             ``"bbb"`` (Bayes by Backprop), ``"mc_dropout"``, ``"ensemble"`` (five networks), ``"map"`` (one network, no
             epistemic uncertainty), or the name of a method added by :func:`credo.tabular.register`.
         noise: ``"heteroscedastic"``: the noise depends on the row; ``"learned"``: it is the same for all rows;
-            ``"auto"``: the former if there are at least 200 rows, and the method is not ``"hmc"``.
+            ``"auto"``: the former if there are at least 200 rows.
         hidden: widths of the hidden layers; ``None``: (50, 50), or (10,) for fewer than 200 rows.
         activation: the activation function between them, such as ``"relu"`` or ``"tanh"``.
         epochs: passes over the table; ``None``: chosen by the number of rows, 2,000 to 16,000 steps in all. If it is
@@ -151,10 +151,9 @@ class Regressor(RegressorMixin, TableEstimator):  # type: ignore[misc]
     def _decode_target(self, targets: NDArray[Any]) -> Tensor:
         return torch.from_numpy(self.target_.unstandardize(targets[:, 0].astype(np.float64)))
 
-    def _network_outputs(self, plan: TrainingPlan, method: TabularMethod) -> tuple[int, Likelihood]:
+    def _network_outputs(self, plan: TrainingPlan) -> tuple[int, Likelihood]:
         check_option(self.noise, "noise", NOISES)
-        by_size = method.varying_noise and not plan.has_few_rows
-        varies = by_size if self.noise == "auto" else self.noise == "heteroscedastic"
+        varies = not plan.has_few_rows if self.noise == "auto" else self.noise == "heteroscedastic"
         return (2, Gaussian(noise="heteroscedastic")) if varies else (1, Gaussian(noise="learned"))
 
     def _to_target_units(self, predictive: Predictive, rows: TableRows, predictor: Predictor) -> Predictive:
@@ -285,7 +284,7 @@ class Classifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
     def _decode_target(self, targets: NDArray[Any]) -> Tensor:
         return torch.from_numpy(targets)
 
-    def _network_outputs(self, plan: TrainingPlan, method: TabularMethod) -> tuple[int, Likelihood]:
+    def _network_outputs(self, plan: TrainingPlan) -> tuple[int, Likelihood]:
         return len(self.target_.classes), Categorical()
 
     def _to_target_units(self, predictive: Predictive, rows: TableRows, predictor: Predictor) -> Predictive:

@@ -202,7 +202,6 @@ class TabularMethod:
             the method has none.
         train: trains the model.
         has_epochs: whether ``epochs``, ``batch_size`` and ``lr`` apply; a sampler uses all rows in every step.
-        varying_noise: whether ``noise="auto"`` is ``"heteroscedastic"`` with enough rows, or ``"learned"`` always.
 
     Example:
         >>> from credo.methods import MAP
@@ -220,7 +219,6 @@ class TabularMethod:
     posterior_as_prior: Callable[[Any], Method] | None = None
     train: Train = train_in_epochs
     has_epochs: bool = True
-    varying_noise: bool = True
 
 
 _METHODS: dict[str, TabularMethod] = {}

@@ -1,7 +1,7 @@
 """Hamiltonian Monte Carlo on a table: the prior, the length of the chains, and what is kept of them.
 
 A chain uses all rows in every step, so that its length is planned from the size of the table: what all steps cost stays
-the same, about 40 seconds on one core, however many rows there are.
+the same, less than a minute on one core, however many rows there are.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from credo.tabular.methods import MIN_PRODUCTS_FOR_THREADS, NetworkSpec, Rows, T
 CHAINS, WARMUP, DRAWS, STARTING_STEPS = 4, 120, 80, 300
 MAX_GRADIENTS = 10_000
 _PRODUCTS = 10**11
-"""Of a row and a weight, in all: about 40 seconds on one core."""
+"""Of a row and a weight, in all: less than a minute on one core."""
 _PRODUCTS_OF_OVERHEAD = 2_500_000
 """As many take as long as the rest of a gradient, which does not depend on the size of the table."""
 _KEPT_DRAWS = 200
@@ -63,12 +63,12 @@ def build_hmc(spec: NetworkSpec, **options: Any) -> HMC:
     ``benchmarks/uci_posteriors.py``, with fewer chains and shorter ones.
     """
     net = spec.network()
-    relevance = HierarchicalNormal("input", rate=0.1)
-    inputs = dict.fromkeys(["layers.0.weight", "skip.weight"] if spec.hidden else ["layers.0.weight"], relevance)
-    last = {f"layers.{len(net.layers) - 1}.weight": HierarchicalNormal("unit")} if spec.hidden else {}
+    groups = {"layers.0.weight": "input"}
+    if spec.hidden:
+        groups |= {"skip.weight": "input", f"layers.{len(net.layers) - 1}.weight": "unit"}
     plan = SamplingPlan.make(spec.plan.rows, sum(p.numel() for p in net.parameters()))
     settings: dict[str, Any] = {
-        "prior": {**inputs, **last, "*": HierarchicalNormal()},
+        "prior": {name: HierarchicalNormal(group, rate=0.1) for name, group in (groups | {"*": "layer"}).items()},
         "noise_prior": Normal(-1.0, 2.0),
         "chains": CHAINS,
         "warmup": WARMUP,
@@ -108,6 +108,4 @@ def thin(posterior: Empirical) -> None:
     posterior.replace(posterior.thin(every).by_chain())
 
 
-register(
-    TabularMethod("hmc", "Hamiltonian Monte Carlo", build_hmc, train=run_chains, has_epochs=False, varying_noise=False)
-)
+register(TabularMethod("hmc", "Hamiltonian Monte Carlo", build_hmc, train=run_chains, has_epochs=False))
