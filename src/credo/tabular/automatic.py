@@ -13,7 +13,7 @@ from sklearn.base import is_regressor
 
 from credo.errors import InputError, unknown_name
 from credo.methods.sampler import Sampler
-from credo.tabular import methods
+from credo.tabular import methods, sampled
 from credo.tabular.methods import TabularMethod
 
 if TYPE_CHECKING:
@@ -67,7 +67,9 @@ def choose(estimator: TableEstimator, rows: int, further_rows: bool) -> Choice:
     if given:
         return Choice(trained, f"because {given[0]} was given, which is about methods that are trained in epochs")
     if is_regressor(estimator) and methods.FEW_ROWS <= rows <= MAX_SAMPLED_ROWS:
-        return Choice(methods.get("hmc"), f"because {rows:,} rows are few enough to draw from the posterior itself")
+        return Choice(
+            methods.get(sampled.NAME), f"because {rows:,} rows are few enough to draw from the posterior itself"
+        )
     return Choice(trained, f"the default for a table of {rows:,} rows")
 
 

@@ -18,6 +18,7 @@ from credo.posteriors import Empirical
 from credo.priors import Normal
 from credo.tabular.methods import MIN_PRODUCTS_FOR_THREADS, NetworkSpec, Rows, TabularMethod, TrainingPlan, register
 
+NAME = "hmc"
 CHAINS, WARMUP, DRAWS, STARTING_STEPS = 4, 120, 80, 300
 MAX_GRADIENTS = 10_000
 _PRODUCTS = 10**11
@@ -108,4 +109,4 @@ def thin(posterior: Empirical) -> None:
     posterior.replace(posterior.thin(every).by_chain())
 
 
-register(TabularMethod("hmc", "Hamiltonian Monte Carlo", build_hmc, train=run_chains, has_epochs=False))
+register(TabularMethod(NAME, "Hamiltonian Monte Carlo", build_hmc, train=run_chains, has_epochs=False))
