@@ -23,7 +23,8 @@ def test_fit_writes_a_run_and_prints_the_next_command(call, data, tmp_path, quic
     assert result.exit_code == 0, result.output
     for words in (
         "60 rows, 4 columns",
-        "Bayes by Backprop for regression, because 'y' holds numbers, 60 different values in 60 rows",
+        "regression, because 'y' holds numbers, 60 different values in 60 rows",
+        "The method is Bayes by Backprop, because epochs was given",
         "trained on 48 rows",
         "Metrics on 12 held-out rows",
         "coverage (95 %)",
@@ -298,3 +299,15 @@ def test_rows_are_split_by_group_or_time_and_the_report_says_so(call, data, tmp_
     both = call("fit", data, "--target", TARGET, "--epochs", 1, "--group", "who", "--time", "who")
     assert both.exit_code == 1
     assert "not by both" in both.stderr
+
+
+def test_a_sampler_says_whether_its_chains_have_converged(call, data, monkeypatch, quick_report):
+    for name, value in {"WARMUP": 10, "DRAWS": 6, "STARTING_STEPS": 10, "MAX_GRADIENTS": 60}.items():
+        monkeypatch.setattr(f"credo.tabular.sampled.{name}", value)
+    result = call("fit", data, "--target", TARGET, "--method", "hmc")
+    assert result.exit_code == 0, result.output
+    assert "Hamiltonian Monte Carlo for regression" in result.stdout
+    assert "4 chains of 6 draws: R-hat of the predictions" in " ".join(result.stdout.split())
+    refused = call("fit", data, "--target", TARGET, "--method", "hmc", "--epochs", 3)
+    assert refused.exit_code == 1
+    assert "epochs does not apply" in " ".join(refused.output.split())

@@ -25,7 +25,7 @@ from credo import metrics
 from credo.errors import InputError, LoadError, UnsupportedError
 from credo.tabular import methods
 
-METHODS = methods.names()
+METHODS = [name for name in methods.names() if methods.get(name).has_epochs]  # samplers: test_sampled.py
 QUALITY_CHECKS = ("check_classifiers_classes", "check_classifiers_train", "check_regressors_train")
 QUICK = {"epochs": 20, "samples": 20, "random_state": 0}
 

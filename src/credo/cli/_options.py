@@ -45,6 +45,13 @@ def _check_methods(names: str) -> None:
         methods.get(name)
 
 
+def _check_method(name: str) -> None:
+    from credo.tabular import automatic
+
+    if name != automatic.NAME:
+        _check_methods(name)
+
+
 def _check_task(name: str) -> None:
     from credo.tabular.runs import TASKS
 
@@ -94,14 +101,17 @@ Folder = Annotated[Path, typer.Argument(metavar="RUN", help="The folder that cre
 Target = Annotated[str, typer.Option(metavar="COLUMN", help="The column to predict.")]
 Method = Annotated[
     str,
-    typer.Option(callback=_validate(_check_methods), help="The method: bbb, mc_dropout, ensemble or map."),
+    typer.Option(
+        callback=_validate(_check_method),
+        help="The method: hmc, bbb, mc_dropout, ensemble, map, or auto, which chooses from the size of the table.",
+    ),
 ]
 Methods = Annotated[
     str | None,
     typer.Option(
         callback=_validate(_check_methods),
-        show_default="all",
-        help="Methods separated by commas, from bbb,mc_dropout,ensemble,map.",
+        show_default="all; with --epochs those that have epochs",
+        help="Methods separated by commas, from hmc,bbb,mc_dropout,ensemble,map.",
     ),
 ]
 TaskName = Annotated[

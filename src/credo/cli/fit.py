@@ -18,7 +18,7 @@ def fit(
     out: Annotated[
         Path, typer.Option(help="Folder for the model and its report; an existing run is replaced, nothing else.")
     ] = Path("run"),
-    method: options.Method = "bbb",
+    method: options.Method = "auto",
     task: options.TaskName = "auto",
     calibrate: options.Calibrate = None,
     holdout: options.Holdout = 0.2,
@@ -42,7 +42,7 @@ def fit(
     Example: credo fit houses.csv --target price --out run
     """
     from credo._text import counted
-    from credo.tabular import Regressor, files, methods, runs
+    from credo.tabular import Regressor, automatic, files, methods, runs
 
     output = Output(quiet=quiet, as_json=as_json)
     with files.reserve_folder(out, runs.FILES, runs.MARKER), output.collect_warnings():
@@ -57,9 +57,9 @@ def fit(
                 encoding=encoding,
             )
         choice = runs.choose_task(frame[target], task)
-        title = methods.get(method).title
         output.print(f"{data}: {counted(len(frame), 'row')}, {counted(frame.shape[1], 'column')}")
-        output.print(f"{title} for {choice.task}, {choice.reason}")
+        title = "" if method == automatic.NAME else f"{methods.get(method).title} for "
+        output.print(f"{title}{choice.task}, {choice.reason}")
         run = runs.fit_run(
             frame,
             target,
@@ -78,6 +78,8 @@ def fit(
         )
         with output.status("writing the report"):
             run.save(out)
+    for note in automatic.notes(run.model):
+        output.print(note)
     trained, held_out = run.record["trained_rows"], run.record["held_out_rows"]
     output.print(f"trained on {counted(trained, 'row')} in {run.record['seconds']:.0f} s")
     if isinstance(run.model, Regressor) and run.model.family_.note:

@@ -203,6 +203,20 @@ class SamplingReport:
                 )
         return [f"{name:<24} {text}" for name, text in shown]
 
+    def sentence(self) -> str:
+        """Whether the chains have converged, in one sentence."""
+        parts = [f"{self.chains} chains of {self.draws:,} draws"]
+        if self.predictions:
+            parts.append(
+                f"R-hat of the predictions is {self.predictions['median_r_hat']:.2f} in the median and at most "
+                f"{self.predictions['r_hat']:.2f} (1: the chains agree), with at least "
+                f"{self.predictions['bulk']:,.0f} effective draws"
+            )
+        divergences = sum(self.divergences)
+        if self.divergences:
+            parts.append(f"{divergences:,} transitions diverged" if divergences else "no transition diverged")
+        return f"{parts[0]}: {'; '.join(parts[1:])}." if parts[1:] else f"{parts[0]}."
+
     def notices(self) -> list[str]:
         """What needs the user's attention."""
         found = []

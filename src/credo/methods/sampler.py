@@ -173,6 +173,9 @@ class Sampler(NetworkMethod):
                 f"{type(self).__name__} needs a network in float32 or float64, got {self.dtype}; use net.float()"
             )
         fit_models([self], [data], [check_seed(seed)], device=device, progress=progress)
+        assert self._report is not None
+        for notice in self._report.notices():
+            notify(notice)
         return self
 
     def outputs(self, x: Any) -> Tensor:
@@ -265,7 +268,7 @@ class Sampler(NetworkMethod):
             self.likelihood_posterior.replace(noise)
 
     def _diagnose(self, run: Run, x: Any | None) -> None:
-        """Build the report that :meth:`summary` shows, and give notice of what needs attention.
+        """Build the report that :meth:`summary` shows.
 
         Args:
             run: the draws.
@@ -284,8 +287,6 @@ class Sampler(NetworkMethod):
             if x is None
             else convergence(draws for posterior in posteriors for draws in posterior.by_chain().values()),
         )
-        for notice in self._report.notices():
-            notify(notice)
 
     def _predictor(self, samples: int | str, seed: int | None) -> NetworkPredictor:
         base = check_seed(seed) if samples else 0

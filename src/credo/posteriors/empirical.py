@@ -146,10 +146,10 @@ class Empirical(Posterior):
         self.draws = new.draws
 
     def _expected_tensors(self, saved: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """The draws, with the numbers of chains and draws of the saved ones."""
-        leading = _leading(saved)
+        """The draws, with the dtype and the numbers of chains and draws of the saved ones."""
+        leading, dtype = _leading(saved), next((v.dtype for v in saved.values() if v.is_floating_point()), None)
         return {
-            f"draws.{key}": value.new_empty(*(leading or value.shape[:2]), *value.shape[2:])
+            f"draws.{key}": value.new_empty(*(leading or value.shape[:2]), *value.shape[2:], dtype=dtype)
             for key, value in self.draws.named_buffers()
         }
 

@@ -22,37 +22,33 @@ from sklearn.utils.validation import check_is_fitted
 from credo import calibration
 from credo._arguments import check_fraction, check_option
 from credo._estimator import draw_seed, restore_on_error
-from credo._threads import one_thread
 from credo.errors import InputError, UnsupportedError
 from credo.likelihoods import Likelihood
 from credo.methods.base import Method, Predictor
 from credo.predictive import Predictive
 from credo.seeding import derive, seeded
-from credo.tabular import methods
+from credo.tabular import automatic, methods
 from credo.tabular.columns import Columns, TableRows, as_frame
 from credo.tabular.dialects import Dialect
 from credo.tabular.extrapolation import Extrapolation, OutsideRange
-from credo.tabular.methods import NetworkSpec, TrainingPlan
+from credo.tabular.methods import NetworkSpec, TabularMethod, TrainingPlan
 from credo.tabular.predictions import predict_features
 from credo.tabular.readings import find_dialect
 from credo.tabular.splitting import RowDetails, Rows, select_rows
 from credo.tabular.target_cells import as_series
 from credo.tabular.targets import ClassTarget, RegressionTarget, known_rows
 from credo.tabular.validation import check_new, check_training
-from credo.training.optimizers import adam
 
 INITIAL, SPLIT, TRAINING, DRAWS, SCREEN = range(5)
 """The random streams of an estimator."""
 
 _MIN_ROWS_FOR_EARLY_STOPPING = 40
-_MIN_PRODUCTS_FOR_THREADS = 2**24  # per step; below, threads cost more time than they save
 
 
 def _has_partial_fit(estimator: TableEstimator) -> bool:
-    if methods.get(estimator.method).posterior_as_prior is None:
-        raise UnsupportedError(
-            f"method={estimator.method!r} has no posterior that could be the next prior: use method='bbb'"
-        )
+    method = getattr(estimator, "method_", estimator.method)
+    if method != automatic.NAME and methods.get(method).posterior_as_prior is None:
+        raise UnsupportedError(f"method={method!r} has no posterior that could be the next prior: use method='bbb'")
     return True
 
 
@@ -65,6 +61,8 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
     columns_: Columns
     target_: RegressionTarget | ClassTarget
     model_: Method
+    method_: str
+    method_reason_: str
     calibrator_: calibration.Calibrator | None
     extrapolation_: Extrapolation | None
     seed_: int
@@ -72,7 +70,7 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
 
     def __init__(
         self,
-        method: str = "bbb",
+        method: str = "auto",
         *,
         hidden: Sequence[int] | None = None,
         activation: str = "relu",
@@ -122,8 +120,8 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         with restore_on_error(self):
             return self._fit(X, y, sample_weight, groups, time)
 
-    def _fit(self, X: Any, y: Any, *given: Any) -> Self:
-        method = methods.get(self.method)
+    def _fit(self, X: Any, y: Any, *given: Any, further_rows: bool = False) -> Self:
+        automatic.check(self)
         calibrator = self._new_calibrator()
         frame, y = check_training(self, X, y, reset=True)
         self.named_columns_ = isinstance(frame, pd.DataFrame)
@@ -134,20 +132,22 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         self.target_ = self._learn_target(y, dialect)
         frame, y, details = select_rows(frame, y, details, known_rows(y, self.target_))
         self.columns_, rows = Columns.learn_and_read(frame, dialect)
-        for note in self.notes_:
+        for note in self._table_notes:
             warnings.warn(note, UserWarning, stacklevel=3)
         targets = self._encode_target(y)
         details = self._weigh(targets, details, learn=True)
         training, held_out = self._split(targets, details, calibrator)
         features = self.columns_.features(rows)
+        method, self.method_reason_ = automatic.choose(self, len(training), further_rows)
+        self.method_ = method.name
         plan = TrainingPlan.make(len(training), self.epochs, self.batch_size, self.lr, method.step_factor)
-        hidden = plan.hidden(self.hidden)
+        hidden = methods.hidden_layers(self.hidden, plan.rows)
         targets = self._choose_likelihood(y, targets, features, training, details, plan)
         outputs, likelihood = self._network_outputs(plan)
         spec = NetworkSpec(features.shape[1], outputs, likelihood, hidden, self.activation, plan)
         with seeded(derive(self.seed_, INITIAL), torch.device("cpu")):
             model = method.build(spec, **(self.method_options or {}))
-        self._train(model, features[training], targets[training], plan, details.take(training), method.early_stopping)
+        self._train(model, features[training], targets[training], plan, details.take(training), method)
         self.extrapolation_ = self._learn_extrapolation(rows.take(training))
         self.calibrator_ = None
         if calibrator is not None:
@@ -160,7 +160,7 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         """Train on further rows: the current posterior is the prior, and the old rows are not needed.
 
         The first call is the same as :meth:`fit`. Later calls keep the encoding of columns and target, and the
-        calibration. Only methods with a posterior over weights have it (``"bbb"``).
+        calibration. Only a method whose posterior has a density has it: ``"bbb"``, which ``"auto"`` then is.
 
         Args:
             X: further rows of the same columns.
@@ -178,19 +178,19 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
             if hasattr(self, "model_"):
                 return self._fit_further(X, y, sample_weight)
             self._set_classes(classes)
-            return self._fit(X, y, sample_weight)
+            return self._fit(X, y, sample_weight, further_rows=True)
 
     def _fit_further(self, X: Any, y: Any, sample_weight: Any) -> Self:
-        posterior_as_prior = methods.get(self.method).posterior_as_prior
-        assert posterior_as_prior is not None
+        method = methods.get(self.method_)
+        assert method.posterior_as_prior is not None
         frame, y = check_training(self, X, y, reset=False)
         details = RowDetails.read(len(y), sample_weight)
         frame, y, details = select_rows(frame, y, details, details.used & known_rows(y, self.target_))
         rows, targets = self.columns_.read(frame), self._encode_target(y)
         features, details = self.columns_.features(rows), self._weigh(targets, details, learn=False)
         plan = TrainingPlan.make(len(targets), self.epochs, self.batch_size, self.lr)
-        model = posterior_as_prior(copy.deepcopy(self.model_).float())
-        self._train(model, features, targets, plan, details, early_stopping=False)
+        model = method.posterior_as_prior(copy.deepcopy(self.model_).float())
+        self._train(model, features, targets, plan, details, method)
         self.columns_ = replace(self.columns_, scaling=self.columns_.scaling.widened(rows.values))
         if self.extrapolation_ is not None:
             further = self._learn_extrapolation(rows)
@@ -248,7 +248,12 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
 
     @property
     def notes_(self) -> list[str]:
-        """Sentences about what was left out, converted and imputed."""
+        """Sentences about the method that was chosen, and about what was left out, converted and imputed."""
+        check_is_fitted(self, "model_")
+        return [*automatic.notes(self), *self._table_notes]
+
+    @property
+    def _table_notes(self) -> list[str]:
         return [*self.columns_.notes, *self.target_.notes]
 
     @property
@@ -352,31 +357,22 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         targets: NDArray[Any],
         plan: TrainingPlan,
         details: RowDetails,
-        early_stopping: bool,
+        method: TabularMethod,
     ) -> None:
-        options: dict[str, Any] = {}
-        data = [features, targets] if details.weight is None else [features, targets, details.weight]
-        if early_stopping and len(targets) >= _MIN_ROWS_FOR_EARLY_STOPPING:
-            rows, validation = self._hold_out(targets, details, len(targets) // 10)
-            options = {
-                "validation": tuple(part[validation] for part in data),
-                "monitor": "log_likelihood",
-                "patience": max(plan.epochs // 5, 5),
-            }
-            data = [part[rows] for part in data]
-        weights = sum(parameter.numel() for parameter in model.parameters())
-        with one_thread(weights * plan.batch_size < _MIN_PRODUCTS_FOR_THREADS):
-            model.fit(
-                tuple(data),
-                epochs=plan.epochs,
-                batch_size=plan.batch_size,
-                lr=plan.lr,
-                optimizer=adam,  # the defaults of plan and lr were chosen with it
-                seed=derive(self.seed_, TRAINING),
-                device=self.device,
-                progress=self.progress,
-                **options,
-            )
+        data: methods.Rows = (features, targets) if details.weight is None else (features, targets, details.weight)
+        validation: methods.Rows | None = None
+        if method.early_stopping and len(targets) >= _MIN_ROWS_FOR_EARLY_STOPPING:
+            rows, held_out = self._hold_out(targets, details, len(targets) // 10)
+            data, validation = (tuple(part[chosen] for part in data) for chosen in (rows, held_out))
+        method.train(
+            model,
+            data,
+            plan,
+            validation=validation,
+            seed=derive(self.seed_, TRAINING),
+            device=self.device,
+            progress=self.progress,
+        )
         # In double precision the prediction of a row does not depend on the other rows, to the last digit shown.
         self.model_ = model.double()
 

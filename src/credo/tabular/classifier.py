@@ -34,8 +34,9 @@ class Classifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
     :class:`credo.tabular.Columns`).
 
     Args:
-        method: ``"bbb"`` (Bayes by Backprop), ``"mc_dropout"``, ``"ensemble"`` (five networks), ``"map"`` (one network,
-            no epistemic uncertainty), or the name of a method added by :func:`credo.tabular.register`.
+        method: ``"auto"``: chosen by the size of the table, see ``notes_``; ``"hmc"`` (Hamiltonian Monte Carlo),
+            ``"bbb"`` (Bayes by Backprop), ``"mc_dropout"``, ``"ensemble"`` (five networks), ``"map"`` (one network, no
+            epistemic uncertainty), or the name of a method added by :func:`credo.tabular.register`.
         ordered: whether classes have an order, such as grades: the cumulative logit likelihood :class:`credo.Ordinal`.
             ``True``: the ascending order of the labels; a list: all labels, from lowest to highest.
         class_weight: ``None``, or ``"balanced"``: in training every class counts as much as any other, however rare,
@@ -59,6 +60,8 @@ class Classifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
         classes_: the labels, in the order of the columns of ``predict_proba``.
         columns_: the :class:`credo.tabular.Columns` that encode the table.
         target_: the :class:`credo.tabular.ClassTarget` that encodes the labels.
+        method_: the name of the method, where ``"auto"`` chose it.
+        method_reason_: why, half a sentence.
         model_: the trained method, a :class:`credo.Method`.
         calibrator_: the fitted calibrator, or ``None``.
         notes_: sentences about what was left out, converted and imputed.
@@ -83,7 +86,7 @@ class Classifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
 
     def __init__(
         self,
-        method: str = "bbb",
+        method: str = "auto",
         *,
         ordered: bool | Sequence[Any] = False,
         class_weight: str | None = None,

@@ -17,6 +17,7 @@ from credo._arguments import check_option
 from credo.errors import InputError
 from credo.likelihoods import Likelihood
 from credo.methods.base import Predictor
+from credo.methods.sampler import Sampler
 from credo.predictive import Predictive, RealPredictive
 from credo.predictive.components import RealComponents
 from credo.predictive.location_scale import GaussianComponents
@@ -34,7 +35,7 @@ from credo.tabular.likelihoods import (
     check_likelihood,
     choose_family,
 )
-from credo.tabular.methods import TrainingPlan
+from credo.tabular.methods import TrainingPlan, hidden_layers
 from credo.tabular.predictions import predict_features
 from credo.tabular.splitting import RowDetails
 from credo.tabular.targets import RegressionTarget
@@ -42,6 +43,7 @@ from credo.tabular.targets import RegressionTarget
 __all__ = ["NOISES", "Classifier", "Regressor"]
 
 NOISES = ("auto", "heteroscedastic", "learned")
+_DRAWS_FOR_SLOPES = 20
 
 
 class Regressor(RegressorMixin, TableEstimator):  # type: ignore[misc]
@@ -51,8 +53,9 @@ class Regressor(RegressorMixin, TableEstimator):  # type: ignore[misc]
     :class:`credo.tabular.Columns`). The target is standardized internally; predictions are in its own units.
 
     Args:
-        method: ``"bbb"`` (Bayes by Backprop), ``"mc_dropout"``, ``"ensemble"`` (five networks), ``"map"`` (one network,
-            no epistemic uncertainty), or the name of a method added by :func:`credo.tabular.register`.
+        method: ``"auto"``: chosen by the size of the table, see ``notes_``; ``"hmc"`` (Hamiltonian Monte Carlo),
+            ``"bbb"`` (Bayes by Backprop), ``"mc_dropout"``, ``"ensemble"`` (five networks), ``"map"`` (one network, no
+            epistemic uncertainty), or the name of a method added by :func:`credo.tabular.register`.
         likelihood: the distribution of the target: ``"gaussian"``; ``"student_t"`` for outliers; ``"log_normal"`` for
             positive numbers; ``"poisson"`` and ``"negative_binomial"`` for counts; ``"beta"`` for shares from 0 to 1,
             both included (see :class:`credo.Beta`). ``"auto"``: Gaussian, unless another one that the values allow has
@@ -62,7 +65,8 @@ class Regressor(RegressorMixin, TableEstimator):  # type: ignore[misc]
             ``"auto"``: the former if there are at least 200 rows.
         hidden: widths of the hidden layers; ``None``: (50, 50), or (10,) for fewer than 200 rows.
         activation: the activation function between them, such as ``"relu"`` or ``"tanh"``.
-        epochs: passes over the table; ``None``: chosen by the number of rows, 2,000 to 16,000 steps in all.
+        epochs: passes over the table; ``None``: chosen by the number of rows, 2,000 to 16,000 steps in all. If it is
+            given, ``"auto"`` is ``"bbb"``, as samplers have no epochs.
         batch_size: rows per step; ``None``: chosen by the number of rows, 128 to 4096.
         lr: learning rate at the start; it decays to 0.
         samples: the number of posterior draws per prediction.
@@ -79,10 +83,13 @@ class Regressor(RegressorMixin, TableEstimator):  # type: ignore[misc]
         columns_: the :class:`credo.tabular.Columns` that encode the table.
         target_: the :class:`credo.tabular.RegressionTarget` that standardizes the target.
         family_: the likelihood of the target, by its name, and how targets are encoded for it.
+        method_: the name of the method, where ``"auto"`` chose it.
+        method_reason_: why, half a sentence.
         model_: the trained method, a :class:`credo.Method`.
         calibrator_: the fitted calibrator, or ``None``.
-        notes_: sentences about what was left out, converted and imputed.
-        history_: the metrics of training, one entry per epoch.
+        notes_: sentences about the method that was chosen, the convergence of its chains, and what was left out,
+            converted and imputed.
+        history_: the metrics of training, one entry per epoch, or per transition of chains.
 
     Example:
         >>> import numpy as np
@@ -106,7 +113,7 @@ class Regressor(RegressorMixin, TableEstimator):  # type: ignore[misc]
 
     def __init__(
         self,
-        method: str = "bbb",
+        method: str = "auto",
         *,
         likelihood: str = "auto",
         noise: str = "auto",
@@ -210,7 +217,7 @@ class Regressor(RegressorMixin, TableEstimator):  # type: ignore[misc]
                 features[training],
                 values[training],
                 weight,
-                plan.hidden(self.hidden),
+                hidden_layers(self.hidden, plan.rows),
                 self.activation,
                 plan,
                 varies,
@@ -257,5 +264,7 @@ class Regressor(RegressorMixin, TableEstimator):  # type: ignore[misc]
         """None for other components than Gaussian ones: no variance is added to them outside the range."""
         if self.family_.name not in ("gaussian", "log_normal"):
             return None
-        predictor = self.model_._predictor(0, None)  # of the mean weights
+        # The mean function: that of the mean weights or, for draws around several modes, the mean of some of them.
+        samples = _DRAWS_FOR_SLOPES if isinstance(self.model_, Sampler) else 0
+        predictor = self.model_._predictor(samples, self.seed_)
         return Extrapolation.learn(self.columns_, rows, lambda features: predict_features(predictor, features))

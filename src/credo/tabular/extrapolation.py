@@ -32,9 +32,10 @@ _MAX_FEATURES = 1_000_000  # in memory at a time
 class Extrapolation:
     """The variance that is added to a prediction outside the training range, because the slope may change at the edge.
 
-    Let f(x) be the mean and σ(x) the noise that the mean weights predict, and d_j(x) the distance of column j from its
-    training range, in standard deviations. The slope beyond the edge and the slope at the edge are modeled as two
-    independent draws from the slopes at the training rows, whose difference has twice their variance:
+    Let f(x) be the mean and σ(x) the noise that the mean weights predict, or the draws of a sampler on average, and
+    d_j(x) the distance of column j from its training range, in standard deviations. The slope beyond the edge and the
+    slope at the edge are modeled as two independent draws from the slopes at the training rows, whose difference has
+    twice their variance:
 
         v(x) = 2 Σ_j s_j² d_j(x)²,    s_j² = Var_i ∂f/∂x_j (x_i) + mean_i (∂σ/∂x_j (x_i))².
 
@@ -61,7 +62,7 @@ class Extrapolation:
         Args:
             columns: the columns of the table.
             rows: the training rows.
-            predict: from features ``[N, D]`` to the prediction of the mean weights ``[N, 1]``.
+            predict: from features ``[N, D]`` to the prediction ``[N, 1]``.
 
         Returns:
             The variances of slopes from central differences over a fifth of a standard deviation, one-sided at the ends

@@ -12,9 +12,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
+
+from numpy.typing import NDArray
 
 from credo._arguments import check_integer
+from credo._threads import one_thread
 from credo.architectures import MLP
 from credo.errors import InputError, UnsupportedError, unknown_name
 from credo.likelihoods import Categorical, Gaussian, Likelihood, Ordinal
@@ -22,6 +25,7 @@ from credo.methods import MAP, BayesByBackprop, DeepEnsemble, MCDropout
 from credo.methods.base import Method
 from credo.posteriors import MeanField
 from credo.priors import AdaptiveNormal, Normal
+from credo.training.optimizers import adam
 
 FEW_ROWS = 200
 """With fewer rows the default network is narrow, and the noise is the same for all rows."""
@@ -29,6 +33,11 @@ FEW_ROWS = 200
 HIDDEN, HIDDEN_FOR_FEW_ROWS = (50, 50), (10,)
 MIN_STEPS, MAX_STEPS, STEPS_PER_ROW = 2_000, 16_000, 60
 MIN_BATCH_SIZE, MAX_BATCH_SIZE, BATCHES_PER_EPOCH = 128, 4096, 320
+MIN_PRODUCTS_FOR_THREADS = 2**24
+"""Per step; below, threads cost more time than they save."""
+
+Rows = tuple[NDArray[Any], ...]
+"""Features ``[N, D]`` and encoded targets ``[N, 1]`` or ``[N]``, and the weights of rows ``[N]`` if they have any."""
 
 
 @dataclass(frozen=True)
@@ -81,13 +90,14 @@ class TrainingPlan:
         """The total number of optimizer steps."""
         return self.epochs * math.ceil(self.rows / self.batch_size)
 
-    def hidden(self, given: object) -> tuple[int, ...]:
-        """The widths of the hidden layers: those that are given, or the default for this number of rows."""
-        if given is None:
-            return HIDDEN_FOR_FEW_ROWS if self.has_few_rows else HIDDEN
-        if not isinstance(given, Sequence) or isinstance(given, str):
-            raise InputError(f"hidden must be the widths of the hidden layers, such as (50, 50), got {given!r}")
-        return tuple(given)
+
+def hidden_layers(given: object, rows: int) -> tuple[int, ...]:
+    """The widths of the hidden layers: those that are given, or the default for this number of rows."""
+    if given is None:
+        return HIDDEN_FOR_FEW_ROWS if rows < FEW_ROWS else HIDDEN
+    if not isinstance(given, Sequence) or isinstance(given, str):
+        raise InputError(f"hidden must be the widths of the hidden layers, such as (50, 50), got {given!r}")
+    return tuple(given)
 
 
 @dataclass(frozen=True)
@@ -123,6 +133,59 @@ class NetworkSpec:
         )
 
 
+class Train(Protocol):
+    """Trains a model on the rows of a table."""
+
+    def __call__(
+        self,
+        model: Any,
+        rows: Rows,
+        plan: TrainingPlan,
+        *,
+        validation: Rows | None,
+        seed: int,
+        device: str | None,
+        progress: bool | None,
+    ) -> None:
+        """Train ``model``, which the method built, in place.
+
+        Args:
+            model: the untrained model.
+            rows: the rows to train on.
+            plan: the plan of the training.
+            validation: rows by whose log likelihood training is stopped early; ``None``: it is not.
+            seed: of everything random.
+            device: the device; ``None``: where the model is.
+            progress: whether to show a progress bar; ``None``: only in a terminal.
+        """
+
+
+def train_in_epochs(
+    model: Any,
+    rows: Rows,
+    plan: TrainingPlan,
+    *,
+    validation: Rows | None,
+    seed: int,
+    device: str | None,
+    progress: bool | None,
+) -> None:
+    """Train by gradient descent on minibatches; arguments as in :class:`Train`."""
+    stopping = {"validation": validation, "monitor": "log_likelihood", "patience": max(plan.epochs // 5, 5)}
+    with one_thread(sum(p.numel() for p in model.parameters()) * plan.batch_size < MIN_PRODUCTS_FOR_THREADS):
+        model.fit(
+            rows,
+            epochs=plan.epochs,
+            batch_size=plan.batch_size,
+            lr=plan.lr,
+            optimizer=adam,  # the defaults of plan and lr were chosen with it
+            seed=seed,
+            device=device,
+            progress=progress,
+            **({} if validation is None else stopping),
+        )
+
+
 @dataclass(frozen=True)
 class TabularMethod:
     """A method and its settings for tables.
@@ -137,6 +200,8 @@ class TabularMethod:
             rises, as a point estimate needs; a posterior is regularized by its KL term.
         posterior_as_prior: from a trained model to one whose prior is its posterior, for ``partial_fit``; ``None`` if
             the method has none.
+        train: trains the model.
+        has_epochs: whether ``epochs``, ``batch_size`` and ``lr`` apply; a sampler uses all rows in every step.
 
     Example:
         >>> from credo.methods import MAP
@@ -152,6 +217,8 @@ class TabularMethod:
     step_factor: float = 1.0
     early_stopping: bool = False
     posterior_as_prior: Callable[[Any], Method] | None = None
+    train: Train = train_in_epochs
+    has_epochs: bool = True
 
 
 _METHODS: dict[str, TabularMethod] = {}

@@ -152,7 +152,7 @@ def fit_run(
     target: str,
     *,
     task: str | TaskChoice = "auto",
-    method: str = "bbb",
+    method: str = "auto",
     holdout: float = 0.2,
     drop: Sequence[str] = (),
     group: str | None = None,
@@ -171,7 +171,7 @@ def fit_run(
         target: the column to predict; rows without it are left out.
         task: ``"regression"``, ``"classification"``, ``"auto"`` (by :func:`~credo.tabular.targets.guess_task`), or the
             result of :func:`choose_task`.
-        method: one of :func:`credo.tabular.methods.names`.
+        method: ``"auto"``, or one of :func:`credo.tabular.methods.names`.
         holdout: the fraction of the rows to hold out; 0: train on all rows, without scores.
         drop: columns to leave out.
         group: a column of groups, such as patients: rows are held out by whole groups, here and inside training, and
@@ -221,7 +221,7 @@ def fit_run(
         "target": target,
         "task": choice.task,
         "task_reason": choice.reason,
-        "method": method,
+        "method": model.method_,
         "calibrate": calibrate,
         "dropped": list(drop),
         "split": details.describe(group or time),

@@ -180,6 +180,8 @@ def _estimator(parameters: Mapping[str, Schema], further: Mapping[str, Schema]) 
             "calibrator": maybe(mapping),
             "seed": integer(0, MAX_SEED),
             "named": flag,
+            "method": text,
+            "method_reason": text,
             **further,
         }
     )
@@ -260,6 +262,8 @@ def describe(estimator: TableEstimator) -> dict[str, Any]:
         "calibrator": None if calibrator is None else calibrator.get_config(),
         "seed": estimator.seed_,
         "named": estimator.named_columns_,
+        "method": estimator.method_,
+        "method_reason": estimator.method_reason_,
         **_describe_likelihood(estimator),
     }
 
@@ -305,6 +309,7 @@ def restore(section: Any, model: Any) -> TableEstimator:
     estimator.named_columns_ = section["named"]
     if estimator.named_columns_:
         estimator.feature_names_in_ = np.array(estimator.columns_.names, dtype=object)
+    estimator.method_, estimator.method_reason_ = section["method"], section["method_reason"]
     estimator.model_ = model
     _check_network(estimator)
     return estimator
