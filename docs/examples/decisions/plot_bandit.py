@@ -79,8 +79,8 @@ plt.show()
 
 # %%
 # The greedy policy is a gamble: in three of five runs it misses less than Thompson sampling (21 to 46 against 34 to 60,
-# because it does not explore), in one it shows the second-best offers for ever and misses 132. At the end it still
-# loses 0.16 per visitor on average, Thompson sampling 0.03, and that is what decides in the long run.
+# because it does not explore), in one it settles on worse offers and misses 132. At the end it still loses 0.16 per
+# visitor on average, Thompson sampling 0.03, and that is what decides in the long run.
 
 for name in POLICIES:
     runs = torch.stack(regret[name])
