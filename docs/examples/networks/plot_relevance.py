@@ -36,8 +36,8 @@ def network() -> nn.Module:
 
 
 # %%
-# The same network under two priors, sampled by Hamiltonian Monte Carlo. Under the hierarchical prior the variances are
-# drawn in turn with the weights, by a Gibbs step.
+# The same network under two priors, sampled by microcanonical Langevin Monte Carlo. Under the hierarchical prior the
+# variances are drawn in turn with the weights, by a Gibbs step.
 
 PRIORS = {
     "fixed, N(0, 1)": credo.Normal(0.0, 1.0),
@@ -46,10 +46,10 @@ PRIORS = {
         "*": credo.HierarchicalNormal("layer"),
     },
 }
-OPTIONS = {"chains": 2, "warmup": 150, "draws": 100, "leapfrog_steps": 20}
+OPTIONS = {"chains": 4, "warmup": 900, "draws": 60, "thinning": 10}
 models = {}
 for name, prior in PRIORS.items():
-    model = credo.HMC(network(), credo.Gaussian("learned", initial=0.3), prior, **OPTIONS)
+    model = credo.MCLMC(network(), credo.Gaussian("learned", initial=0.3), prior, **OPTIONS)
     models[name] = model.fit(train, seed=0)
 
 # %%
@@ -78,11 +78,11 @@ credo.plots.interval_calibration(predictions, test[1], ax)
 plt.show()
 
 # %%
-# Under the hierarchical prior the weights of the five inputs in the formula have a scale of 0.34 on average and those
-# of the other five 0.07; under the fixed prior, 0.78 and 0.53. The error is about the same, RMSE 0.266 and 0.273, and
-# the log loss is lower, 0.121 instead of 0.159: the fixed prior spreads its weights over noise and becomes too certain
-# of it, as the calibration shows. These chains are short, and say so: R-hat of the predictions is around 2. For results
-# to rely on, leave out ``warmup``, ``draws`` and ``leapfrog_steps``.
+# Under the hierarchical prior the weights of the five inputs in the formula have a scale of 0.37 on average and those
+# of the other five 0.06; under the fixed prior, 0.83 and 0.61. The error falls from 0.259 to 0.213 and the log loss
+# from 0.06 to -0.12: with 200 rows, weights spent on noise are weights that are missing elsewhere. These chains are
+# short, and credo says so: R-hat of the predictions is up to 1.57. For results to rely on, leave ``warmup``, ``draws``
+# and ``thinning`` at their defaults.
 
 for name, p in predictions.items():
     used, unused = relevance[name][:5].mean(), relevance[name][5:].mean()
