@@ -7,7 +7,7 @@ Variational inference needs the gradient of :math:`\mathbb E_q[\log p(\mathcal D
 average out over the rows. Local reparameterization draws the outputs of a layer instead, which for a Gaussian q are
 Gaussian too,
 
-.. math:: a_{nj} \sim \mathcal N\Big(\sum_i x_{ni} \mu_{ij},\; \sum_i x_{ni}^2 \sigma_{ij}^2\Big),
+.. math:: a_{nj} \sim \mathcal N\left(\sum_i x_{ni} \mu_{ij},\; \sum_i x_{ni}^2 \sigma_{ij}^2\right),
 
 one for every row (``"local"``). Flipout keeps one draw of the weights and multiplies it with random signs for every row
 (``"flipout"``). All three have the same mean.
