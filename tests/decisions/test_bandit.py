@@ -182,3 +182,31 @@ def test_wrong_arguments_are_sentences() -> None:
     two = credo.MAP(nn.Linear(3, 2), credo.Gaussian(noise=1.0))
     with pytest.raises(InputError, match="must output one number"):
         ThompsonBandit(two, arms=2, seed=0).select(torch.ones(1))
+
+
+@pytest.mark.parametrize("likelihood", [credo.Gaussian(1.0), credo.Categorical()], ids=["quantity", "classes"])
+def test_functions_drawn_from_a_linearized_laplace_are_spread_as_its_posterior(likelihood):
+    """Draws at two rows differ between draws, and each is one function: a linear one here.
+
+    The mean and variance of 4,000 draws of a Gaussian are within 4 standard errors of its own: 4·σ/√S for the mean,
+    4·σ²·√(2/S) for the variance.
+    """
+    generator, draws = torch.Generator().manual_seed(0), 4000
+    x = torch.randn(30, 2, generator=generator)
+    real = isinstance(likelihood, credo.Gaussian)
+    y = (x.sum(1, keepdim=True) + torch.randn(30, 1, generator=generator)) if real else (x[:, 0] > 0).long()
+    torch.manual_seed(0)
+    model = credo.Laplace(nn.Linear(2, 1 if real else 2), likelihood, structure="full")
+    model.fit((x, y), epochs=20, seed=0)
+    rows = torch.stack([x[0], 2 * x[0], torch.zeros(2)])
+    found = draw_functions(model, rows, draws, seed=0)
+    assert found.shape == (draws, 3, 1 if real else 2)
+    if not real:
+        assert bool((found.std(0) > 0).all())
+        return
+    values = found[..., 0].double()
+    torch.testing.assert_close(values[:, 1] - values[:, 2], 2 * (values[:, 0] - values[:, 2]), rtol=0, atol=1e-4)
+    p = model.predict(rows)
+    mean, variance = p.mean[:, 0].double(), p.epistemic[:, 0].double()
+    assert bool(((values.mean(0) - mean).abs() < 4 * (variance / draws).sqrt()).all())
+    assert bool(((values.var(0) - variance).abs() < 4 * variance * (2 / draws) ** 0.5).all())

@@ -13,7 +13,9 @@ from torch import Tensor, nn
 
 from credo.data import prepare_input
 from credo.errors import InputError
+from credo.methods._linearized import LinearizedPredictor
 from credo.methods.base import Method
+from credo.methods.laplace import Laplace
 from credo.nests import count_rows, map_tensors
 from credo.predictive import Predictive
 from credo.seeding import derive, generator, seeded
@@ -97,6 +99,10 @@ def draw_functions(model: Any, x: Any, count: int, seed: int) -> Tensor:
         if "random_state" not in inspect.signature(model.sample_y).parameters:
             model, state = copy.copy(model).set_params(**state), {}
         return torch.from_numpy(model.sample_y(as_array(x), count, **state).T.copy())
+    if isinstance(model, Laplace):
+        predictor = model._predictor(count, seed)
+        if isinstance(predictor, LinearizedPredictor):  # its predictions integrate over the draws
+            return model.likelihood.predictive(predictor.outputs(x)).draws
     p = predict(model, x, count, seed)
     if p.n_draws == 1 and not isinstance(model, Method):
         raise InputError(
