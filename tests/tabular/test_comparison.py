@@ -16,7 +16,8 @@ from credo.metrics import Score
 from credo.predictive import ClassPredictive, RealPredictive
 from credo.predictive.classes import CategoricalComponents
 from credo.predictive.location_scale import GaussianComponents
-from credo.tabular.comparison import FILES, Comparison, Gap, MethodResult, compare
+from credo.tabular import methods as registry
+from credo.tabular.comparison import FILES, Comparison, Gap, MethodResult, _default_methods, compare
 from tabular.hostile import TARGET, good_columns
 
 ROWS = 400
@@ -188,6 +189,12 @@ def test_single_row_classes_and_missing_targets_are_left_out():
     assert compared.n_rows == 38
     assert compared.y.tolist() == [0, 1] * 19
     assert compared.results[0].predictive.mean.shape == (38, 2)
+
+
+def test_samplers_are_compared_by_default_if_the_table_is_small_and_no_epochs_are_given():
+    trained = [name for name in registry.names() if registry.get(name).has_epochs]
+    assert set(_default_methods(500, None)) == {*trained, "hmc"}
+    assert _default_methods(50_000, None) == _default_methods(500, 3) == trained
 
 
 def test_notes_are_issued_once():

@@ -91,7 +91,7 @@ Methods = Annotated[
     str | None,
     typer.Option(
         callback=_validate(_check_methods),
-        show_default="all; with --epochs those that have epochs",
+        show_default="all; without hmc if --epochs is given or the table is large",
         help="Methods separated by commas, from hmc,bbb,mc_dropout,ensemble,map.",
     ),
 ]

@@ -221,8 +221,8 @@ def compare(
         target: the column to predict. Rows without it are left out, and so are classes with a single row, which cannot
             be both trained on and tested.
         task: ``"regression"`` or ``"classification"``.
-        methods: some of :func:`credo.tabular.methods.names`; ``None``: all of them, or all that have epochs if
-            ``epochs`` is given.
+        methods: some of :func:`credo.tabular.methods.names`; ``None``: all of them, without samplers if ``epochs`` is
+            given or the table is too large for them.
         folds: the number of folds.
         epochs: passes over the table in each training; ``None``: chosen by its size.
         seed: the seed of everything random.
@@ -235,8 +235,7 @@ def compare(
     Raises:
         InputError: if the table, the target or an argument cannot be used.
     """
-    known = [name for name in registry.names() if epochs is None or registry.get(name).has_epochs]
-    chosen = [registry.get(name) for name in dict.fromkeys(methods or known)]
+    chosen = [registry.get(name) for name in dict.fromkeys(methods or _default_methods(len(frame), epochs))]
     if target not in frame:
         raise unknown_name("target", target, frame.columns)
     learned = RegressionTarget.learn(frame[target]) if task == "regression" else ClassTarget.learn(frame[target])
@@ -253,6 +252,16 @@ def compare(
         )
         results.append(_cross_validate(estimator, method.title, rows, target, y, parts, progress))
     return Comparison(task, target, len(rows), folds, y, results)
+
+
+def _default_methods(rows: int, epochs: int | None) -> list[str]:
+    """The methods that are compared if none are named."""
+    known = [registry.get(name) for name in registry.names()]
+    return [
+        method.name
+        for method in known
+        if (method.has_epochs or epochs is None) and (method.max_rows is None or rows <= method.max_rows)
+    ]
 
 
 def _cross_validate(

@@ -202,6 +202,7 @@ class TabularMethod:
             the method has none.
         train: trains the model.
         has_epochs: whether ``epochs``, ``batch_size`` and ``lr`` apply; a sampler uses all rows in every step.
+        max_rows: the number of rows above which the method is too slow to be compared by default; ``None``: any number.
 
     Example:
         >>> from credo.methods import MAP
@@ -219,6 +220,7 @@ class TabularMethod:
     posterior_as_prior: Callable[[Any], Method] | None = None
     train: Train = train_in_epochs
     has_epochs: bool = True
+    max_rows: int | None = None
 
 
 _METHODS: dict[str, TabularMethod] = {}

@@ -109,4 +109,4 @@ def thin(posterior: Empirical) -> None:
     posterior.replace(posterior.thin(every).by_chain())
 
 
-register(TabularMethod(NAME, "Hamiltonian Monte Carlo", build_hmc, train=run_chains, has_epochs=False))
+register(TabularMethod(NAME, "Hamiltonian Monte Carlo", build_hmc, train=run_chains, has_epochs=False, max_rows=5_000))
