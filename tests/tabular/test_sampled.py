@@ -13,7 +13,7 @@ import credo
 from credo.tabular import sampled
 from credo.tabular.sampled import SamplingPlan
 
-SHORT = {"warmup": 20, "draws": 12, "leapfrog_steps": 6, "init_steps": 30}
+SHORT = {"warmup": 60, "draws": 12, "leapfrog_steps": 6, "init_steps": 60}
 
 
 def curve(rows: int = 80):

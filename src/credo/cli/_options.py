@@ -110,7 +110,7 @@ Methods = Annotated[
     str | None,
     typer.Option(
         callback=_validate(_check_methods),
-        show_default="all; with --epochs those that have epochs",
+        show_default="all but hmc, which takes longer",
         help="Methods separated by commas, from hmc,bbb,mc_dropout,ensemble,map.",
     ),
 ]

@@ -227,8 +227,8 @@ def compare(
         target: the column to predict. Rows without it are left out, and so are classes with a single row, which cannot
             be both trained on and tested.
         task: ``"regression"`` or ``"classification"``.
-        methods: some of :func:`credo.tabular.methods.names`; ``None``: all of them, or all that have epochs if
-            ``epochs`` is given.
+        methods: some of :func:`credo.tabular.methods.names`; ``None``: all that are trained in epochs. Samplers,
+            which take much longer, are compared if they are named.
         folds: the number of folds.
         group: a column of groups: no group is both trained on and tested, and the column is no feature.
         time: a column of numbers or dates: every fold is predicted from the rows before it, the first rows not at all.
@@ -243,8 +243,8 @@ def compare(
     Raises:
         InputError: if the table, the target or an argument cannot be used.
     """
-    applicable = [name for name in registry.names() if epochs is None or registry.get(name).has_epochs]
-    chosen = [registry.get(name) for name in dict.fromkeys(methods or applicable)]
+    trained = [name for name in registry.names() if registry.get(name).has_epochs]
+    chosen = [registry.get(name) for name in dict.fromkeys(methods or trained)]
     if target not in frame:
         raise unknown_name("target", target, frame.columns)
     details = read_details(frame, target, group, time)
