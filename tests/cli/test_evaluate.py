@@ -103,7 +103,7 @@ def test_report_of_a_run_is_made_from_its_held_out_rows(call, runs, quick_report
     assert json.loads(result.stdout) == {"run": "regression", "report": "again.html", "notes": []}
     ((_, x, y), options) = quick_report[1]
     assert len(x) == len(y) == 12
-    assert options == {"source": "data.csv", "seed": 0, "evaluation": None}
+    assert options == {"source": "data.csv", "split": "at random", "seed": 0, "evaluation": None}
 
 
 def test_model_without_held_out_rows_has_no_report(call, runs):

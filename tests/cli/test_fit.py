@@ -237,11 +237,11 @@ def test_unwritable_folders_raise_before_training(call, data, tmp_path, monkeypa
 def test_folder_is_locked_during_training(call, data, tmp_path, monkeypatch, quick_report):
     fit, refused = credo.Regressor.fit, []
 
-    def interrupted_by_another(self, x, y):
+    def interrupted_by_another(self, x, y, **details):
         assert (tmp_path / ".run.credo-reserved").exists()
         with ThreadPoolExecutor(1) as pool:
             refused.append(pool.submit(call, "fit", data, "--target", TARGET).result())
-        return fit(self, x, y)
+        return fit(self, x, y, **details)
 
     monkeypatch.setattr(credo.Regressor, "fit", interrupted_by_another)
     first = call("fit", data, "--target", TARGET, "--epochs", 1)
@@ -302,7 +302,7 @@ def test_rows_are_split_by_group_or_time_and_the_report_says_so(call, data, tmp_
 
 
 def test_a_sampler_says_whether_its_chains_have_converged(call, data, monkeypatch, quick_report):
-    for name, value in {"WARMUP": 10, "DRAWS": 6, "STARTING_STEPS": 10, "MAX_GRADIENTS": 60}.items():
+    for name, value in {"WARMUP": 60, "DRAWS": 6, "STARTING_STEPS": 50, "MAX_GRADIENTS": 300}.items():
         monkeypatch.setattr(f"credo.tabular.sampled.{name}", value)
     result = call("fit", data, "--target", TARGET, "--method", "hmc")
     assert result.exit_code == 0, result.output

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
+import credo
 from credo import explain
 from credo.errors import InputError
 from credo.explain._permutations import influence, standard_error
@@ -221,3 +223,15 @@ def test_invalid_models_and_rows():
         explain.permutation_importance(LinearDraws(WEIGHTS), x[:1], y[:1])
     with pytest.raises(InputError, match="not all the same"):
         explain.permutation_importance(LinearDraws(WEIGHTS), x, np.ones(8), score="r2")
+
+
+def test_targets_that_are_numbers_are_in_the_units_of_the_predictions() -> None:
+    """A target written in percent is read from text; numbers, such as those a report has, need not be read."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=40)
+    y = 20 + 5 * x
+    written = pd.Series([f"{value:.6f} %" for value in y], name="share")
+    with pytest.warns(UserWarning, match="in %"):
+        model = credo.Regressor("map", epochs=1, random_state=0).fit(pd.DataFrame({"x": x}), written)
+    found = [explain.permutation_importance(model, pd.DataFrame({"x": x}), given, seed=0) for given in (written, y)]
+    np.testing.assert_allclose(*(one.to_frame()["importance"] for one in found), rtol=1e-4)

@@ -201,7 +201,7 @@ def test_often_evaluated_shapes_run_through_a_recording() -> None:
     stack = _flat_stack.FlatStack(module, [name for name, _ in module.named_parameters()], 4)
     position = torch.randn(4, sum(p.numel() for p in module.parameters()), dtype=torch.float64)
     batch = credo.data.Batch(*table())
-    values = [stack.log_likelihood(position, batch) for _ in range(_flat_stack._RECORDED_FROM + 1)]
+    values = [stack.log_likelihood(position, batch) for _ in range(_flat_stack.RECORDED_FROM + 1)]
     assert len(stack._recorded) == 1
     assert torch.equal(values[0].log_density, values[-1].log_density)
     assert torch.equal(values[0].gradient, values[-1].gradient)

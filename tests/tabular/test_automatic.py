@@ -58,7 +58,7 @@ def test_the_choice_is_noted_without_a_warning(short_chains):
         warnings.simplefilter("error")
         model = credo.Regressor(random_state=0).fit(X, y)
     assert model.method_ == "hmc"
-    chosen, converged = model.notes_
+    chosen, converged, *_ = model.notes_
     assert chosen.startswith("The method is Hamiltonian Monte Carlo, because 250 rows are few enough")
     assert "R-hat of the predictions" in converged
     with pytest.raises(AttributeError) as refused:  # scikit-learn's, with ours as its cause

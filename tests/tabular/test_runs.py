@@ -76,7 +76,7 @@ def test_run_round_trip(run, tmp_path):
     x = frame().drop(columns=TARGET)
     assert torch.equal(back.model.predict_dist(x).mean, run.model.predict_dist(x).mean)
     assert back.report() == (tmp_path / "run" / "report.html").read_text()
-    assert "12 rows, {'source': 'data.csv', 'seed': 3}" in back.report()
+    assert "12 rows, {'source': 'data.csv', 'split': 'at random', 'seed': 3}" in back.report()
 
 
 def test_saved_holdout_rows_encode_identically(tmp_path):

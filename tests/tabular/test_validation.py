@@ -43,7 +43,7 @@ def test_weights_are_frequencies(method: str) -> None:
 
 
 def test_early_stopping_and_calibration_hold_out_whole_groups_or_the_last_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The column "row" tells which rows were trained on, validated with and calibrated on."""
+    """The column x tells which rows were trained on, validated with and calibrated on."""
     seen: dict[str, np.ndarray] = {}
     plain_fit = MAP.fit
 
@@ -53,7 +53,7 @@ def test_early_stopping_and_calibration_hold_out_whole_groups_or_the_last_rows(m
 
     monkeypatch.setattr(MAP, "fit", fit)
     rows = 200
-    frame, y = pd.DataFrame({"row": np.arange(rows, dtype=float)}), pd.Series(np.sin(np.arange(rows)))
+    frame, y = pd.DataFrame({"x": np.arange(rows, dtype=float)}), pd.Series(np.sin(np.arange(rows)))
     given = {"groups": np.arange(rows) // 10, "time": np.arange(rows)}
     for name, values in given.items():
         model = credo.Regressor("map", calibrate="variance", epochs=1, random_state=0)

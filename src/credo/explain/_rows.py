@@ -26,7 +26,7 @@ from credo.tabular.base import TableEstimator
 from credo.tabular.columns import as_frame
 from credo.tabular.parsing import parse_columns, to_labels
 from credo.tabular.predictions import true_values
-from credo.tabular.targets import ClassTarget, known_rows
+from credo.tabular.targets import ClassTarget, RegressionTarget, known_rows
 
 _DEFAULT_SAMPLES = 100  # draws of a network; an estimator has its own number
 _BATCH_ROWS = 2000
@@ -63,7 +63,8 @@ class ModelRows:
         self.frame = _to_frame(self._model, X)
         targets = None if y is None else _to_series(y)
         if targets is not None:
-            known = known_rows(targets, self._model.target_ if isinstance(self._model, TableEstimator) else None)
+            written = isinstance(self._model, TableEstimator) and not _are_numbers(targets)
+            known = known_rows(targets, self._model.target_ if written else None)
             if len(known) != len(self.frame):
                 raise InputError(f"X and y must have the same number of rows, got {len(self.frame)} and {len(known)}")
             self.frame, targets = self.frame[known], targets[known]
@@ -125,6 +126,8 @@ class ModelRows:
         """The targets ``[N]``: numbers, or positions among the classes."""
         assert self._targets is not None
         if isinstance(self._model, TableEstimator):
+            if isinstance(self._model.target_, RegressionTarget) and _are_numbers(self._targets):
+                return torch.from_numpy(self._targets.to_numpy(np.float64))
             return true_values(self._model.target_, self._targets)
         values = self._targets.to_numpy()
         if hasattr(self._model, "classes_"):
@@ -256,6 +259,11 @@ def _to_frame(model: Any, X: Any) -> pd.DataFrame:
     if isinstance(X, pd.DataFrame) and not model.named_columns_:
         X = X.to_numpy()
     return as_frame(X, model.columns_.names, type(model).__name__)
+
+
+def _are_numbers(targets: pd.Series) -> bool:
+    """Whether targets are numbers already, in the units of the predictions, and not text as in a file."""
+    return bool(pd.api.types.is_numeric_dtype(targets.dtype))
 
 
 def _to_series(y: Any) -> pd.Series:

@@ -170,7 +170,17 @@ def train_in_epochs(
     device: str | None,
     progress: bool | None,
 ) -> None:
-    """Train by gradient descent on minibatches; arguments as in :class:`Train`."""
+    """Train by gradient descent on minibatches.
+
+    Args:
+        model: the untrained model.
+        rows: features and encoded targets, and weights if rows have them.
+        plan: epochs, batch size and learning rate.
+        validation: rows by whose log likelihood training is stopped early; ``None``: it is not.
+        seed: of everything random.
+        device: where to train; ``None``: chosen automatically.
+        progress: whether to show a progress bar; ``None``: only in a terminal.
+    """
     stopping = {"validation": validation, "monitor": "log_likelihood", "patience": max(plan.epochs // 5, 5)}
     with one_thread(sum(p.numel() for p in model.parameters()) * plan.batch_size < MIN_PRODUCTS_FOR_THREADS):
         model.fit(
