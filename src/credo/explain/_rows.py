@@ -127,7 +127,7 @@ class ModelRows:
         assert self._targets is not None
         if isinstance(self._model, TableEstimator):
             if isinstance(self._model.target_, RegressionTarget) and _are_numbers(self._targets):
-                return torch.from_numpy(self._targets.to_numpy(np.float64))
+                return torch.tensor(self._targets.to_numpy(), dtype=torch.float64)
             return true_values(self._model.target_, self._targets)
         values = self._targets.to_numpy()
         if hasattr(self._model, "classes_"):
