@@ -68,6 +68,7 @@ def test_a_gaussian_process_beats_random_search_on_branin() -> None:
     assert gain > 3 * error
 
 
+@pytest.mark.slow
 def test_a_bayesian_network_beats_random_search_in_three_dimensions() -> None:
     """24 evaluations in batches of 8, five seeds: the mean improvement is more than 2 standard errors above 0."""
     box, seeds = [(-1.0, 1.0)] * 3, range(5)

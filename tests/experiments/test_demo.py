@@ -41,6 +41,7 @@ def test_models_can_be_loaded(tiny):
     assert (std > 0.0).all()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("without_figures")
 def test_seed_determines_the_result(tmp_path, tiny):
     torch.manual_seed(123)
@@ -51,6 +52,7 @@ def test_seed_determines_the_result(tmp_path, tiny):
         assert first.run.scores == second.run.scores
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("without_figures")
 def test_command_prints_scores_and_report_paths(tmp_path):
     result = CliRunner().invoke(cli.app, ["demo", "--out", str(tmp_path), "--epochs", "1"], env={"COLUMNS": "200"})

@@ -15,7 +15,13 @@ EXTRAS = {"bayesian-lora": ("transformers", "peft")}
 """Packages that an experiment needs beside those of credo."""
 
 
-@pytest.mark.parametrize("name", experiments.names())
+LONG = ("lenet-by-method",)
+"""Smoke runs of many methods, which take longer than the suite has time for."""
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in LONG else []) for name in experiments.names()]
+)
 def test_smoke_run_needs_no_data_files_and_keeps_global_state(name, tmp_path, monkeypatch):
     for package in EXTRAS.get(name, ()):
         if importlib.util.find_spec(package) is None:

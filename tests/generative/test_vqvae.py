@@ -306,6 +306,7 @@ def test_two_processes_match_one(update):
     assert float(revived.prior.sum()) == pytest.approx(4.0)
 
 
+@pytest.mark.slow
 def test_digits_are_reconstructed_with_most_codes_in_use():
     """The mean image is the best that one code could do; in even use 64 codes have a perplexity of 64."""
     x = torch.as_tensor(load_digits().images / 16, dtype=torch.float32)[:, None]

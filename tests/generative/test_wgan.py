@@ -133,6 +133,7 @@ def test_trained_critic_estimates_the_distance_of_two_points():
     assert objective.terms["wasserstein"].item() == pytest.approx(2.0 * 1.1, abs=1e-3)
 
 
+@pytest.mark.slow
 def test_finds_all_eight_modes_of_the_ring():
     ring = ring_of_gaussians(2048)
     with seeded(0, CPU):

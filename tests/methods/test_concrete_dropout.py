@@ -171,6 +171,7 @@ def test_fit_finds_the_best_rate() -> None:
     assert fitted(20, noise).rates["weight"] == pytest.approx(best, rel=0.15)
 
 
+@pytest.mark.slow
 def test_rates_and_epistemic_variance_fall_with_the_number_of_data() -> None:
     """The best rates are 0.03 and 5e-12; after 700 steps the second one has come to 4e-4."""
     assert best_rate(*regression(20, 1.0), 1.0) > 0.03

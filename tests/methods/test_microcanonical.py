@@ -76,6 +76,7 @@ def test_moments_of_a_gaussian_and_the_energy_error_it_was_tuned_to() -> None:
     assert not run.divergences.any()
 
 
+@pytest.mark.slow
 def test_the_bias_falls_with_the_energy_error() -> None:
     """E[Σ a·w²] is 6; at a large error it is above it by more than 4 standard errors, at a small one it is not."""
     excess = []

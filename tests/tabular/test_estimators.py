@@ -325,6 +325,7 @@ def test_bad_targets_raise():
         credo.Classifier(**QUICK).fit(frame, frame["planet"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [10, 40])
 def test_error_bars_of_few_rows_have_the_scale_of_the_target(rows):
     x, y = load_diabetes(return_X_y=True)

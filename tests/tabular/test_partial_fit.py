@@ -37,6 +37,7 @@ def test_two_further_rows_do_not_lower_the_noise(noise):
     assert metrics.coverage(model.predict_dist(x), torch.tensor(y)) > 0.92
 
 
+@pytest.mark.slow
 def test_every_call_updates_the_noise_posterior():
     """As many residuals of 0 as there were rows halve σ²; their precision adds up, four at a time."""
     x, y = unit_noise(40)

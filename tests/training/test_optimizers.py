@@ -154,6 +154,7 @@ def _notes(caplog: pytest.LogCaptureFixture, **options: object) -> str:
     return caplog.text
 
 
+@pytest.mark.slow
 def test_a_fit_says_where_the_posterior_has_not_arrived(caplog: pytest.LogCaptureFixture) -> None:
     unmoved = _notes(caplog, epochs=20, optimizer=torch.optim.Adam, lr=1e-4)
     assert "hardly moved from its start: the median σ is 0.01, initial_scale 0.01" in unmoved
@@ -162,6 +163,7 @@ def test_a_fit_says_where_the_posterior_has_not_arrived(caplog: pytest.LogCaptur
     assert _notes(caplog, epochs=2000) == ""  # what the first note advises
 
 
+@pytest.mark.slow
 def test_the_posterior_around_a_trained_network_arrives() -> None:
     """Defaults against plain Adam for as many steps: scales leave 0.01 for the prior's, and the ELBO rises by nats."""
     torch.manual_seed(0)
