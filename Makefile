@@ -9,7 +9,7 @@ export OMP_NUM_THREADS ?= 1
 # Each worker keeps to neighboring tests, so that a fixture of a module is rarely made twice.
 PARALLEL := -n $(WORKERS) --dist worksteal
 
-.PHONY: setup demo test slow coverage lint format docs docs-translations peers clean
+.PHONY: setup demo test test-extras slow coverage lint format docs docs-translations peers clean
 
 setup: $(STAMP)
 
@@ -24,6 +24,16 @@ demo: setup
 test: setup
 	scripts/setup-browser
 	$(BIN)/python -m pytest $(PARALLEL)
+
+# What optional libraries do: export, serving, tracking, other frameworks, several machines.
+EXTRAS_STAMP := .venv/.credo-extras-installed
+
+$(EXTRAS_STAMP): $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev,extras]"
+	touch $@
+
+test-extras: $(EXTRAS_STAMP)
+	$(BIN)/python -m pytest $(PARALLEL) -m "extras and not slow"
 
 slow: setup
 	$(BIN)/python -m pytest $(PARALLEL) -m slow
