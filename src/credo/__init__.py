@@ -48,7 +48,8 @@ from credo.methods import (
 )
 from credo.posteriors import MeanField, Posterior
 from credo.predictive import Predictive
-from credo.priors import AdaptiveNormal, LaplacePrior, Normal, ScaleMixture
+from credo.priors import AdaptiveNormal, LaplacePrior, Normal
+from credo.scale_mixture import ScaleMixture
 
 if TYPE_CHECKING:
     from credo.tabular import Classifier as Classifier

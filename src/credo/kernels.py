@@ -29,7 +29,7 @@ import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from credo.priors import Mixture
+    from credo.scale_mixture import Mixture
 
 _BLOCK = 1024
 _QUADS, _DRAWS_PER_PROGRAM = 512, 4

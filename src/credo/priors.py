@@ -14,14 +14,13 @@ from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch.distributions import Distribution, constraints
 from torch.distributions import Laplace as _TorchLaplace
 from torch.distributions import Normal as _TorchNormal
 from torch.distributions.kl import kl_divergence, register_kl
 
-from credo._arguments import check_fraction, check_positive
+from credo._arguments import check_positive
 from credo._registry import Registry
 from credo.errors import InputError, LoadError, UnsupportedError
 from credo.selection import match_one
@@ -101,95 +100,6 @@ def _kl_normal_laplace(q: _TorchNormal, p: LaplacePrior) -> Tensor:
     distance = distance + offset * torch.erf(delta / math.sqrt(2.0))
     entropy = q.scale.log() + 0.5 * math.log(2.0 * math.pi * math.e)
     return torch.log(2.0 * p.scale) + distance / p.scale - entropy
-
-
-class Mixture(typing.NamedTuple):
-    """The constants of log p(w) = wide + softplus(odds − fall·w²) − precision·w², see :class:`ScaleMixture`."""
-
-    wide: float
-    odds: float
-    fall: float
-    precision: float
-
-
-@_PRIORS.register
-class ScaleMixture(Distribution):
-    r"""Two zero-mean Gaussians, π·N(w; 0, σ₁²) + (1 − π)·N(w; 0, σ₂²), with σ₁ > σ₂ (Blundell et al. 2015, eq. 7).
-
-    The wide component gives a heavy tail, the narrow one pulls many weights to zero. The log
-    density, log N₁ + softplus(log N₂/N₁) up to the weights, is a logsumexp: its gradient is right far into the tail.
-
-    Args:
-        pi: the weight of the wide component, strictly between 0 and 1.
-        sigma1: standard deviation of the wide component.
-        sigma2: standard deviation of the narrow component.
-
-    Reference: C. Blundell, J. Cornebise, K. Kavukcuoglu, D. Wierstra, "Weight uncertainty in neural networks",
-    ICML 2015.
-    """
-
-    arg_constraints: typing.ClassVar[dict[str, constraints.Constraint]] = {}
-    support = constraints.real
-
-    def __init__(self, pi: float = 0.5, sigma1: float = 1.0, sigma2: float = math.exp(-6.0)) -> None:
-        self.pi = check_fraction(pi, "pi")
-        self.sigma1, self.sigma2 = check_positive(sigma1, "sigma1"), check_positive(sigma2, "sigma2")
-        super().__init__(validate_args=False)
-
-    def log_prob(self, value: Tensor) -> Tensor:
-        """The log density, elementwise.
-
-        Args:
-            value: weights.
-
-        Returns:
-            A tensor of the shape of ``value``, in nats.
-        """
-        square, c = value.square(), self.constants
-        return F.softplus(c.odds - square * c.fall, threshold=37.0).sub(square, alpha=c.precision).add(c.wide)
-
-    @property
-    def constants(self) -> Mixture:
-        """The numbers in the formula of the log density."""
-        return Mixture(
-            wide=math.log(self.pi / self.sigma1) - 0.5 * math.log(2.0 * math.pi),
-            odds=math.log((1.0 - self.pi) * self.sigma1 / (self.pi * self.sigma2)),
-            fall=0.5 / self.sigma2**2 - 0.5 / self.sigma1**2,
-            precision=0.5 / self.sigma1**2,
-        )
-
-    def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
-        """Draw from the prior.
-
-        Args:
-            sample_shape: the shape of the result.
-
-        Returns:
-            A tensor of that shape.
-        """
-        wide = torch.rand(tuple(sample_shape)) < self.pi
-        return torch.randn(tuple(sample_shape)) * torch.where(wide, self.sigma1, self.sigma2)
-
-    @property
-    def mean(self) -> Tensor:
-        """Zero."""
-        return torch.zeros(())
-
-    @property
-    def variance(self) -> Tensor:
-        """π·σ₁² + (1 − π)·σ₂²."""
-        return torch.tensor(self.pi * self.sigma1**2 + (1.0 - self.pi) * self.sigma2**2)
-
-    def get_config(self) -> dict[str, float]:
-        """The constructor's arguments.
-
-        Returns:
-            Numbers by name.
-        """
-        return {"pi": self.pi, "sigma1": self.sigma1, "sigma2": self.sigma2}
-
-    def __repr__(self) -> str:
-        return f"ScaleMixture(pi={self.pi:g}, sigma1={self.sigma1:g}, sigma2={self.sigma2:g})"
 
 
 @_PRIORS.register
@@ -357,6 +267,11 @@ def _checked(prior: object, name: str, shape: torch.Size) -> Distribution:
         raise InputError(
             f"the prior of {name!r}, {type(prior).__name__}, does not cover the real line, but weights do; "
             "use Normal, LaplacePrior, ScaleMixture or another distribution over all real numbers"
+        )
+    if getattr(prior, "min_dims", 0) > len(shape):
+        raise InputError(
+            f"the prior of {name!r}, {prior}, is for tensors of at least {prior.min_dims} dimensions, "  # type: ignore[attr-defined]
+            f"but the parameter has {len(shape)}; give it a prior of its own by name"
         )
     try:
         # torch.broadcast_shapes imports sympy, which takes longer than all that follows

@@ -26,7 +26,8 @@ from torch.distributions import Distribution, Normal, kl_divergence
 from credo import kernels
 from credo._arguments import check_option
 from credo.errors import UnsupportedError
-from credo.priors import AdaptiveNormal, Mixture, ScaleMixture, move_prior
+from credo.priors import AdaptiveNormal, move_prior
+from credo.scale_mixture import Mixture, ScaleMixture
 
 SMALL = 2**15
 """Below this number of elements, the calls of the operations cost more than the numbers."""
@@ -205,7 +206,7 @@ def fused_mixture_kl(mean: Tensor, rho: Tensor, prior: Distribution, weight: Ten
     Returns:
         A scalar in nats, differentiable with respect to μ and ρ.
     """
-    if not isinstance(prior, ScaleMixture) or torch.compiler.is_compiling():
+    if not isinstance(prior, ScaleMixture) or prior.dim is not None or torch.compiler.is_compiling():
         return None
     draw = None if weight is None or weight.dtype != rho.dtype else weight.detach()
     if not kernels.accepts([mean, rho, *([] if draw is None else [draw])]):

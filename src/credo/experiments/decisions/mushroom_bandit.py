@@ -97,8 +97,11 @@ def run(config: RunConfig) -> Result:
     is updated after every 8 interactions, with 8 steps; Adam, with a standard normal prior in place of a scale mixture,
     and learned noise of the reward, in units of 10.
 
-    What was found so far. In the quick run, 2,000 interactions with one seed, Thompson sampling has no advantage: its
-    regret is that of the greedy network, and ε-greedy is lower. The full run has not been made.
+    What was found. After 50,000 interactions Thompson sampling has a regret of 10,900 ± 700 (five seeds; prior and
+    initial scale chosen by 3,000 interactions with two other seeds), 1 % greedy 16,100 ± 600, 5 % greedy 32,700 ± 400,
+    and the greedy network 8,500 ± 700 (three seeds each): it is ahead of the first two and behind the last, which does
+    not avoid mushrooms here. What it loses it loses early: after 7,000 interactions it has a regret of 6,400, the
+    greedy network of 3,700, and from 13,000 on it loses less (``benchmarks/results/mushroom_bandit.json``).
     """
     field = _field(config)
     n = INTERACTIONS[config.budget]

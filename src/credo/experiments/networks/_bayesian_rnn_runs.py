@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
 
     from credo.methods import NetworkMethod
+    from credo.priors import Prior
 
 METHODS = ("plain", "dropout", "bayes", "sharpened")
 CELLS = ("lstm", "gru")
@@ -125,6 +126,8 @@ class Settings:
         pi: weight of the wide component of the prior.
         sigma1: standard deviation of the wide component.
         sigma2: standard deviation of the narrow component.
+        grouped: whether the weights of an input, or of a word, belong to one component together, as in the authors'
+            code.
         initial_scale: σ at the start; ``None``: drawn between fractions of the prior's standard deviation, ¼ and ½ for
             recurrent layers, ½ and 1 for others.
         temperature: T of Bayes by Backprop.
@@ -149,6 +152,7 @@ class Settings:
     pi: float = 0.25
     sigma1: float = math.exp(-1)
     sigma2: float = math.exp(-7)
+    grouped: bool = True
     initial_scale: float | None = None
     temperature: float = 1.0
     sharpening: float = 0.02
@@ -281,7 +285,7 @@ def build(variant: Variant, vocabulary: int, settings: Settings) -> NetworkMetho
     model = credo.BayesByBackprop(
         net,
         likelihood,
-        credo.ScaleMixture(settings.pi, settings.sigma1, settings.sigma2),
+        _prior(settings),
         bayesian="*weight*",
         initial_scale=settings.initial_scale or settings.sigma1,
         estimator="weight",
@@ -292,6 +296,14 @@ def build(variant: Variant, vocabulary: int, settings: Settings) -> NetworkMetho
     if settings.initial_scale is None:
         _draw_scales(model, math.sqrt(settings.pi * settings.sigma1**2 + (1.0 - settings.pi) * settings.sigma2**2))
     return model
+
+
+def _prior(settings: Settings) -> Prior:
+    """A mixture in which the weights of an input of a layer, or of a word, are wide or narrow together."""
+    mixture = partial(credo.ScaleMixture, settings.pi, settings.sigma1, settings.sigma2)
+    if not settings.grouped:
+        return mixture()
+    return {"*embedding*": mixture(dim=-1), "*": mixture(dim=-2)}
 
 
 @torch.no_grad()
