@@ -1,7 +1,8 @@
 """Keep the Korean catalogues in step with the English pages.
 
     python docs/translations.py update     # new strings are added empty, changed ones are marked fuzzy
-    python docs/translations.py check      # list strings without a translation, fuzzy ones, and those that are gone
+    python docs/translations.py check      # list strings without a translation, fuzzy ones, those that are gone, and
+                                           # translations with other formulas, code or links, or with a stray asterisk
     python docs/translations.py check --strict     # the same, and exit with 1 if there are any
 
 The pages of ``TRANSLATED`` are translated; the rest of the Korean site is in English.
@@ -19,6 +20,9 @@ from pathlib import Path
 
 from babel.messages.catalog import Catalog
 from babel.messages.pofile import read_po, write_po
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+from mdit_py_plugins.dollarmath import dollarmath_plugin
 
 DOCS = Path(__file__).parent
 CATALOGUES = DOCS / "locale" / "ko" / "LC_MESSAGES"
@@ -34,6 +38,7 @@ DATED = (
     '"Report-Msgid',
     '"Language-Team',
 )
+MARKDOWN = MarkdownIt("commonmark").use(dollarmath_plugin)
 HEADER = """\
 # Korean translation of the documentation of credo.
 # Copyright (C) 2026 the credo developers. The license is that of credo.
@@ -80,6 +85,31 @@ def write(name: str, catalog: Catalog) -> None:
     path.write_text("\n".join(kept) + "\n", encoding="utf-8")
 
 
+def inline(text: str) -> list[Token]:
+    """The parts of a string of Markdown."""
+    return MARKDOWN.parseInline(text)[0].children or []
+
+
+def fixed(text: str) -> set[str]:
+    """What a translation has too, maybe more often: formulas, code and the targets of links and images."""
+    if "\\" in text and "$" not in text and "`" not in text:
+        return {" ".join(text.split())}  # a formula on lines of its own
+    literal = {token.content for token in inline(text) if token.type in ("math_inline", "code_inline")}
+    links = [token.attrs for token in inline(text) if token.attrs]
+    return literal | {str(link.get("href", link.get("src"))) for link in links}
+
+
+def defects(original: str, translation: str) -> Iterator[str]:
+    """Differences between a string and its translation that no translation should have."""
+    expected, found = fixed(original), fixed(translation)
+    yield from (f"not in the translation: {part} of: {original}" for part in sorted(expected - found))
+    yield from (f"only in the translation: {part} of: {original}" for part in sorted(found - expected))
+    if "$" in original or "\\" not in original:  # not a formula on lines of its own
+        # "**증거(evidence)**는" is not bold, because a letter follows the asterisks; "**증거**(evidence)는" is
+        stray = [token.content for token in inline(translation) if token.type == "text" and "*" in token.content]
+        yield from (f"stray asterisk: {text}" for text in stray)
+
+
 def stale(catalog: Catalog) -> Iterator[str]:
     """What a translator has to do."""
     for message in catalog:
@@ -87,6 +117,8 @@ def stale(catalog: Catalog) -> Iterator[str]:
             yield f"changed: {message.id}"
         elif message.id and not message.string:
             yield f"missing: {message.id}"
+        elif message.id:
+            yield from defects(str(message.id), str(message.string))
     for message in catalog.obsolete.values():
         yield f"gone: {message.id}"
 

@@ -80,6 +80,27 @@ def test_korean_words_are_found_without_their_particles(extension: Any) -> None:
     assert without_particle("평가") == "평가"  # two syllables stay
 
 
+def test_translations_have_the_formulas_code_and_links_of_the_original(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("babel")
+    pytest.importorskip("mdit_py_plugins")
+    monkeypatch.syspath_prepend(str(DOCS))
+    translations = importlib.import_module("translations")
+    original = r"The **evidence** $p(D)$ of `x`, [here](a.md#b)"
+    assert not list(translations.defects(original, "[여기](a.md#b) `x`의 **증거**(evidence) $p(D)$. $p(D)$는"))
+    found = list(translations.defects(original, "[여기](a.md) `y`의 **증거(evidence)**는 $p(d)$"))
+    assert [line.partition(" of:")[0] for line in found] == [
+        *(f"not in the translation: {part}" for part in ("a.md#b", "p(D)", "x")),
+        *(f"only in the translation: {part}" for part in ("a.md", "p(d)", "y")),
+        "stray asterisk: 의 **증거(evidence)**는 ",
+    ]
+    assert list(translations.defects("\\frac{1}{2}", "\\frac{1}{3}"))
+    for path in translations.CATALOGUES.rglob("*.po"):
+        with path.open("rb") as file:
+            catalog = translations.read_po(file, locale="ko")
+        pairs = [(message.id, message.string) for message in catalog if message.id and message.string]
+        assert [line for pair in pairs for line in translations.defects(*pair)] == [], path
+
+
 def test_formulas_that_cannot_be_converted_are_errors(extension: Any) -> None:
     pytest.importorskip("latex2mathml")
     to_mathml = extension("mathml").to_mathml
