@@ -72,7 +72,7 @@ def test_best_step_is_that_to_the_posterior_of_the_minibatch():
 
 
 def test_trap_12_the_loss_of_a_minibatch_is_lower_after_sharpening_on_it():
-    r"""By the step that is learned first, r = 1: with g = (φ − y)/s² and h = 1/s² the mean of the loss falls by
+    r"""By a step with r = 1: with g = (φ − y)/s² and h = 1/s² the mean of the loss falls by
 
         σ₀²g²/2·(1 − σ₀²h) − σ₀²h/2,
 
@@ -81,6 +81,7 @@ def test_trap_12_the_loss_of_a_minibatch_is_lower_after_sharpening_on_it():
     phi, y, noise, scale = 0.4, 1.9, 0.5, 0.2
     sharpened = credo.BayesByBackprop(Constant(phi), credo.Gaussian(noise), initial_scale=1e-9, sharpening=scale)
     plain = credo.BayesByBackprop(Constant(phi), credo.Gaussian(noise), initial_scale=1e-9)
+    nn.init.ones_(next(sharpened._sharpening.parameters()))
     x, target = torch.zeros(1, 1, dtype=torch.float64), torch.full((1, 1), y, dtype=torch.float64)
     torch.manual_seed(0)
     with torch.no_grad():
