@@ -16,7 +16,7 @@ from starlette.middleware.cors import CORSMiddleware
 
 from credo._text import listed, quoted
 from credo._version import __version__
-from credo.errors import CredoError
+from credo.errors import CredoError, InputError
 from credo.serving import formats, served_model
 from credo.serving._gate import Gate, error_response
 from credo.serving._metrics import CONTENT_TYPE
@@ -78,6 +78,8 @@ def build_app(path: str | Path, options: ServerOptions) -> FastAPI:
         try:
             async with asyncio.timeout(options.timeout):
                 found = await service.on_tables_thread(service.store.current.model.effect, column, level)
+        except InputError as error:
+            raise Refusal(422, str(error)) from error
         except TimeoutError as error:
             raise Refusal(503, f"the effect took more than {options.timeout:g} s: try again later") from error
         return _json(found)

@@ -28,6 +28,7 @@ _HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-store",
 }
+_MAX_HEADERS, _MAX_HEADER_BYTES = 200, 2**15
 _LOGGER = logging.getLogger("credo.serving")
 
 
@@ -79,15 +80,19 @@ class Gate:
             self._metrics.observe(path, status, time.perf_counter() - start)
 
     def _check(self, scope: Scope) -> None:
+        given = scope["headers"]
+        size = len(scope["query_string"]) + sum(len(name) + len(value) for name, value in given)
+        if len(given) > _MAX_HEADERS or size > _MAX_HEADER_BYTES:
+            raise Refusal(431, f"the headers and the query may have {_MAX_HEADER_BYTES:,} bytes at most")
         headers = Headers(scope=scope)
         hosts = self._options.allowed_hosts
         if hosts and _host(headers.get("host", "")) not in hosts:
             raise Refusal(400, "the Host of the request is none of this server's: allow it with --allow-host")
         if self._options.token is None or scope["path"] in self._public:
             return
-        scheme, _, given = headers.get("authorization", "").partition(" ")
+        scheme, _, token = headers.get("authorization", "").partition(" ")
         # Bytes, because compare_digest refuses other characters than ASCII.
-        matches = hmac.compare_digest(given.strip().encode("latin-1"), self._options.token.encode("ascii"))
+        matches = hmac.compare_digest(token.strip().encode("latin-1"), self._options.token.encode("ascii"))
         if scheme.lower() != "bearer" or not matches:
             raise Refusal(401, "a token is needed: send the header Authorization: Bearer TOKEN")
 

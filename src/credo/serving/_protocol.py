@@ -20,7 +20,7 @@ class GuardedProtocol(H11Protocol):
 
     _timer: asyncio.TimerHandle | None = None
 
-    def connection_made(self, transport: asyncio.Transport) -> None:
+    def connection_made(self, transport: Any) -> None:
         """Start to wait for a header."""
         super().connection_made(transport)
         self._wait()

@@ -30,6 +30,8 @@ def read_form(body: bytes, header: str, max_headers: int = 50) -> tuple[bytes, s
         parser = multipart.MultipartParser(boundary, form.callbacks())
         parser.write(body)
         parser.finalize()
+        if not form.is_complete:
+            raise ValueError("its end is missing")
     except (multipart.FormParserError, ValueError) as error:
         raise Refusal(422, f"the form is damaged: {str(error)[:200]}") from error
     for headers, content in form.parts:
@@ -48,10 +50,12 @@ class _Form:
 
     Attributes:
         parts: the headers, by name in lower case, and the content of each part.
+        is_complete: whether the form has an end.
     """
 
     def __init__(self, limit: int) -> None:
         self.parts: list[tuple[dict[bytes, bytes], bytearray]] = []
+        self.is_complete = False
         self._limit, self._lines = limit, 0
         self._name, self._value = bytearray(), bytearray()
 
@@ -62,6 +66,7 @@ class _Form:
             "on_header_field": lambda data, start, end: self._name.extend(data[start:end]),
             "on_header_value": lambda data, start, end: self._value.extend(data[start:end]),
             "on_header_end": self._end_header,
+            "on_end": self._end,
             "on_part_data": lambda data, start, end: self.parts[-1][1].extend(data[start:end]),
         }
 
@@ -69,6 +74,9 @@ class _Form:
         if len(self.parts) >= self._limit:
             raise ValueError(f"it has more than {self._limit} parts")
         self.parts.append(({}, bytearray()))
+
+    def _end(self) -> None:
+        self.is_complete = True
 
     def _end_header(self) -> None:
         self._lines += 1

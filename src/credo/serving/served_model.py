@@ -24,7 +24,7 @@ from credo.predictive import Predictive
 from credo.serving.options import Refusal
 from credo.tabular import predictions, runs
 from credo.tabular.columns import TableRows
-from credo.tabular.number_format import NumberFormat
+from credo.tabular.number_format import PERCENT, NumberFormat
 from credo.tabular.parsing import to_labels
 from credo.tabular.targets import ClassTarget
 
@@ -231,6 +231,7 @@ class ServedModel:
         Returns:
             JSON values: ``name``, ``kind`` ("number", "date" or "category"), ``default``; of numbers and dates
             ``lowest`` and ``highest``, of categories ``words``; whether values may be ``missing`` as in training.
+            ``default`` is a valid cell of a JSON row.
         """
         columns = self.estimator.columns_
         if name not in columns.scaling.names:
@@ -250,15 +251,18 @@ class ServedModel:
         if name in columns.cycles.dates:
             ends = [_to_date(days) for days in (lowest, highest, round(median))]
             return shown | {"kind": "date", "lowest": ends[0], "highest": ends[1], "default": ends[2]}
-        is_boolean = isinstance(form, NumberFormat) and form.boolean
+        form = form if isinstance(form, NumberFormat) else NumberFormat()
+        is_percent = form.unit == PERCENT  # a cell is text then, because the number 5 could be 5 % or 500 %
         whole = all(value.is_integer() for value in (lowest, highest, median)) and highest - lowest < 1e6
         few = next(s.distinct for s in columns.summaries if s.name == name) <= highest - lowest + 1
         return shown | {
             "lowest": lowest,
             "highest": highest,
-            "default": median,
+            "default": f"{median:.6g} {PERCENT}".replace(".", form.decimal) if is_percent else median,
             "integer": whole and few,
-            "boolean": is_boolean,
+            "boolean": form.boolean,
+            "unit": PERCENT if is_percent else "",
+            "decimal": form.decimal if is_percent else ".",
         }
 
     def _effect(self, column: str, level: float) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from credo.serving.options import ServerOptions
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
+    from uvicorn import Server
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 """The hosts of a server that only its own machine reaches."""
@@ -72,12 +73,30 @@ def serve(
         >>> credo.serving.serve("run", port=8000)
     """
     options = options or ServerOptions()
-    app = create_app(path, options)
+    server = make_server(create_app(path, options), options)
+    listener = listen(host, port)
+    name = f"[{host}]" if ":" in host else host
+    on_start(f"http://{name}:{listener.getsockname()[1]}")
+    try:
+        server.run(sockets=[listener])
+    finally:
+        listener.close()
+
+
+def make_server(app: FastAPI, options: ServerOptions) -> Server:
+    """A uvicorn server with limits on connections, headers and time.
+
+    Args:
+        app: what :func:`create_app` returned.
+        options: limits and access.
+
+    Returns:
+        The server, not yet running.
+    """
     from uvicorn import Config, Server
 
     from credo.serving._protocol import GuardedProtocol
 
-    listener = _listen(host, port)
     config = Config(
         app,
         http=GuardedProtocol,
@@ -92,15 +111,22 @@ def serve(
         timeout_graceful_shutdown=max(int(options.timeout), 1),
         h11_max_incomplete_event_size=_MAX_HEADER,
     )
-    name = f"[{host}]" if ":" in host else host
-    on_start(f"http://{name}:{listener.getsockname()[1]}")
-    try:
-        Server(config).run(sockets=[listener])
-    finally:
-        listener.close()
+    return Server(config)
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def listen(host: str, port: int) -> socket.socket:
+    """An open port.
+
+    Args:
+        host: the address.
+        port: the port; 0: one that is free.
+
+    Returns:
+        The listening socket.
+
+    Raises:
+        InputError: if it cannot be used.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return socket.create_server((host, port), family=family, backlog=_BACKLOG)
