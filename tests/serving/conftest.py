@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,7 +19,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from .live import save_run
 
     folder = tmp_path_factory.mktemp("runs")
-    with pytest.MonkeyPatch.context() as patch, pytest.warns(UserWarning):
+    with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # about how columns are read
         patch.setattr("credo.report.render", lambda *rows, **options: "<p>a report</p>")
         save_run(folder / "regression")
         save_run(folder / "classification", task="classification")

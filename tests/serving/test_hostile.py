@@ -345,6 +345,7 @@ def test_hostile_requests_get_a_sentence(server: Live, case: Case) -> None:
         assert "/proc/" not in sentence
 
 
+POST = b"POST /predict HTTP/1.1\r\nHost: a\r\n"
 RAW = {
     "no HTTP": b"hello\r\n\r\n",
     "binary": bytes(range(256)),
@@ -362,11 +363,11 @@ RAW = {
     "oversized header": b"GET / HTTP/1.1\r\nHost: a\r\nX: " + b"x" * 100_000 + b"\r\n\r\n",
     "many headers": b"GET / HTTP/1.1\r\nHost: a\r\n" + b"X: 1\r\n" * 20_000 + b"\r\n",
     "long path": b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\nHost: a\r\n\r\n",
-    "negative length": b"POST /predict HTTP/1.1\r\nHost: a\r\nContent-Length: -1\r\n\r\n",
-    "two lengths": b"POST /predict HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab",
-    "length and chunks": b"POST /predict HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nTransfer-Encoding: x\r\n\r\nabc",
-    "bad chunk": b"POST /predict HTTP/1.1\r\nHost: a\r\nContent-Type: text/csv\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
-    "huge length": b"POST /predict HTTP/1.1\r\nHost: a\r\nContent-Type: text/csv\r\nContent-Length: 99999999999\r\n\r\n",
+    "negative length": POST + b"Content-Length: -1\r\n\r\n",
+    "two lengths": POST + b"Content-Length: 1\r\nContent-Length: 2\r\n\r\nab",
+    "length and chunks": POST + b"Content-Length: 3\r\nTransfer-Encoding: x\r\n\r\nabc",
+    "bad chunk": POST + b"Content-Type: text/csv\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+    "huge length": POST + b"Content-Type: text/csv\r\nContent-Length: 99999999999\r\n\r\n",
     "absolute": b"GET http://evil.example/nothing HTTP/1.1\r\nHost: a\r\n\r\n",
     "connect": b"CONNECT evil.example:443 HTTP/1.1\r\nHost: evil.example\r\n\r\n",
 }
@@ -387,7 +388,7 @@ def test_requests_that_are_no_http_are_refused(server: Live, name: str) -> None:
 
 def test_a_client_that_leaves_is_forgotten(server: Live) -> None:
     for sent in (
-        b"POST /predict HTTP/1.1\r\nHost: a\r\nContent-Type: text/csv\r\nContent-Length: 99\r\n\r\narea",
+        POST + b"Content-Type: text/csv\r\nContent-Length: 99\r\n\r\narea",
         b"GET /",
     ):
         with socket.create_connection(server.address, 30) as connection:

@@ -120,7 +120,7 @@ class Service:
         if len(results) > 1:
             columns = {name: np.concatenate([result[name] for result in results]) for name in columns}
         self.metrics.rows.inc(len(rows))
-        self.metrics.flagged.inc(np.count_nonzero(columns[FLAGS]))
+        self.metrics.flagged.inc(int(np.count_nonzero(columns[FLAGS])))
         return columns
 
     async def on_tables_thread(self, function: Any, *arguments: Any) -> Any:
@@ -153,7 +153,8 @@ class Service:
             Refusal: if the rows cannot be predicted.
         """
         model, options = loaded.model, self.options
-        kept, notes = pd.DataFrame(), ()
+        kept = pd.DataFrame()
+        notes: tuple[str, ...] = ()
         try:
             if kind == formats.JSON:
                 if keep:

@@ -44,7 +44,8 @@ class RowSchema:
         strict = ConfigDict(extra="forbid", strict=True, title="Row", protected_namespaces=())
         # The fields have names of their own, because a column may be called "model_config" or "class".
         fields = {f"column_{j}": _field(model, name) for j, name in enumerate(model.used_columns)}
-        self.row: type[BaseModel] = create_model("Row", __config__=strict, **fields)  # type: ignore[call-overload]
+        build: Any = create_model
+        self.row: type[BaseModel] = build("Row", __config__=strict, **fields)
         self.prediction: type[BaseModel] = _prediction(model)
         self._columns = list(model.used_columns)
         self._check = self.row.__pydantic_validator__.validate_python
@@ -185,7 +186,9 @@ def _prediction(model: ServedModel) -> type[BaseModel]:
         for j, name in enumerate(model.column_names(Request()))
     }
     config = ConfigDict(title="Prediction", protected_namespaces=())
-    return create_model("Prediction", __config__=config, **fields)  # type: ignore[call-overload,no-any-return]
+    build: Any = create_model
+    found: type[BaseModel] = build("Prediction", __config__=config, **fields)
+    return found
 
 
 def _has_number(words: Sequence[str]) -> bool:

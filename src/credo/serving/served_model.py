@@ -190,7 +190,7 @@ class ServedModel:
         results: list[dict[str, NDArray[Any]]] = [{} for _ in parts]
         for wanted in dict.fromkeys(request for _, request in parts):
             same = [j for j, (_, request) in enumerate(parts) if request == wanted]
-            where = np.concatenate([np.arange(starts[j], ends[j]) for j in same])
+            where = [row for j in same for row in range(starts[j], ends[j])]
             chosen = predictive if len(same) == len(parts) else predictive[where]
             table, start = self._columns(chosen, wanted), 0
             for j in same:

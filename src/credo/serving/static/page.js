@@ -182,7 +182,7 @@ async function update() {
 }
 
 async function effect(name, level) {
-  if (!state.card.has_effects) return null;
+  if (!state.card.has_effects || spec(name).unit) return null; // cells of percentages are text, which have no grid
   const key = JSON.stringify([name, level]);
   if (!state.effects.has(key)) {
     const query = new URLSearchParams({ column: name, level });
