@@ -20,6 +20,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+import credo
 from credo.explain import partial_dependence
 from credo.serving import formats
 from credo.tabular.files import DIGITS, escape_formulas, to_csv
@@ -242,3 +243,44 @@ def test_metrics_count_rows_and_refusals(runs: Path) -> None:
     assert 'credo_requests_total{path="/predict",status="200"} 1.0' in text
     assert "credo_batch_rows_count 1.0" in text
     assert 'credo_request_seconds_count{path="/predict"} 2.0' in text
+
+
+@pytest.mark.parametrize("accepted", READ)
+def test_kept_columns_of_any_type(server: Live, accepted: str) -> None:
+    columns = pa.Table.from_pandas(table(3).drop(columns=TARGET), preserve_index=False)
+    further = {
+        "when": pa.array([0, None, 10**15], pa.timestamp("us", "UTC")),
+        "day": pa.array([0, 1, None], pa.date32()),
+        "exact": pa.array(["1.50", None, "2.25"]).cast(pa.decimal128(5, 2)),
+        "coded": pa.array(["a", "b", None]).dictionary_encode(),
+        "whole": pa.array([1, None, 2**60]),
+        "flag": pa.array([True, None, False]),
+        "nothing": pa.nulls(3),
+    }
+    for name, column in further.items():
+        columns = columns.append_column(name, column)
+    sink = io.BytesIO()
+    with pa.ipc.new_stream(sink, columns.schema) as writer:
+        writer.write_table(columns)
+    for kind, body in ((formats.ARROW, sink.getvalue()), (formats.PARQUET, to_parquet(columns.to_pandas()))):
+        answer = server.client.post(
+            "/predict?keep_all=true", content=body, headers={"Content-Type": kind, "Accept": accepted}
+        )
+        assert answer.status_code == 200, answer.text
+        found = READ[accepted](answer.content)
+        assert list(found) == [*columns.column_names, *COLUMNS]
+
+
+def test_columns_may_have_any_name(tmp_path: Path) -> None:
+    names = ["model_config", "class", "a; b", " ", "été €", "1", "__dict__"]
+    random = np.random.default_rng(0)
+    frame = pd.DataFrame(random.normal(size=(40, len(names))), columns=names)
+    model = credo.Regressor("bbb", epochs=2, random_state=0).fit(frame, frame["1"] * 2.0)
+    model.save(tmp_path / "model")
+    row = dict.fromkeys(names, 0.0)
+    with running(tmp_path / "model") as live:
+        answer = live.predict([row, row | {"a; b": 99.0, "class": None}])
+        assert answer.json()["predictions"][1]["flags"] == ["a; b outside range", "class missing"]
+        assert list(live.client.get("/openapi.json").json()["components"]["schemas"]["Row"]["properties"]) == names
+        refused = live.client.get("/effect", params={"column": "class"})
+        assert (refused.status_code, "no rows were held out" in refused.text) == (404, True)

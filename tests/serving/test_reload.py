@@ -132,7 +132,7 @@ def test_a_watched_folder_is_loaded_when_it_changes(folder: Path, runs: Path) ->
 def test_watching_looks_again_and_again(folder: Path, runs: Path) -> None:
     async def scenario() -> None:
         store, reloaded = ModelStore(folder), asyncio.Event()
-        store._on_reload = lambda succeeded: reloaded.set()
+        store._on_reload = lambda version: reloaded.set()
         task = asyncio.create_task(store.watch(0.001))
         replace(folder, runs / "other")
         await asyncio.wait_for(reloaded.wait(), 30)

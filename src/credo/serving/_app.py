@@ -111,7 +111,6 @@ def build_app(path: str | Path, options: ServerOptions) -> FastAPI:
             loaded = await service.store.reload()
         except CredoError as error:
             raise Refusal(409, f"the new model cannot be loaded, and {before} is still served: {error}") from error
-        service.metrics.set_version(loaded.model.version)
         return _json({"model": loaded.model.version, "before": before})
 
     async def document() -> Response:

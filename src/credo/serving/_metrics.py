@@ -39,9 +39,11 @@ class Metrics:
         self.reloads = Counter("credo_reloads", "Attempts to load a new model.", ["result"], registry=own)
         self.model = Gauge("credo_model", "The version of the current model.", ["version"], registry=own)
 
-    def on_reload(self, succeeded: bool) -> None:
-        """Count an attempt to load a new model."""
-        self.reloads.labels("loaded" if succeeded else "failed").inc()
+    def on_reload(self, version: str | None) -> None:
+        """Count an attempt to load a new model: its version, or ``None`` if it failed."""
+        self.reloads.labels("failed" if version is None else "loaded").inc()
+        if version is not None:
+            self.set_version(version)
 
     def set_version(self, version: str) -> None:
         """Say which model is served."""

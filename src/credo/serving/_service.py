@@ -223,7 +223,9 @@ def _write(
     if answer == formats.JSON:
         copied = {str(name): kept[name].astype(object).where(kept[name].notna(), None).to_numpy() for name in kept}
         return formats.write_json(copied | columns, notes, model.version)
-    frame = pd.concat([kept.astype(object) if answer == formats.CSV else kept, pd.DataFrame(columns)], axis=1)
+    texts = {FLAGS: np.array(["; ".join(flags) for flags in columns[FLAGS]], dtype=object)}
+    copied_frame = kept.astype(object) if answer == formats.CSV else kept
+    frame = pd.concat([copied_frame, pd.DataFrame(columns | texts)], axis=1)
     return formats.write_table(frame, answer)
 
 

@@ -212,7 +212,7 @@ def write_json(columns: Mapping[str, NDArray[Any]], notes: Sequence[str], versio
 
 def _json_cells(name: str, values: NDArray[Any]) -> list[Any]:
     if name == FLAGS:
-        return [cell.split("; ") if cell else [] for cell in values]
+        return list(map(list, values))
     if values.dtype.kind == "f":
         return [float(DIGITS % value) for value in values.tolist()]
     return [cell.item() if isinstance(cell, np.generic) else cell for cell in values.tolist()]

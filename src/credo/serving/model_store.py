@@ -34,7 +34,7 @@ class ModelStore:
     Args:
         path: the folder of the model.
         device: the device to predict on.
-        on_reload: called with whether a new model could be loaded.
+        on_reload: called with the version of a new model, or with ``None`` if it could not be loaded.
 
     Attributes:
         current: the model that new requests get.
@@ -45,7 +45,10 @@ class ModelStore:
     """
 
     def __init__(
-        self, path: str | Path, device: str | None = None, on_reload: Callable[[bool], None] = lambda succeeded: None
+        self,
+        path: str | Path,
+        device: str | None = None,
+        on_reload: Callable[[str | None], None] = lambda version: None,
     ) -> None:
         self._path = Path(path)
         self._device = device
@@ -71,13 +74,13 @@ class ModelStore:
                 loaded = await asyncio.get_running_loop().run_in_executor(self._thread, self._load)
             except CredoError as error:
                 self.error = str(error)
-                self._on_reload(False)
+                self._on_reload(None)
                 _LOGGER.warning(
                     "%s cannot be loaded, model %s stays: %s", self._path, self.current.model.version, error
                 )
                 raise
             self.error = ""
-            self._on_reload(True)
+            self._on_reload(loaded.model.version)
             _LOGGER.info("model %s replaces %s", loaded.model.version, self.current.model.version)
             self.current = loaded
             return loaded

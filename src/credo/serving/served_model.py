@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from credo._tensors import TENSORS
 from credo._text import quoted
+from credo._threads import one_thread
 from credo.errors import InputError
 from credo.io import CARD
 from credo.predictive import Predictive
@@ -37,6 +38,7 @@ WARNINGS_LOCK = threading.Lock()
 _EPOCH = datetime.datetime(1970, 1, 1)
 _EFFECT_ROWS = 200  # averaged over for the effect of a column
 _CACHED_EFFECTS = 64
+_FEW_ROWS = 2048  # that one thread predicts as fast as several, which the server needs for other things
 
 
 @dataclass(frozen=True)
@@ -53,12 +55,12 @@ class ParsedRows:
 
     Attributes:
         rows: the N rows.
-        flags: in what each row is unlike the training rows ``[N]``: "area outside range; district unseen".
+        flags: in what each row is unlike the training rows ``[N]``: ``("area outside range", "district unseen")``.
         notes: sentences about the rows, as ``credo predict`` prints them.
     """
 
     rows: TableRows
-    flags: list[str]
+    flags: list[tuple[str, ...]]
     notes: tuple[str, ...] = ()
 
     def __len__(self) -> int:
@@ -156,8 +158,7 @@ class ServedModel:
         frame = frame.drop(columns=list(self.ignored_columns), errors="ignore")
         columns = self.estimator.columns_
         rows, notes = columns.read_with_notes(frame)
-        found = np.empty(len(frame), dtype=object)
-        found[:] = [[] for _ in range(len(frame))]
+        found: list[list[str]] = [[] for _ in range(len(frame))]
         scaling = columns.scaling
         outside = scaling.outside(rows.values)
         missing = ~np.isfinite(rows.values) & ~scaling.has_missing
@@ -169,7 +170,7 @@ class ServedModel:
             unseen = {label for label in set(labels) if category.unseen([label])}
             for row in (j for j, label in enumerate(labels) if label in unseen) if unseen else ():
                 found[row].append(f"{category.name} {'missing' if labels[row] is None else 'unseen'}")
-        return ParsedRows(rows, ["; ".join(flags) for flags in found], tuple(notes))
+        return ParsedRows(rows, list(map(tuple, found)), tuple(notes))
 
     def predict(self, parts: Sequence[tuple[ParsedRows, Request]]) -> list[dict[str, NDArray[Any]]]:
         """Predict the rows of several requests in one pass of the network.
@@ -178,13 +179,19 @@ class ServedModel:
             parts: the rows of each request, and what it asks for.
 
         Returns:
-            For each request its columns: those of ``credo predict``, quantiles, and :data:`FLAGS`.
+            For each request its columns: those of ``credo predict``, quantiles, and :data:`FLAGS`, tuples.
 
         Raises:
             InputError: if a model cannot return what is asked for.
         """
         values, others = (np.concatenate(arrays) for arrays in zip(*(part.rows for part, _ in parts), strict=True))
-        predictive = self.estimator._predict(TableRows(values, others), self._predictor)
+        with one_thread(len(values) <= _FEW_ROWS):
+            return self._predict_together(parts, TableRows(values, others))
+
+    def _predict_together(
+        self, parts: Sequence[tuple[ParsedRows, Request]], rows: TableRows
+    ) -> list[dict[str, NDArray[Any]]]:
+        predictive = self.estimator._predict(rows, self._predictor)
         ends = np.cumsum([len(part) for part, _ in parts])
         starts = [0, *ends[:-1]]
         results: list[dict[str, NDArray[Any]]] = [{} for _ in parts]
@@ -197,7 +204,8 @@ class ServedModel:
                 part, _ = parts[j]
                 stop = start + len(part)
                 results[j] = {name: column[start:stop] for name, column in table.items()}
-                results[j][FLAGS] = np.array(part.flags, dtype=object)
+                results[j][FLAGS] = flags = np.empty(len(part), dtype=object)
+                flags[:] = part.flags
                 start = stop
         return results
 

@@ -103,7 +103,7 @@ def make_server(app: FastAPI, options: ServerOptions) -> Server:
         ws="none",
         loop="asyncio",
         lifespan="on",
-        log_level="warning",
+        log_level="error",
         access_log=False,
         server_header=False,
         limit_concurrency=_MAX_CONNECTIONS,
