@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import threading
 from pathlib import Path
@@ -11,6 +12,9 @@ import pytest
 
 pytest.importorskip("fastapi")
 pytest.importorskip("httpx")
+
+from uvicorn import Config
+from uvicorn.server import ServerState
 
 from credo.errors import InputError
 from credo.serving import ServerOptions, _protocol
@@ -120,6 +124,39 @@ def test_a_slow_header_is_cut_off(server: Live, monkeypatch: pytest.MonkeyPatch)
         with socket.create_connection(server.address, 30) as slow:
             slow.sendall(sent)
             assert receive(slow).startswith(b"HTTP/1.1 408")
+
+
+def test_a_client_that_does_not_read_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The transport pauses the protocol when its buffer is full; it is ended unless the protocol resumes."""
+
+    class Transport(asyncio.Transport):
+        aborted = 0
+
+        def abort(self) -> None:
+            self.aborted += 1
+            done.set()
+
+        def is_closing(self) -> bool:
+            return False
+
+    async def scenario() -> tuple[int, int]:
+        def connect() -> tuple[_protocol.GuardedProtocol, Transport]:
+            protocol, transport = _protocol.GuardedProtocol(Config(None), ServerState(), {}), Transport()
+            protocol.connection_made(transport)
+            return protocol, transport
+
+        monkeypatch.setattr(_protocol, "ANSWER_SECONDS", 0.01)
+        (slow, ended), (fast, kept) = connect(), connect()
+        fast.pause_writing()
+        fast.resume_writing()
+        slow.pause_writing()
+        await asyncio.wait_for(done.wait(), 30)
+        slow.connection_lost(OSError())
+        fast.connection_lost(OSError())
+        return ended.aborted, kept.aborted
+
+    done = asyncio.Event()
+    assert asyncio.run(scenario()) == (1, 0)
 
 
 def test_a_connection_can_be_used_again(server: Live, monkeypatch: pytest.MonkeyPatch) -> None:

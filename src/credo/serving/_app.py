@@ -94,8 +94,8 @@ def build_app(path: str | Path, options: ServerOptions) -> FastAPI:
         return _json({"status": "ok"})
 
     async def ready() -> Response:
-        """Whether requests are answered, by which model, and why a new one could not be loaded."""
-        state = {"model": service.store.current.model.version, "reload_error": service.store.error}
+        """Whether requests are answered, by which model, and whether a newer one could not be loaded; not why."""
+        state = {"model": service.store.current.model.version, "reload_failed": bool(service.store.error)}
         return _json({"status": "closing" if service.is_closing else "ok"} | state, 503 if service.is_closing else 200)
 
     async def metrics() -> Response:

@@ -81,7 +81,7 @@ class Service:
         if encoding not in ("", "identity"):
             raise Refusal(415, "compressed bodies are not accepted: send it without Content-Encoding")
         declared = request.headers.get("content-length", "")
-        if declared.isdigit() and int(declared) > options.max_body:
+        if declared.isascii() and declared.isdigit() and (len(declared) > 15 or int(declared) > options.max_body):
             raise _too_large(options)
         parts: list[bytes] = []
         try:
