@@ -210,16 +210,19 @@ def main() -> None:
     body = json.dumps([{name: 0.1 * (j + 1) for j, name in enumerate(COLUMNS)}]).encode()
     with tempfile.TemporaryDirectory() as folder:
         for method in ("bbb", "map"):
+            print(f"fitting {method}", file=sys.stderr)
             fit_run(table(), "y", method=method, holdout=0.0, epochs=EPOCHS, source="made up").save(
                 Path(folder, method)
             )
         servers = {name: Server.start(name, Path(folder, "map" if name == "plain" else name), cores) for name in KINDS}
         try:
             for server in servers.values():
+                print(f"starting {server.name}", file=sys.stderr)
                 server.wait()
                 asyncio.run(server.load(2, 1.0, body))  # what is done once
                 server.latencies, server.memory, server.seconds, server.cpu = [], [], 0.0, 0.0
             for turn in range(options.rounds):
+                print(f"turn {turn + 1}", file=sys.stderr)
                 order = list(servers.values())
                 for server in order[turn % 3 :] + order[: turn % 3]:
                     asyncio.run(server.load(options.clients, options.seconds / options.rounds, body))
