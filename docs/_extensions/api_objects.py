@@ -28,7 +28,7 @@ PARTS: dict[str, tuple[str, ...]] = {
         "evaluation",
         "curvature",
     ),
-    "Tables": ("tabular", "report"),
+    "Tables": ("tabular", "report", "serving"),
     "Evaluation": ("metrics", "calibration", "explain", "plots", "datasets"),
     "Decisions": ("decisions",),
     "Classical models": (

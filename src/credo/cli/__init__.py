@@ -15,6 +15,7 @@ from credo.cli.explain import explain
 from credo.cli.fit import demo, fit
 from credo.cli.predict import predict
 from credo.cli.reproduce import reproduce
+from credo.cli.serve import serve
 
 
 class _Commands(TyperGroup):
@@ -51,7 +52,7 @@ def _options(
     """Options before a command."""
 
 
-for command in (fit, predict, evaluate, explain, compare, report, reproduce, demo):
+for command in (fit, predict, serve, evaluate, explain, compare, report, reproduce, demo):
     app.command()(command)
 
 

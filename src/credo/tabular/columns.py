@@ -183,6 +183,23 @@ class Columns:
         Raises:
             InputError: as :meth:`encode` does.
         """
+        rows, sentences = self.read_with_notes(frame)
+        for sentence in sentences:
+            warnings.warn(sentence, UserWarning, stacklevel=2)
+        return rows
+
+    def read_with_notes(self, frame: Any) -> tuple[TableRows, list[str]]:
+        """:meth:`read` without warnings, which are global and so not for several threads.
+
+        Args:
+            frame: as in :meth:`encode`.
+
+        Returns:
+            The rows, and a sentence for each warning of :meth:`read`.
+
+        Raises:
+            InputError: as :meth:`encode` does.
+        """
         table = as_frame(frame, self.names)
         notes = ColumnNotes()
         self._check_names(table.columns, notes)
@@ -190,9 +207,7 @@ class Columns:
         labels = [to_labels(table[category.name]) for category in self.categories]
         self._check_numbers(parsed, table, notes)
         self._check_labels(labels, notes)
-        for sentence in notes.sentences():
-            warnings.warn(sentence, UserWarning, stacklevel=2)
-        return self._to_rows(parsed.values, labels)
+        return self._to_rows(parsed.values, labels), notes.sentences()
 
     def parse(self, table: pd.DataFrame) -> ParsedColumns:
         """The numbers and dates of a table in the formats of training.

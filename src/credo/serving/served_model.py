@@ -1,0 +1,329 @@
+"""A loaded model, ready to predict: rows are parsed, flagged and predicted by the same draws every time."""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import threading
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from credo._tensors import TENSORS
+from credo._text import quoted
+from credo._threads import one_thread
+from credo.errors import InputError
+from credo.io import CARD
+from credo.predictive import Predictive
+from credo.serving.options import Refusal
+from credo.tabular import predictions, runs
+from credo.tabular.columns import TableRows
+from credo.tabular.number_format import PERCENT, NumberFormat
+from credo.tabular.parsing import to_labels
+from credo.tabular.targets import ClassTarget
+
+FLAGS = "flags"
+"""The column of an answer that says in what a row is unlike the training rows; empty if in nothing."""
+
+WARNINGS_LOCK = threading.Lock()
+"""Held where warnings are collected, because that is global."""
+
+_EPOCH = datetime.datetime(1970, 1, 1)
+_EFFECT_ROWS = 200  # averaged over for the effect of a column
+_CACHED_EFFECTS = 64
+_FEW_ROWS = 2048  # that one thread predicts as fast as several, which the server needs for other things
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked for: the level of intervals, and quantiles."""
+
+    level: float = 0.95
+    quantiles: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class ParsedRows:
+    """Rows that can be predicted.
+
+    Attributes:
+        rows: the N rows.
+        flags: in what each row is unlike the training rows ``[N]``: ``("area outside range", "district unseen")``.
+        notes: sentences about the rows, as ``credo predict`` prints them.
+    """
+
+    rows: TableRows
+    flags: list[tuple[str, ...]]
+    notes: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.flags)
+
+    def part(self, start: int, stop: int) -> ParsedRows:
+        """The rows from ``start`` to before ``stop``."""
+        return ParsedRows(self.rows.take(np.arange(start, stop)), self.flags[start:stop], self.notes)
+
+
+class ServedModel:
+    """A model from a folder that ``credo fit`` or ``save`` wrote, with its draws made.
+
+    Args:
+        path: the folder.
+        device: the device to predict on; ``None``: the CPU.
+
+    Attributes:
+        estimator: the fitted estimator.
+        record: what is known of the run; empty for a folder that ``save`` wrote.
+        version: the beginning of a digest of the card and the tensors.
+
+    Raises:
+        CredoError: if the folder cannot be loaded, or the model cannot predict its own median row.
+    """
+
+    def __init__(self, path: str | Path, device: str | None = None) -> None:
+        folder = Path(path)
+        self.version = _digest(folder)
+        self._background = pd.DataFrame()
+        self.record: dict[str, Any] = {}
+        if (folder / runs.RECORD).exists():
+            run = runs.open_run(folder)
+            self.estimator, self.record = run.model, run.record
+            self._background = run.holdout.drop(columns=run.model.target_.name, errors="ignore").head(_EFFECT_ROWS)
+        else:
+            self.estimator = runs.load_model(folder)
+        if self.version != _digest(folder):
+            raise InputError(f"{folder} was replaced while it was read: try again")
+        if device is not None:
+            self.estimator.model_.to(device)
+        self._predictor = self.estimator._predictor()
+        self.effect = lru_cache(_CACHED_EFFECTS)(self._effect)
+        self._warm_up()
+
+    @property
+    def used_columns(self) -> list[str]:
+        """The columns that the model uses, in the order of training."""
+        columns = self.estimator.columns_
+        used = {*columns.scaling.names, *(category.name for category in columns.categories)}
+        return [name for name in columns.names if name in used]
+
+    @property
+    def ignored_columns(self) -> set[str]:
+        """The columns that rows may have and that are not used: the target, and those that training left out."""
+        return {*self.estimator.columns_.names, self.estimator.target_.name} - set(self.used_columns)
+
+    @property
+    def classes(self) -> list[Any]:
+        """The classes as JSON values; empty if the target is a quantity."""
+        target = self.estimator.target_
+        return target.classes.tolist() if isinstance(target, ClassTarget) else []
+
+    def to_frame(self, cells: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+        """Rows as a data frame with the columns of the model.
+
+        Args:
+            cells: the cells of each row by column, all checked.
+
+        Returns:
+            The rows; plain numbers as floats, so that they need not be parsed.
+        """
+        columns = self.estimator.columns_
+        dates = set(columns.cycles.dates)
+        plain = {name for name in columns.scaling.names if name not in columns.formats and name not in dates}
+        return pd.DataFrame(
+            {
+                name: np.array([row[name] for row in cells], dtype=np.float64 if name in plain else object)
+                for name in self.used_columns
+            }
+        )
+
+    def parse(self, frame: pd.DataFrame) -> ParsedRows:
+        """Parse rows and find in what they are unlike those of training.
+
+        Args:
+            frame: rows with the columns of training; others are ignored.
+
+        Returns:
+            The rows.
+
+        Raises:
+            InputError: if a column is absent or of another type.
+        """
+        frame = frame.drop(columns=list(self.ignored_columns), errors="ignore")
+        columns = self.estimator.columns_
+        rows, notes = columns.read_with_notes(frame)
+        found: list[list[str]] = [[] for _ in range(len(frame))]
+        scaling = columns.scaling
+        outside = scaling.outside(rows.values)
+        missing = ~np.isfinite(rows.values) & ~scaling.has_missing
+        for what, which in (("outside range", outside), ("missing", missing)):
+            for row, column in zip(*np.nonzero(which), strict=True):
+                found[row].append(f"{scaling.names[column]} {what}")
+        for category in columns.categories:
+            labels = to_labels(frame[category.name])
+            unseen = {label for label in set(labels) if category.unseen([label])}
+            for row in (j for j, label in enumerate(labels) if label in unseen) if unseen else ():
+                found[row].append(f"{category.name} {'missing' if labels[row] is None else 'unseen'}")
+        return ParsedRows(rows, list(map(tuple, found)), tuple(notes))
+
+    def predict(self, parts: Sequence[tuple[ParsedRows, Request]]) -> list[dict[str, NDArray[Any]]]:
+        """Predict the rows of several requests in one pass of the network.
+
+        Args:
+            parts: the rows of each request, and what it asks for.
+
+        Returns:
+            For each request its columns: those of ``credo predict``, quantiles, and :data:`FLAGS`, tuples.
+
+        Raises:
+            InputError: if a model cannot return what is asked for.
+        """
+        values, others = (np.concatenate(arrays) for arrays in zip(*(part.rows for part, _ in parts), strict=True))
+        with one_thread(len(values) <= _FEW_ROWS):
+            return self._predict_together(parts, TableRows(values, others))
+
+    def _predict_together(
+        self, parts: Sequence[tuple[ParsedRows, Request]], rows: TableRows
+    ) -> list[dict[str, NDArray[Any]]]:
+        predictive = self.estimator._predict(rows, self._predictor)
+        ends = np.cumsum([len(part) for part, _ in parts])
+        starts = [0, *ends[:-1]]
+        results: list[dict[str, NDArray[Any]]] = [{} for _ in parts]
+        for wanted in dict.fromkeys(request for _, request in parts):
+            same = [j for j, (_, request) in enumerate(parts) if request == wanted]
+            where = [row for j in same for row in range(starts[j], ends[j])]
+            chosen = predictive if len(same) == len(parts) else predictive[where]
+            table, start = self._columns(chosen, wanted), 0
+            for j in same:
+                part, _ = parts[j]
+                stop = start + len(part)
+                results[j] = {name: column[start:stop] for name, column in table.items()}
+                results[j][FLAGS] = flags = np.empty(len(part), dtype=object)
+                flags[:] = part.flags
+                start = stop
+        return results
+
+    def column_names(self, request: Request) -> list[str]:
+        """The columns of an answer, without those that are kept."""
+        names = predictions.column_names(self.estimator.target_)
+        return [*names, *(f"q{q:g}" for q in request.quantiles), FLAGS]
+
+    def describe(self) -> dict[str, Any]:
+        """What the page needs to know: the target, the columns with their ranges and words, and the scores."""
+        scores = self.record.get("scores", [])
+        return {
+            "version": self.version,
+            "target": self.estimator.target_.name or "target",
+            "task": "classification" if self.classes else "regression",
+            "classes": [str(label) for label in self.classes],
+            "method": self.estimator.method_,
+            "source": self.record.get("source", ""),
+            "trained_rows": self.record.get("trained_rows"),
+            "scores": [{key: score[key] for key in ("label", "value", "lower", "upper")} for score in scores],
+            "has_effects": len(self._background) > 1,
+            "columns": [self.describe_column(name) for name in self.used_columns],
+        }
+
+    def describe_column(self, name: str) -> dict[str, Any]:
+        """The kind of a column, and its range or its words.
+
+        Args:
+            name: a column that the model uses.
+
+        Returns:
+            JSON values: ``name``, ``kind`` ("number", "date" or "category"), ``default``; of numbers and dates
+            ``lowest`` and ``highest``, of categories ``words``; whether values may be ``missing`` as in training.
+            ``default`` is a valid cell of a JSON row.
+        """
+        columns = self.estimator.columns_
+        if name not in columns.scaling.names:
+            category = next(category for category in columns.categories if category.name == name)
+            words = [*category.kept, *category.rare]
+            return {
+                "name": name,
+                "kind": "category",
+                "words": words,
+                "default": words[0],
+                "missing": category.has_missing,
+            }
+        j, scaling = columns.scaling.names.index(name), columns.scaling
+        lowest, highest, median = (float(values[j]) for values in (scaling.lowest, scaling.highest, scaling.median))
+        form = columns.formats.get(name)
+        shown: dict[str, Any] = {"name": name, "kind": "number", "missing": bool(scaling.has_missing[j])}
+        if name in columns.cycles.dates:
+            ends = [_to_date(days) for days in (lowest, highest, round(median))]
+            return shown | {"kind": "date", "lowest": ends[0], "highest": ends[1], "default": ends[2]}
+        form = form if isinstance(form, NumberFormat) else NumberFormat()
+        is_percent = form.unit == PERCENT  # a cell is text then, because the number 5 could be 5 % or 500 %
+        whole = all(value.is_integer() for value in (lowest, highest, median)) and highest - lowest < 1e6
+        few = next(s.distinct for s in columns.summaries if s.name == name) <= highest - lowest + 1
+        return shown | {
+            "lowest": lowest,
+            "highest": highest,
+            "default": f"{median:.6g} {PERCENT}".replace(".", form.decimal) if is_percent else median,
+            "integer": whole and few,
+            "boolean": form.boolean,
+            "unit": PERCENT if is_percent else "",
+            "decimal": form.decimal if is_percent else ".",
+        }
+
+    def _effect(self, column: str, level: float) -> dict[str, Any]:
+        """The partial dependence on a column over held-out rows, as JSON values; computed once per column and level."""
+        from credo.explain import partial_dependence
+
+        if column not in self.used_columns:
+            raise Refusal(404, f"there is no column {quoted(column)} that the model uses")
+        if len(self._background) < 2:
+            raise Refusal(404, "no rows were held out of this run, over which an effect could be averaged")
+        with WARNINGS_LOCK, warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            found = partial_dependence(self.estimator, self._background, column, level=level)
+        grid = [_cell(value) for value in found.grid[0]]
+        shown = {"mean": found.mean, "lower": found.lower, "upper": found.upper}
+        return {
+            "column": column,
+            "kind": found.kinds[0],
+            "classes": list(found.classes),
+            "grid": grid,
+            **{name: np.nan_to_num(values).tolist() for name, values in shown.items()},
+        }
+
+    def _columns(self, predictive: Predictive, request: Request) -> dict[str, NDArray[Any]]:
+        target = self.estimator.target_
+        frame = predictions.to_frame(predictive, target, request.level)
+        table = {str(name): frame[name].to_numpy() for name in frame}
+        if request.quantiles:
+            quantiles = predictive.quantile(list(request.quantiles)).numpy()
+            if isinstance(target, ClassTarget):
+                quantiles = target.decode(quantiles)
+            table |= {f"q{q:g}": values for q, values in zip(request.quantiles, quantiles, strict=True)}
+        return table
+
+    def _warm_up(self) -> None:
+        """Predict a row, so that the first request does not wait for what is done once."""
+        row = {name: self.describe_column(name)["default"] for name in self.used_columns}
+        self.predict([(self.parse(pd.DataFrame([row], dtype=object)), Request())])
+
+
+def _digest(folder: Path) -> str:
+    try:
+        parts = [hashlib.sha256((folder / name).read_bytes()).digest() for name in (CARD, TENSORS)]
+    except OSError as error:
+        raise InputError(f"{folder} cannot be read as a folder that credo fit wrote: {error.strerror}") from error
+    return hashlib.sha256(b"".join(parts)).hexdigest()[:12]
+
+
+def _to_date(days: float) -> str:
+    return (_EPOCH + datetime.timedelta(days=days)).isoformat(sep=" ", timespec="seconds").removesuffix(" 00:00:00")
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, np.datetime64):
+        return _to_date(float(value.astype("datetime64[s]").astype(np.int64)) / 86_400)
+    return value.item() if isinstance(value, np.generic) else value
