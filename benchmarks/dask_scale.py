@@ -5,8 +5,8 @@ Rows are generated in partitions, more of them than the memory limit of a worker
     python benchmarks/dask_scale.py --rows 20000000 --out benchmarks/results/dask_scale.json
 
 Seconds are wall time and the CPU time of all workers; on a machine that others use only the latter can be compared. The
-result is compared with one process that reads the same partitions as chunks (rounding), and with a fit of the first tenth
-of the rows (Monte Carlo error).
+result is compared with one process that reads the same partitions as chunks (rounding), and with a fit of the first
+tenth of the rows (Monte Carlo error).
 """
 
 from __future__ import annotations
