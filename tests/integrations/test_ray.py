@@ -76,6 +76,7 @@ def test_members_are_those_of_one_machine(cluster):
     assert torch.equal(together.predict(table()[0]).mean, alone.predict(table()[0]).mean)
 
 
+@pytest.mark.slow
 def test_folds_of_a_comparison_are_those_of_one_machine(cluster):
     frame = make_table()
     frame["target"] = frame["size"].fillna(0.0) + (frame["color"] == "red")
@@ -84,6 +85,7 @@ def test_folds_of_a_comparison_are_those_of_one_machine(cluster):
     assert together.results[0].fold_nll == pytest.approx(alone.results[0].fold_nll, rel=1e-12)
 
 
+@pytest.mark.slow
 def test_scikit_learn_scores_on_ray(cluster):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(60, 2))

@@ -110,3 +110,37 @@ def test_a_run_that_fails_is_reported_as_failed():
 def test_what_is_no_logger_is_named(logger):
     with pytest.raises(InputError, match="logger must have a method log_metrics"):
         credo.MAP(make_net()).fit(table(), logger=logger)
+
+
+@pytest.mark.extras
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+def test_tensorboard_logger_of_fabric_writes_events(tmp_path):
+    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    from lightning_fabric.loggers import TensorBoardLogger
+
+    logger = TensorBoardLogger(tmp_path, name="run")
+    model = credo.MAP(make_net()).fit(table(), epochs=3, batch_size=10, seed=0, logger=logger)
+    events = accumulator.EventAccumulator(logger.log_dir)
+    events.Reload()
+    seen = events.Scalars("nll")
+    assert [event.step for event in seen] == [2, 4, 6]
+    assert [event.value for event in seen] == pytest.approx([entry["nll"] for entry in model.history])
+
+
+@pytest.mark.extras
+@pytest.mark.filterwarnings("ignore")
+def test_mlflow_logger_of_lightning_writes_metrics_and_parameters(tmp_path):
+    mlflow = pytest.importorskip("mlflow")
+    pytest.importorskip("sqlalchemy")
+    loggers = pytest.importorskip("lightning.pytorch.loggers")
+    address = f"sqlite:///{tmp_path}/mlflow.db"
+    logger = loggers.MLFlowLogger("sine", tracking_uri=address, artifact_location=str(tmp_path / "artifacts"))
+    model = credo.MAP(make_net()).fit(table(), epochs=3, batch_size=10, seed=0, lr=0.02, logger=logger)
+    client = mlflow.tracking.MlflowClient(address)
+    seen = client.get_metric_history(logger.run_id, "nll")
+    assert sorted((metric.step, metric.value) for metric in seen) == [
+        (2 * entry["epoch"], pytest.approx(entry["nll"])) for entry in model.history
+    ]
+    run = client.get_run(logger.run_id)
+    assert run.data.params["lr"] == "0.02"
+    assert run.info.status == "FINISHED"
