@@ -118,16 +118,19 @@ _ON_DEMAND = (
     "testing",
 )
 _FROM_TABULAR = ("Classifier", "Regressor")
+_INTEGRATIONS = ("dask", "mlflow", "ray", "skpro")
 
 
 def __getattr__(name: str) -> Any:
     """Parts that cost time to import come when they are asked for: ``credo.plots`` brings matplotlib."""
     if name in _ON_DEMAND:
         return importlib.import_module(f"credo.{name}")
+    if name in _INTEGRATIONS:
+        return importlib.import_module(f"credo.integrations.{name}")
     if name in _FROM_TABULAR:
         return getattr(importlib.import_module("credo.tabular"), name)
     raise AttributeError(f"module 'credo' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted([*__all__, *_ON_DEMAND, *_FROM_TABULAR])
+    return sorted([*__all__, *_ON_DEMAND, *_FROM_TABULAR, *_INTEGRATIONS])

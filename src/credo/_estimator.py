@@ -17,6 +17,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_array, check_is_fitted, column_or_1d
 
 from credo._devices import check_device
+from credo._partitions import is_partitioned, partitioned_rows
 from credo._rows import Rows, rows_of
 
 if TYPE_CHECKING:
@@ -44,12 +45,17 @@ class ClassicalEstimator(BaseEstimator, ABC):  # type: ignore[misc]
     ) -> Rows:
         """Validate the training data; with ``reset=False`` they must have the columns of the first training data."""
         device = check_device(self.device)
+        if is_partitioned(X):
+            return partitioned_rows(
+                self, X, y, reset=reset, device=device, allow_nan=allow_nan, minimum=minimum, targets=targets
+            )
         return rows_of(self, X, y, reset=reset, device=device, allow_nan=allow_nan, minimum=minimum, targets=targets)
 
     def _new_rows(self, X: Any, *, allow_nan: bool = False) -> Rows:
         """Validate the rows to predict, for a fitted model."""
         check_is_fitted(self)
-        return rows_of(self, X, reset=False, device=check_device(self.device), allow_nan=allow_nan)
+        new_rows = partitioned_rows if is_partitioned(X) else rows_of
+        return new_rows(self, X, reset=False, device=check_device(self.device), allow_nan=allow_nan)
 
     def _tensor(self, array: Any) -> torch.Tensor:
         """Convert a learned attribute to a float64 tensor on the device."""

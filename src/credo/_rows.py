@@ -31,6 +31,7 @@ from credo._threads import one_thread
 from credo.errors import InputError
 
 Result = TypeVar("Result")
+Addable = TypeVar("Addable")
 
 CPU_BLOCK = 2**16
 """The size of a block on the CPU, in numbers: small enough to stay in the cache during several operations."""
@@ -147,6 +148,10 @@ class Rows:
         for parts in blocks:
             sums = tuple(a + b for a, b in zip(sums, parts, strict=True))
         return sums
+
+    def reduce(self, function: Callable[[Rows], Addable]) -> Addable:
+        """``function`` of these rows; of rows in several places, the sum of its results for each, by ``+``."""
+        return function(self)
 
     def with_columns(self, *columns: Tensor) -> Rows:
         """The rows of a table with further ``columns [N, …]``, whose blocks are writable views."""

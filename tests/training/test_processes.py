@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -103,6 +104,100 @@ def test_weights_learned_by_spawned_processes_come_home(capfd):
     for name, value in alone.state_dict().items():
         torch.testing.assert_close(together.state_dict()[name], value, rtol=1e-5, atol=1e-5)
     assert not together.training
+
+
+def test_accumulated_gradients_of_two_processes_are_those_of_one_minibatch(capfd):
+    """Steps of 6 rows, of which each process takes 3 in parts of 2 and 1; up to the order of float32 sums."""
+    together = script.fit_map(devices=2, strategy="ddp_spawn", batch_size=3, accumulate=2)
+    alone = script.fit_map(batch_size=6)
+    for name, value in alone.state_dict().items():
+        torch.testing.assert_close(together.state_dict()[name], value, rtol=1e-5, atol=1e-5)
+
+
+NODE = """
+import distributed_script as script
+model = script.fit_map(num_nodes=2, strategy="ddp")
+print(model.n_data, script.digest(model), model.history[-1]["nll"])
+"""
+
+
+def start_node(rank: int, port: int, address: str = "127.0.0.1", prefix: tuple[str, ...] = (), **variables: str):
+    """One machine's part of a run on two, as its user would start it there."""
+    path = os.pathsep.join([str(Path(credo.__file__).parents[1]), str(Path(script.__file__).parent)])
+    own = {"NODE_RANK": str(rank), "MASTER_ADDR": address, "MASTER_PORT": str(port), "PYTHONPATH": path, **variables}
+    foreign = ("LOCAL_RANK", "WORLD_SIZE")
+    return subprocess.Popen(
+        [*prefix, sys.executable, "-c", NODE],
+        env={**{k: v for k, v in os.environ.items() if k not in foreign}, "OMP_NUM_THREADS": "1", **own},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def results(nodes: list[subprocess.Popen[str]]) -> list[list[str]]:
+    found = []
+    for node in nodes:
+        out, err = node.communicate(timeout=180)
+        assert node.returncode == 0, err[-3000:]
+        found.append(out.split())
+    return found
+
+
+def free_port() -> int:
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        return int(held.getsockname()[1])
+
+
+def test_two_machines_train_one_model():
+    """A process per machine, which know of each other by address, port and rank."""
+    port = free_port()
+    first, second = results([start_node(rank, port) for rank in (0, 1)])
+    assert first == second
+    assert int(first[0]) == script.ROWS
+    assert float(first[2]) == pytest.approx(script.fit_map().history[-1]["nll"], rel=1e-5)
+
+
+@pytest.fixture
+def two_hosts():
+    """Two network namespaces, joined by a cable; skips where this user may not make them."""
+    names = [f"credo{os.getpid()}{side}" for side in "ab"]
+    links = [f"v{os.getpid()}{side}" for side in "ab"]
+
+    def ip(*words: str) -> None:
+        subprocess.run(["ip", *words], check=True, capture_output=True)
+
+    made = []
+    try:
+        for name in names:
+            ip("netns", "add", name)
+            made.append(name)
+        ip("link", "add", links[0], "type", "veth", "peer", "name", links[1])
+        for i, (name, link) in enumerate(zip(names, links, strict=True)):
+            ip("link", "set", link, "netns", name)
+            ip("-n", name, "addr", "add", f"10.231.0.{i + 1}/24", "dev", link)
+            ip("-n", name, "link", "set", link, "up")
+            ip("-n", name, "link", "set", "lo", "up")
+    except (OSError, subprocess.CalledProcessError) as error:
+        pytest.skip(f"network namespaces cannot be made here: {error}")
+    else:
+        yield list(zip(names, links, strict=True))
+    finally:
+        for name in made:
+            subprocess.run(["ip", "netns", "del", name], check=False, capture_output=True)
+
+
+@pytest.mark.slow
+def test_two_hosts_in_network_namespaces_train_one_model(two_hosts):
+    """Nothing is shared but a cable: loopback addresses of one host do not reach the other."""
+    nodes = [
+        start_node(rank, 29511, "10.231.0.1", ("ip", "netns", "exec", name), GLOO_SOCKET_IFNAME=link)
+        for rank, (name, link) in enumerate(two_hosts)
+    ]
+    first, second = results(nodes)
+    assert first == second
+    assert float(first[2]) == pytest.approx(script.fit_map().history[-1]["nll"], rel=1e-5)
 
 
 def test_what_cannot_be_sent_to_a_spawned_process_is_named():

@@ -42,6 +42,10 @@ class ScatterStatistics:
             rows: the rows to read.
             n_columns: D, if known: then blocks of twice the usual size reduce the overhead per block.
         """
+        return rows.reduce(lambda part: cls._from_part(part, n_columns))
+
+    @classmethod
+    def _from_part(cls, rows: Rows, n_columns: int | None) -> ScatterStatistics:
         counts: list[int] = []
         means: list[Tensor] = []
         within: Tensor | float = 0.0

@@ -103,6 +103,10 @@ class SufficientStatistics:
     @classmethod
     def from_rows(cls, rows: Rows, basis: Basis) -> SufficientStatistics:
         """The statistics of the features and targets of rows (X, y), in one pass."""
+        return rows.reduce(lambda part: cls._from_part(part, basis))
+
+    @classmethod
+    def _from_part(cls, rows: Rows, basis: Basis) -> SufficientStatistics:
         total: SufficientStatistics | None = None
         for x, y in rows.blocks():
             width = basis.features(x[:1]).shape[1]

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from credo._arguments import check_integer, check_option, check_positive
 from credo._estimator import ClassicalEstimator, draw_seed, restore_on_error
+from credo._partitions import is_partitioned, unique_values
 from credo.conjugate import GaussianBelief
 from credo.errors import InputError
 from credo.likelihoods import Categorical
@@ -230,6 +231,8 @@ class BayesianLogisticRegression(ClassifierMixin, ClassicalEstimator):  # type: 
     def _model(self, X: Any, y: Any) -> SoftmaxRegression:
         """Validate the data; sets ``classes_`` and ``basis_``."""
         encoder = _LabelEncoder()
+        if is_partitioned(y):  # whose chunks are checked elsewhere
+            encoder.encode(unique_values(y))
         rows = self._training_rows(X, y, targets=encoder.encode)
         rows.count  # noqa: B018 (reads all chunks once, so that all labels are known)
         self.classes_ = encoder.classes

@@ -22,6 +22,7 @@ from credo.methods.map import MAP
 from credo.methods.network import NetworkMethod
 from credo.predictive import Predictive
 from credo.seeding import check_seed, derive
+from credo.training.loggers import NumberedLogger
 from credo.training.loop import train
 from credo.training.options import FitKeywords, with_fit_options
 
@@ -136,6 +137,8 @@ class DeepEnsemble(Method):
             own: FitKeywords = {**options, "seed": None if seed is None else derive(check_seed(seed), i)}
             if folder is not None:
                 own["checkpoint"] = f"{folder}/member_{i}"
+            if options.get("logger") is not None:
+                own["logger"] = NumberedLogger(options["logger"], i)
             member.fit(data, **own)
 
     def _predictor(self, samples: int | str, seed: int | None) -> Predictor:

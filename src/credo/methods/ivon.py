@@ -306,6 +306,8 @@ class _NewtonTask(SupervisedTask[IVON]):
             raise InputError(
                 "the prior of IVON is its weight decay: pass prior=credo.Normal(0, s) instead of weight_decay"
             )
+        if keywords.get("accumulate", 1) != 1:
+            raise InputError("IVON draws one set of weights per step: leave accumulate out")
 
     def check_device_count(self, devices: int) -> None:
         """Raise ``InputError`` for several processes, whose noise would have to be combined."""

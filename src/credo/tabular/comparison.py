@@ -16,7 +16,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
+from joblib import Parallel, delayed
 from numpy.typing import NDArray
+from sklearn.base import clone
 from torch import Tensor
 
 from credo._files import to_json, write_folder
@@ -218,6 +220,7 @@ def compare(
     epochs: int | None = None,
     seed: int = 0,
     device: str | None = None,
+    n_jobs: int | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Comparison:
     """Cross-validate methods on a table, with the same folds for all of them.
@@ -235,6 +238,8 @@ def compare(
         epochs: passes over the table in each training; ``None``: chosen by its size.
         seed: the seed of everything random.
         device: the device for training; ``None``: chosen automatically.
+        n_jobs: the number of folds that are trained at once, as in scikit-learn: ``None`` is 1 or what the backend of
+            joblib says, -1 is all processors. Results do not depend on it.
         progress: called with a description of each step.
 
     Returns:
@@ -267,7 +272,7 @@ def compare(
             estimator: Regressor | Classifier = Regressor(method.name, likelihood=likelihood, **settings)
         else:
             estimator = Classifier(method.name, **settings)
-        results.append(_cross_validate(estimator, method.title, rows, target, y, parts, details, progress))
+        results.append(_cross_validate(estimator, method.title, rows, target, y, parts, details, n_jobs, progress))
         likelihood = getattr(estimator, "likelihood", likelihood)
     return Comparison(task, target, len(tested), folds, y[tested], results, details.describe(group or time))
 
@@ -280,23 +285,20 @@ def _cross_validate(
     y: Tensor,
     parts: list[NDArray[np.intp]],
     details: RowDetails,
+    n_jobs: int | None,
     progress: Callable[[str], None],
 ) -> MethodResult:
     start = time.perf_counter()
-    predictives = []
-    for k, part in enumerate(parts):
+
+    def fold(k: int) -> tuple[Any, ...]:
         progress(f"{title}, fold {k + 1} of {len(parts)}")
-        trained = details.training_rows(part)
-        training, test, known = rows.iloc[trained], rows.iloc[part], details.take(trained)
-        with _without_notes():
-            given = training.drop(columns=target), training[target]
-            estimator.fit(*given, groups=known.groups, time=known.time)
-            if isinstance(estimator, Regressor) and estimator.likelihood == "auto":
-                name = _common_likelihood(estimator, y)
-                estimator.set_params(likelihood=name)
-                if name != estimator.family_.name:
-                    estimator.fit(*given, groups=known.groups, time=known.time)
-            predictives.append(estimator.predict_dist(test.drop(columns=target)))
+        return clone(estimator), rows, target, y, parts[k], details
+
+    first, name = _predict_fold(*fold(0))
+    if name is not None:
+        estimator.set_params(likelihood=name)
+    others = Parallel(n_jobs=n_jobs)(delayed(_predict_fold)(*fold(k)) for k in range(1, len(parts)))
+    predictives = [first, *(predictive for predictive, _ in others)]
     seconds = time.perf_counter() - start
     fold_nll = [-float(p.log_prob(y[part]).mean()) for p, part in zip(predictives, parts, strict=True)]
     tested = np.concatenate(parts)
@@ -304,6 +306,28 @@ def _cross_validate(
     progress(f"{title}, scores")
     found = scores(predictive, y[np.sort(tested)])
     return MethodResult(estimator.method, title, found, fold_nll, seconds, predictive)
+
+
+def _predict_fold(
+    estimator: Regressor | Classifier,
+    rows: pd.DataFrame,
+    target: str,
+    y: Tensor,
+    part: NDArray[np.intp],
+    details: RowDetails,
+) -> tuple[Predictive, str | None]:
+    """The predictions of a fold by a model of the others, and the likelihood that it chose for all, if it did."""
+    trained = details.training_rows(part)
+    training, test, known = rows.iloc[trained], rows.iloc[part], details.take(trained)
+    name = None
+    with _without_notes():
+        given = training.drop(columns=target), training[target]
+        estimator.fit(*given, groups=known.groups, time=known.time)
+        if isinstance(estimator, Regressor) and estimator.likelihood == "auto":
+            name = _common_likelihood(estimator, y)
+            if name != estimator.family_.name:
+                estimator.set_params(likelihood=name).fit(*given, groups=known.groups, time=known.time)
+        return estimator.predict_dist(test.drop(columns=target)), name
 
 
 def _common_likelihood(estimator: Regressor, y: Tensor) -> str:

@@ -69,6 +69,8 @@ class AdversarialTask(GenerativeTask[A]):
                     f"{name} has no likelihood of held-out data to validate with: leave {option} out, "
                     "and see credo.generative.evaluation for measures of samples"
                 )
+        if keywords.get("accumulate", 1) != 1:
+            raise InputError(f"{name} compares whole minibatches of data and samples: leave accumulate out")
         lr = keywords.get("lr")
         if lr is None:
             return

@@ -20,7 +20,9 @@ from credo._tensors import changing_tensors
 from credo.errors import DivergenceError, InputError, unknown_name
 from credo.seeding import check_seed, derive, reseed, seeded
 from credo.training import checkpoints
+from credo.training.accumulation import gather
 from credo.training.capture import make_step
+from credo.training.loggers import RunLog
 from credo.training.monitoring import ProgressBar
 from credo.training.options import FitKeywords, FitOptions
 from credo.training.processes import launch, make_fabric
@@ -48,7 +50,7 @@ def train(task: Task[Any], data: Any, keywords: FitKeywords) -> None:
     """
     task.check_keywords(keywords)  # first, as options that do not apply need not be valid
     options = FitOptions.from_keywords(keywords)
-    task.check_device_count(options.devices)
+    task.check_device_count(options.devices * options.num_nodes)
     launch(make_fabric(options, task.model.device), _train_process, task, data, options)
 
 
@@ -64,8 +66,9 @@ class _Run:
         self.model, self.module = task.model, task.module
         self.monitor = _monitor(task, options)
         self.seed = int(fabric.broadcast(check_seed(options.seed)))
-        self.loader = self._make_loader(data)
-        self.batches = _length(self.loader)
+        self.log = RunLog(options.logger, fabric.global_rank == 0)
+        self.loader, self.gathered = self._make_loader(data)
+        self.batches = _length(self.loader, self.gathered)
         self.epochs = task.default_epochs(self.batches) if options.epochs is None else options.epochs
         self.order = data_.EpochOrder(self.loader)
         self.n_data = data_.count_data(self.loader, options.n_data)
@@ -103,7 +106,9 @@ class _Run:
         if self.start:
             self.before_training = _snapshot(self.module)
         self.good, self.good_epochs = self.before_training, self.start
+        status = "failed"
         try:
+            self.log.start(self.options, method=type(self.model).__name__, epochs=self.epochs, seed=self.seed)
             with ProgressBar(self.options.progress, self.epochs, self.start, self.fabric.global_rank == 0) as progress:
                 for epoch in range(self.start, self.epochs):
                     if self._is_stale(epoch):
@@ -114,6 +119,7 @@ class _Run:
                 _restore(self.module, self.best)
             self.model._training_path = self.take_step.path
             self.task.on_train_end()
+            status = "success"
         except DivergenceError:
             _restore(self.module, self.good)
             self.model.history = self.model.history[: self.good_epochs]
@@ -124,6 +130,7 @@ class _Run:
             raise
         finally:
             self.module.eval()
+            self.log.finish(status)
 
     def _set_up(self) -> None:
         task, options, device = self.task, self.options, self.fabric.device
@@ -158,8 +165,8 @@ class _Run:
         self.order.set(self.seed, epoch)
         self.record.reset()
         i = 0
-        for i, raw in enumerate(self.loader, 1):
-            batch, rows = self._share(data_.move(task.make_batch(raw), fabric.device), i)
+        for i, batch in enumerate(gather(map(task.make_batch, self.loader), self.gathered), 1):
+            batch, rows = self._share(data_.move(batch, fabric.device), i)
             fraction = (epoch + (i - 1) / (self.batches or math.inf)) / self.epochs
             self.step += 1
             self.record.begin(self.step)
@@ -188,6 +195,7 @@ class _Run:
         metrics["seconds"] = time.perf_counter() - begin
         self.model.history.append(metrics)
         self._call_back(metrics)
+        self.log.log(metrics, self.step)
         progress.epoch(epoch + 1, task.progress_text(metrics))
         task.on_epoch_end(metrics)
 
@@ -292,11 +300,14 @@ class _Run:
         self.best_epoch = state.best_epoch
         return state.epochs_done
 
-    def _make_loader(self, data: Any) -> DataLoader[Any]:
-        fabric = self.fabric
+    def _make_loader(self, data: Any) -> tuple[DataLoader[Any], int]:
+        """The loader, and the number of its minibatches that make a step; a loader of ours has them in one."""
+        fabric, options = self.fabric, self.options
+        dataset = self.task.make_dataset(data)
+        gathered = options.accumulate if isinstance(dataset, DataLoader) else 1
         loader = data_.make_loader(
-            self.task.make_dataset(data),
-            self.options.batch_size,
+            dataset,
+            options.batch_size * options.accumulate,
             self.seed,
             fabric.global_rank,
             fabric.world_size,
@@ -304,8 +315,8 @@ class _Run:
             fabric.device,
         )
         if isinstance(data, DataLoader) and fabric.world_size > 1:
-            return fabric.setup_dataloaders(loader)  # type: ignore[return-value]
-        return loader
+            return fabric.setup_dataloaders(loader), gathered  # type: ignore[return-value]
+        return loader, gathered
 
     def _first_batch(self) -> data_.Batch:
         try:
@@ -365,8 +376,8 @@ def _is_frozen(module: torch.nn.Module) -> bool:
     return bool(parameters) and not any(parameter.requires_grad for parameter in parameters)
 
 
-def _length(loader: DataLoader[Any]) -> int | None:
+def _length(loader: DataLoader[Any], gathered: int) -> int | None:
     try:
-        return len(loader)
+        return -(-len(loader) // gathered)
     except TypeError:
         return None

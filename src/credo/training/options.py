@@ -32,6 +32,9 @@ class FitOptions:
     Attributes:
         epochs: number of passes over the data; ``None``: 20, or as many as make 2,000 steps for Bayes by Backprop.
         batch_size: rows per minibatch, over all processes; a DataLoader keeps its own.
+        accumulate: minibatches per step. Their gradients are added up before the optimizer takes it, so that a step has
+            the gradient of ``accumulate · batch_size`` rows and the memory of ``batch_size``. Batch norm and noise are
+            those of each minibatch.
         lr: learning rate at the start of the schedule; for a model with several optimizers, such as those of a
             generator and a discriminator, a mapping from their names may set each.
         optimizer: ``callable(parameter_groups, lr=...)`` that returns an optimizer; ``None``: Adam, for Bayes by
@@ -47,6 +50,9 @@ class FitOptions:
         on_epoch_end: ``callable(model, entry)``, called after every epoch, in every process, with the model in
             evaluation mode and the epoch's entry of ``history``, to which it may add numbers. The random numbers that
             it draws do not change the training.
+        logger: where the entries of ``history`` go as well, after every epoch: an object, or a list of objects, with a
+            method ``log_metrics(metrics, step)``, such as ``lightning_fabric.loggers.CSVLogger`` and
+            ``TensorBoardLogger``, or Lightning's ``WandbLogger`` and ``MLFlowLogger``. Only the first process writes.
         precision: Fabric's name of a precision: ``"32-true"``, ``"bf16-mixed"`` or ``"16-mixed"``. Where the step is
             captured, mixed precision is timed and dropped, with a notice, if float32 is faster for the network.
         compile: whether to compile the loss with ``torch.compile``.
@@ -57,7 +63,9 @@ class FitOptions:
         checkpoint_every: epochs between checkpoints.
         resume: whether to continue from ``checkpoint`` if it exists.
         device: where to train; ``None``: where the network is.
-        devices: number of processes.
+        devices: number of processes per machine.
+        num_nodes: number of machines. The same script is started on each, by ``torchrun`` or with the environment
+            variables ``MASTER_ADDR``, ``MASTER_PORT`` and ``NODE_RANK``, and ``strategy="ddp"``.
         strategy: Fabric's name of a strategy: ``"ddp"`` from a script, ``"ddp_notebook"`` from a notebook,
             ``"ddp_find_unused_parameters_true"`` for a network with unused layers.
         seed: makes the run reproducible; torch's random state is left as it was.
@@ -67,6 +75,7 @@ class FitOptions:
 
     epochs: int | None = None
     batch_size: int = 128
+    accumulate: int = 1
     lr: float | Mapping[str, float] = 1e-3
     optimizer: Builder | Mapping[str, Builder] | None = None
     schedule: Schedule | Mapping[str, Schedule] = "cosine"
@@ -76,6 +85,7 @@ class FitOptions:
     monitor: str | None = None
     patience: int | None = None
     on_epoch_end: EpochCallback | None = None
+    logger: Any = None
     precision: Any = "32-true"
     compile: bool = False
     capture: bool | str = "auto"
@@ -84,14 +94,15 @@ class FitOptions:
     resume: bool = False
     device: str | torch.device | None = None
     devices: int = 1
+    num_nodes: int = 1
     strategy: str = "auto"
     seed: int | None = None
     n_data: int | None = None
     progress: bool | None = None
 
     def __post_init__(self) -> None:
-        for name, minimum in (("batch_size", 1), ("checkpoint_every", 1), ("devices", 1)):
-            check_integer(getattr(self, name), name, minimum)
+        for name in ("batch_size", "accumulate", "checkpoint_every", "devices", "num_nodes"):
+            check_integer(getattr(self, name), name, minimum=1)
         for name, minimum in (("epochs", 0), ("patience", 1), ("n_data", 1)):
             if getattr(self, name) is not None:
                 check_integer(getattr(self, name), name, minimum)
@@ -108,6 +119,12 @@ class FitOptions:
                 check_option(schedule, "schedule", _SCHEDULES)
         if self.on_epoch_end is not None and not callable(self.on_epoch_end):
             raise InputError(f"on_epoch_end must be a callable(model, entry), got {self.on_epoch_end!r}")
+        for logger in as_loggers(self.logger):
+            if isinstance(logger, type) or not callable(getattr(logger, "log_metrics", None)):
+                raise InputError(
+                    "logger must have a method log_metrics(metrics, step), as those of lightning_fabric.loggers have, "
+                    f"got {logger!r}"
+                )
         if not isinstance(self.capture, bool) and self.capture != "auto":
             raise InputError(f"capture must be True, False or 'auto', got {self.capture!r}")
         if self.patience is not None and self.validation is None:
@@ -146,6 +163,7 @@ class FitKeywords(TypedDict, total=False):
 
     epochs: int | None
     batch_size: int
+    accumulate: int
     lr: float | Mapping[str, float]
     optimizer: Builder | Mapping[str, Builder] | None
     schedule: Schedule | Mapping[str, Schedule]
@@ -155,6 +173,7 @@ class FitKeywords(TypedDict, total=False):
     monitor: str | None
     patience: int | None
     on_epoch_end: EpochCallback | None
+    logger: Any
     precision: Any
     compile: bool
     capture: bool | str
@@ -163,6 +182,7 @@ class FitKeywords(TypedDict, total=False):
     resume: bool
     device: str | torch.device | None
     devices: int
+    num_nodes: int
     strategy: str
     seed: int | None
     n_data: int | None
@@ -185,6 +205,13 @@ def with_fit_options(fit: Fit) -> Fit:
         indented = "\n".join(f"    {line}" if line.strip() else line for line in described.splitlines())
         fit.__doc__ = f"{before}{indented}\n{rest}"
     return fit
+
+
+def as_loggers(logger: Any) -> list[Any]:
+    """The loggers of the option ``logger``: none, one, or a list of them."""
+    if logger is None:
+        return []
+    return list(logger) if isinstance(logger, list | tuple) else [logger]
 
 
 def learning_rate_factor(schedule: Schedule, progress: float) -> float:

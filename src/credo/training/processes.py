@@ -37,18 +37,22 @@ def make_fabric(options: FitOptions, home: torch.device) -> Fabric:
 
     try:
         device = home if options.device is None else torch.device(options.device)
-        if device.type == "cuda" and options.devices == 1:
+        if device.type == "cuda" and options.devices * options.num_nodes == 1:
             return Fabric(accelerator="cuda", devices=[device.index or 0], precision=options.precision)
         return Fabric(
-            accelerator=device.type, devices=options.devices, strategy=options.strategy, precision=options.precision
+            accelerator=device.type,
+            devices=options.devices,
+            num_nodes=options.num_nodes,
+            strategy=options.strategy,
+            precision=options.precision,
         )
     except Exception as error:  # Fabric and torch raise many kinds of errors for unknown names
-        raise InputError(f"device, devices, strategy or precision cannot be used here: {error}") from error
+        raise InputError(f"device, devices, num_nodes, strategy or precision cannot be used here: {error}") from error
 
 
 def launch(fabric: Fabric, train: Train, task: Task[Any], data: Any, options: FitOptions) -> None:
     """Run ``train`` in as many processes as ``fabric`` has; afterwards the task's model holds what they learned."""
-    if options.devices == 1:
+    if options.devices * options.num_nodes == 1:
         train(fabric, task, data, options)
         return
     with tempfile.TemporaryDirectory(prefix="credo-") as folder:

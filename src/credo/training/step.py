@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -9,10 +11,12 @@ from torch import Tensor
 
 from credo.data import Batch
 from credo.errors import InputError
+from credo.training.accumulation import pieces
 from credo.training.monitoring import Record
 from credo.training.optimizers import OptimizerSet
 from credo.training.options import FitOptions
 from credo.training.task import Task
+from credo.training.warmup import Warmup
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -37,7 +41,7 @@ class TrainingStep:
         fabric: for precision and processes.
         task: the model and its loss.
         optimizers: by name.
-        options: ``compile``, ``gradient_clip`` and ``precision``.
+        options: ``accumulate``, ``compile``, ``gradient_clip`` and ``precision``.
         n_data: the number of training data.
         record: where losses and metrics go.
     """
@@ -63,6 +67,8 @@ class TrainingStep:
         self._plain_loss = loss
         self._fabric_loss, *wrapped = fabric.setup(loss, *self._optimizers.values())
         self._wrapped = dict(zip(self._optimizers, wrapped, strict=True))
+        self._warmups = [module for module in task.module.modules() if isinstance(module, Warmup)]
+        self._part_rows = 0
         self._is_alone = fabric.world_size == 1
         self.is_mixed = fabric.strategy.precision.precision != "32-true"
         self._parameters = {
@@ -72,10 +78,15 @@ class TrainingStep:
 
     def __call__(self, name: str, given: StepInput, step: int) -> None:
         """Take step number ``step`` with one of the optimizers; none if the loss is known not to be finite."""
-        loss = self._training_loss(given, step)
-        if not self.record.add_loss(step, loss, given.batch):
-            return
-        self._backward(name, loss)
+        parts = self._split(given)
+        for i, part in enumerate(parts):
+            with self._in_part(i, len(parts)):
+                loss = self._training_loss(part, step)
+                if not self.record.add_loss(step, loss, part.batch):
+                    return
+                self._backward(name, loss, part.rows / given.rows, is_first=i == 0)
+            if i + 1 < len(parts):
+                self.record.add_metrics(self.task.step_metrics(), part.rows)
         if self._options.gradient_clip is not None:
             self._fabric.clip_gradients(
                 self._fabric_loss,
@@ -85,11 +96,11 @@ class TrainingStep:
             )
         (self._optimizers if self._is_plain else self._wrapped)[name].step()
         self.task.on_step_end(name)
-        self.record.add_metrics(self.task.step_metrics(), given.rows)
+        self.record.add_metrics(self.task.step_metrics(), parts[-1].rows)
 
     def take_gradient(self, name: str, given: StepInput) -> None:
-        """The loss and its gradient, without a step."""
-        self._backward(name, self._training_loss(given, 0))
+        """The loss and its gradient, without a step; of the first part of one that has several."""
+        self._backward(name, self._training_loss(self._split(given)[0], 0))
 
     def drop_gradient(self, name: str) -> None:
         """Forget the gradient of the parameters of one of the optimizers."""
@@ -100,8 +111,36 @@ class TrainingStep:
     def _is_plain(self) -> bool:
         return self._is_alone and not self.is_mixed
 
-    def _backward(self, name: str, loss: Tensor) -> None:
-        self.drop_gradient(name)
+    def _split(self, given: StepInput) -> list[StepInput]:
+        """The parts whose gradients are accumulated, with their shares of the rows."""
+        count, rows = self._options.accumulate, len(given.batch.y)
+        if count == 1:
+            return [given]
+        self._part_rows = max(self._part_rows, -(-rows // count))  # those of a smaller last minibatch are as large
+        batches = pieces(given.batch, self._part_rows)
+        return [StepInput(b, given.arguments, given.rows * len(b.y) / max(rows, 1)) for b in batches]
+
+    @contextmanager
+    def _in_part(self, i: int, count: int) -> Iterator[None]:
+        """Count the step in its first part only, and let processes exchange gradients in the last one only."""
+        if count == 1:
+            yield
+            return
+        for warmup in self._warmups:
+            warmup.is_held = i > 0
+        try:
+            with nullcontext() if self._is_alone else self._fabric.no_backward_sync(self._fabric_loss, i + 1 < count):
+                yield
+        finally:
+            for warmup in self._warmups:
+                warmup.is_held = False
+
+    def _backward(self, name: str, loss: Tensor, share: float = 1.0, is_first: bool = True) -> None:
+        """Add ``share`` times the gradient; the first of a step replaces that of the step before."""
+        if is_first:
+            self.drop_gradient(name)
+        if share != 1.0:
+            loss = loss * share
         if self._is_plain:
             loss.backward()
         else:

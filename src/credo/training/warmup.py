@@ -15,6 +15,8 @@ class Warmup(nn.Module):
 
     steps: Tensor
     length: Tensor
+    is_held = False
+    """Whether not to count, as in the second and later parts of one step."""
 
     def __init__(self, length: int = 0) -> None:
         super().__init__()
@@ -23,7 +25,7 @@ class Warmup(nn.Module):
 
     def forward(self) -> Tensor:
         """Count this step, if it is one of training, and return min(1, steps/length)."""
-        if self.training and torch.is_grad_enabled():
+        if self.training and torch.is_grad_enabled() and not self.is_held:
             if torch.compiler.is_compiling():
                 self.steps = self.steps + 1  # in place, a compiled backward would see the number of the next step
             else:

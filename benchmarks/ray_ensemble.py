@@ -1,0 +1,57 @@
+"""An ensemble of 8 members as Ray tasks on 1 and on 2 workers, against one process.
+
+    python benchmarks/ray_ensemble.py --out benchmarks/results/ray_ensemble.json
+
+Wall time; on a machine that others use the ratio is an estimate from one interleaved run. Members are compared to the bit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+from pathlib import Path
+
+import ray
+import torch
+from torch import nn
+
+import credo
+from credo.seeding import seeded
+
+CPU = torch.device("cpu")
+
+
+def make_ensemble() -> credo.DeepEnsemble:
+    with seeded(0, CPU):
+        net = nn.Sequential(nn.Linear(8, 50), nn.ReLU(), nn.Linear(50, 50), nn.ReLU(), nn.Linear(50, 1))
+        return credo.DeepEnsemble(net, members=8, members_at_once=False)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--out", type=Path, required=True)
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    x = torch.randn(4_000, 8, generator=torch.Generator().manual_seed(0))
+    data, options = (x, x.sin().sum(1, keepdim=True)), {"epochs": 10, "seed": 0, "progress": False}
+    begin = time.perf_counter()
+    alone = make_ensemble().fit(data, **options)
+    result = {"members": 8, "rows": len(x), "load": os.getloadavg()[0], "one_process_s": time.perf_counter() - begin}
+    for workers in (1, 2):
+        ray.init(num_cpus=workers, include_dashboard=False, log_to_driver=False)
+        credo.ray.run_tasks(torch.set_num_threads, [(1,)] * workers)  # the workers have imported torch
+        begin = time.perf_counter()
+        found = credo.ray.fit_ensemble(make_ensemble(), data, **options)
+        result[f"ray_{workers}_s"] = time.perf_counter() - begin
+        result[f"ray_{workers}_is_equal"] = all(
+            torch.equal(value, found.state_dict()[name]) for name, value in alone.state_dict().items()
+        )
+        ray.shutdown()
+    given.out.write_text(json.dumps(result, indent=1) + "\n")
+    print(result)
+
+
+if __name__ == "__main__":
+    main()
