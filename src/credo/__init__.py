@@ -51,6 +51,7 @@ from credo.predictive import Predictive
 from credo.priors import AdaptiveNormal, LaplacePrior, Normal, ScaleMixture
 
 if TYPE_CHECKING:
+    from credo.distillation import distill as distill
     from credo.tabular import Classifier as Classifier
     from credo.tabular import Regressor as Regressor
 
@@ -104,6 +105,7 @@ _ON_DEMAND = (
     "em",
     "experiments",
     "explain",
+    "export",
     "gaussian_process",
     "generative",
     "information",
@@ -125,8 +127,10 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module(f"credo.{name}")
     if name in _FROM_TABULAR:
         return getattr(importlib.import_module("credo.tabular"), name)
+    if name == "distill":
+        return importlib.import_module("credo.distillation").distill
     raise AttributeError(f"module 'credo' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted([*__all__, *_ON_DEMAND, *_FROM_TABULAR])
+    return sorted([*__all__, *_ON_DEMAND, *_FROM_TABULAR, "distill"])
