@@ -52,6 +52,7 @@ from credo.priors import AdaptiveNormal, LaplacePrior, Normal
 from credo.scale_mixture import ScaleMixture
 
 if TYPE_CHECKING:
+    from credo.distillation import distill as distill
     from credo.tabular import Classifier as Classifier
     from credo.tabular import Regressor as Regressor
 
@@ -105,6 +106,7 @@ _ON_DEMAND = (
     "em",
     "experiments",
     "explain",
+    "export",
     "gaussian_process",
     "generative",
     "information",
@@ -129,8 +131,10 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module(f"credo.integrations.{name}")
     if name in _FROM_TABULAR:
         return getattr(importlib.import_module("credo.tabular"), name)
+    if name == "distill":
+        return importlib.import_module("credo.distillation").distill
     raise AttributeError(f"module 'credo' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted([*__all__, *_ON_DEMAND, *_FROM_TABULAR, *_INTEGRATIONS])
+    return sorted([*__all__, *_ON_DEMAND, *_FROM_TABULAR, *_INTEGRATIONS, "distill"])

@@ -4,6 +4,7 @@ from credo.methods.base import Method
 from credo.methods.bayes_by_backprop import BayesByBackprop
 from credo.methods.concrete_dropout import ConcreteDropout
 from credo.methods.deep_ensemble import DeepEnsemble
+from credo.methods.distilled import Distilled
 from credo.methods.hmc import HMC
 from credo.methods.ivon import IVON
 from credo.methods.laplace import Laplace
@@ -29,6 +30,7 @@ __all__ = [
     "BayesByBackprop",
     "ConcreteDropout",
     "DeepEnsemble",
+    "Distilled",
     "Laplace",
     "MCDropout",
     "Method",

@@ -28,7 +28,7 @@ from credo.priors import AdaptiveNormal, Normal, Prior, move_priors, resolve
 from credo.probing import ROWS
 from credo.seeding import reproducible
 
-_POINTS = 128
+POINTS = 128
 
 
 class OutputMoments(NamedTuple):
@@ -224,31 +224,35 @@ class ClosedFormPredictor(Predictor):
 
     Args:
         method: the method.
+
+    Attributes:
+        method: the method.
+        features: a private copy of its network.
     """
 
     def __init__(self, method: LastLayerMethod) -> None:
-        self._method = method
-        self._features = FeatureReplica(method.net, method._forward, method._layer, own_buffers=True)
+        self.method = method
+        self.features = FeatureReplica(method.net, method._forward, method._layer, own_buffers=True)
 
     @torch.no_grad()
     def __call__(self, x: Any, batch_size: int | None = None, vectorize: str = "auto") -> Predictive:
         """The predictive distribution for the rows of ``x``."""
-        method, likelihood = self._method, self._method.likelihood
+        method, likelihood = self.method, self.method.likelihood
         method._check_likelihood_is_known()
         if batch_size is not None:
             check_integer(batch_size, "batch_size", minimum=1)
         x = data_.prepare_input(x, method.device, method.dtype)
         method._inspect(x)
         parts = [
-            method._output_moments(self._features(part)) for part in split_rows(x, batch_size or default_batch_size(x))
+            method._output_moments(self.features(part)) for part in split_rows(x, batch_size or default_batch_size(x))
         ]
         mean, variance = (torch.cat(tensors) for tensors in zip(*parts, strict=True))
         if isinstance(likelihood, Gaussian) and likelihood.noise != "heteroscedastic":
             components = likelihood.components(mean[None])
             assert isinstance(components, GaussianComponents)
             return ExactGaussianPredictive.of(components.mean[0], variance, components.variance[0])
-        points = sobol_normal(_POINTS, mean.shape[1:].numel()).to(mean)
-        return likelihood.predictive(mean + variance.sqrt() * points.view(_POINTS, 1, *mean.shape[1:]))
+        points = sobol_normal(POINTS, mean.shape[1:].numel()).to(mean)
+        return likelihood.predictive(mean + variance.sqrt() * points.view(POINTS, 1, *mean.shape[1:]))
 
 
 def _check_is_gaussian(name: str, prior: Distribution) -> None:

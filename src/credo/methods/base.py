@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from torch import Tensor
@@ -135,6 +137,40 @@ class Method(Model):
         predictor = self._predictor(samples, seed)
         for batch in data_.without_rng_side_effects(batches):
             yield predictor(data_.inputs_of(batch))
+
+    def export(
+        self,
+        path: str | Path,
+        x: Any,
+        *,
+        samples: int | str = 100,
+        seed: int | None = 0,
+        quantiles: Sequence[float] = (0.05, 0.5, 0.95),
+        level: float | None = 0.95,
+    ) -> None:
+        """Write the prediction as an ONNX graph, which runs without Python; needs the extra ``onnx``.
+
+        The draws are constants of the graph, evaluated as one batch. Outputs for classes are ``probabilities``,
+        ``entropy`` and ``mutual_information`` in nats; for real and count-valued targets ``mean``, ``std``,
+        ``epistemic`` and ``aleatoric``, all standard deviations, ``quantiles [B, ..., K]``, ``lower`` and ``upper``.
+        Numbers are those of ``predict(x, samples, seed)`` up to rounding.
+
+        Args:
+            path: the file, such as ``"model.onnx"``.
+            x: a few rows of inputs, at least two, as for :meth:`predict`. The graph takes any number of rows; inputs
+                are called ``x``, or by the keys of a mapping.
+            samples: number of posterior draws; 0: the mean weights alone; ``"moments"`` for methods that have them in
+                closed form.
+            seed: of the draws.
+            quantiles: the levels of the output ``quantiles``; empty: without it.
+            level: the probability of the interval from ``lower`` to ``upper``; ``None``: without it.
+
+        Raises:
+            InputError: the extra ``onnx`` is not installed, or an argument is not valid.
+            UnsupportedError: the prediction needs operations that ONNX does not have.
+        """
+        options: dict[str, Any] = {"samples": samples, "seed": seed, "quantiles": quantiles, "level": level}
+        importlib.import_module("credo.export").export_network(self, path, x, **options)  # it imports this package
 
 
 def check_samples(samples: object) -> int | str:

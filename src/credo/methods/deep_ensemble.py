@@ -142,7 +142,7 @@ class DeepEnsemble(Method):
             member.fit(data, **own)
 
     def _predictor(self, samples: int | str, seed: int | None) -> Predictor:
-        return _EnsemblePredictor(self._models(), check_samples(samples), seed)
+        return EnsemblePredictor(self._models(), check_samples(samples), seed)
 
     @override
     def elbo(self, data: Any, samples: int = 10, seed: int | None = None) -> float:
@@ -206,24 +206,33 @@ class DeepEnsemble(Method):
         return [member for member in self.members if isinstance(member, NetworkMethod)]
 
 
-class _EnsemblePredictor(Predictor):
-    """Predicts with ⌈S/M⌉ draws of each of M members; with S = 0, with the mean weights of the first alone."""
+class EnsemblePredictor(Predictor):
+    """Predicts with ⌈S/M⌉ draws of each of M members; with S = 0, with the mean weights of the first alone.
+
+    Args:
+        models: the members.
+        samples: S, or ``"moments"``.
+        seed: of the draws.
+
+    Attributes:
+        parts: the predictors of the members.
+    """
 
     def __init__(self, models: list[NetworkMethod], samples: int | str, seed: int | None) -> None:
-        self._parts: list[Predictor]
+        self.parts: list[Predictor]
         if isinstance(samples, str):
-            self._parts = [model._predictor(samples, None) for model in models]
+            self.parts = [model._predictor(samples, None) for model in models]
             return
         if samples == 0:
-            self._parts = [models[0]._predictor(0, None)]
+            self.parts = [models[0]._predictor(0, None)]
             return
         base = check_seed(seed)
         each = -(-samples // len(models))
-        self._parts = [model._predictor(each, derive(base, i)) for i, model in enumerate(models)]
+        self.parts = [model._predictor(each, derive(base, i)) for i, model in enumerate(models)]
 
     def __call__(self, x: Any, batch_size: int | None = None, vectorize: str = "auto") -> Predictive:
         """The equal mixture of the members' predictive distributions."""
-        return Predictive.mixture([part(x, batch_size, vectorize) for part in self._parts])
+        return Predictive.mixture([part(x, batch_size, vectorize) for part in self.parts])
 
 
 def _networks(source: Any, members: int | None, init: str | None) -> list[nn.Module]:

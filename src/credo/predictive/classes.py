@@ -71,7 +71,7 @@ class ClassPredictive(Predictive):
     @override
     def mutual_information(self) -> Tensor:
         """H[y] − E_s H[y | f_s] in nats."""
-        if self.n_draws == 1:
+        if self.n_draws == 1 and not self.components.is_split:
             return torch.zeros_like(self.aleatoric)
         return (self.entropy - self.aleatoric).clamp(min=0)
 
@@ -194,6 +194,27 @@ class CategoricalComponents(ClassComponents):
     def mixture(self, weights: Tensor | None) -> Self:
         """Categorical(Σ_s w_s π_s)."""
         return type(self)(log_average_exp(self.log_p, weights)[None], self.class_dim, self.ignore_index)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class SplitCategoricalComponents(CategoricalComponents):
+    """Categorical(y | π) with the function integrated out: a share of the entropy is uncertainty about the function.
+
+    Attributes:
+        share: I[y; f]/H[y], ``[S, B, ...]`` without the class dimension; ``None``: 0.
+    """
+
+    share: Tensor | None = None
+
+    name: ClassVar[str] = "SplitCategorical"
+    is_split: ClassVar[bool] = True
+
+    @property
+    @override
+    def entropy(self) -> Tensor:
+        """(1 − share) H[y], what remains if the function were known."""
+        total = entropy_of(self.log_p, self.class_dim)
+        return total if self.share is None else (1.0 - self.share) * total
 
 
 @dataclass(frozen=True, eq=False, repr=False)

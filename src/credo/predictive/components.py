@@ -187,6 +187,9 @@ class ContinuousComponents(RealComponents):
 class ClassComponents(PredictiveComponents):
     """Components on a finite set of classes, closed under mixtures."""
 
+    is_split: ClassVar[bool] = False
+    """Whether a component has epistemic uncertainty of its own."""
+
     @property
     @abstractmethod
     def entropy(self) -> Tensor:

@@ -27,7 +27,7 @@ from credo.likelihoods import Likelihood
 from credo.methods.base import Method, Predictor
 from credo.predictive import Predictive
 from credo.seeding import derive, seeded
-from credo.tabular import automatic, methods
+from credo.tabular import automatic, exporting, methods
 from credo.tabular.columns import Columns, TableRows, as_frame
 from credo.tabular.dialects import Dialect
 from credo.tabular.extrapolation import Extrapolation, OutsideRange
@@ -275,6 +275,8 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         from credo.tabular.saving import to_files
 
         write_folder(path, to_files(self))
+
+    export = exporting.export
 
     def _learn_target(self, y: Any, dialect: Dialect) -> RegressionTarget | ClassTarget:
         """The target, fitted to all of ``y``."""

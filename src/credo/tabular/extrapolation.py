@@ -134,6 +134,11 @@ def split_noise(components: GaussianComponents, weights: Tensor | None, extra: T
     Returns:
         The same Gaussians with both parts of their variance ``[S, N]``.
     """
+    if components.epistemic is not None:  # both parts are known, as those of a distilled network
+        epistemic = components.epistemic + extra
+        return GaussianComponents(
+            components.mean, (components.noise_variance + epistemic).log(), components.noise_variance, epistemic
+        )
     variance = components.variance
     shared = average(components.log_variance, weights).exp()
     noise = torch.minimum(variance, shared)
