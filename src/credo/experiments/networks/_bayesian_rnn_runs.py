@@ -126,8 +126,6 @@ class Settings:
         pi: weight of the wide component of the prior.
         sigma1: standard deviation of the wide component.
         sigma2: standard deviation of the narrow component.
-        grouped: whether the weights of an input, or of a word, belong to one component together, as in the authors'
-            code.
         initial_scale: σ at the start; ``None``: drawn between fractions of the prior's standard deviation, ¼ and ½ for
             recurrent layers, ½ and 1 for others.
         temperature: T of Bayes by Backprop.
@@ -152,7 +150,6 @@ class Settings:
     pi: float = 0.25
     sigma1: float = math.exp(-1)
     sigma2: float = math.exp(-7)
-    grouped: bool = True
     initial_scale: float | None = None
     temperature: float = 1.0
     sharpening: float = 0.02
@@ -299,10 +296,8 @@ def build(variant: Variant, vocabulary: int, settings: Settings) -> NetworkMetho
 
 
 def _prior(settings: Settings) -> Prior:
-    """A mixture in which the weights of an input of a layer, or of a word, are wide or narrow together."""
+    """The weights of an input of a layer, or of a word, are wide or narrow together, as in the authors' code."""
     mixture = partial(credo.ScaleMixture, settings.pi, settings.sigma1, settings.sigma2)
-    if not settings.grouped:
-        return mixture()
     return {"*embedding*": mixture(dim=-1), "*": mixture(dim=-2)}
 
 
