@@ -53,7 +53,9 @@ def cpu_seconds() -> float:
 
 def fit(rows: int, chunk: int, workers: int, memory: str) -> dict:
     with (
-        distributed.LocalCluster(n_workers=workers, threads_per_worker=1, memory_limit=memory, dashboard_address=None) as cluster,
+        distributed.LocalCluster(
+            n_workers=workers, threads_per_worker=1, memory_limit=memory, dashboard_address=None
+        ) as cluster,
         distributed.Client(cluster) as client,
     ):
         before, begin = sum(client.run(cpu_seconds).values()), time.perf_counter()

@@ -2,7 +2,8 @@
 
     python benchmarks/ray_ensemble.py --out benchmarks/results/ray_ensemble.json
 
-Wall time; on a machine that others use the ratio is an estimate from one interleaved run. Members are compared to the bit.
+Wall time; on a machine that others use the ratio is an estimate from one interleaved run. Members are compared bit by
+bit.
 """
 
 from __future__ import annotations

@@ -11,10 +11,10 @@ with a learned step size η for every weight. The bound on the log likelihood of
 Gradients are taken through θ = φ − η∘g + σ₀ε with g held fixed: its derivative would be one of second order.
 
 Where log p(y | x, θ) has curvature −h in a weight, the best step size is σ₀²/(1 + σ₀²h). What is learned is therefore
-r = η/σ₀²: it has no unit and lies between 0 and 1 for the best steps, whatever σ₀, the size of minibatches and the scale
-of a gradient, so that one learning rate suits all of them. It starts at 0.1. Weights are not independent: a step along a
-gradient of many weights meets their joint curvature, and of a step with r = 1 for all of them, a network of 20 million
-weights did not recover.
+r = η/σ₀²: it has no unit and lies between 0 and 1 for the best steps, whatever σ₀, the size of minibatches and the
+scale of a gradient, so that one learning rate suits all of them. It starts at 0.1. Weights are not independent: a step
+along a gradient of many weights meets their joint curvature, and from steps with r = 1 for all of them a network of 20
+million weights did not recover.
 
 Reference: M. Fortunato, C. Blundell, O. Vinyals, "Bayesian recurrent neural networks", arXiv:1704.02798, 2017.
 """
@@ -27,7 +27,6 @@ import torch
 from torch import Tensor, nn
 
 from credo._arguments import check_positive
-
 
 _START = 0.1
 """r before training."""
