@@ -80,11 +80,11 @@ axes[0].set(ylabel="thousands, less the mean")
 plt.show()
 
 # %%
-# In the past all four are within 2 thousand visitors; leave-one-out log losses lie between 1.12 and 1.51. In the future
-# they differ: the smooth kernel returns to its mean within months (RMSE 9.7), the rough one keeps its last value (6.7)
-# and takes all noise for function, which credo reports, the line goes on rising (4.1) and is far too sure of it: its
-# 95 % intervals cover 33 %. The sum of a smooth trend and a season has the highest evidence by 9.8 nats and the lowest
-# error (3.0). Its intervals cover 75 %: a trend with one learned length scale also returns to its mean, later.
+# In the past all four predict left-out months about as well: leave-one-out log losses lie between 1.12 and 1.51. In the
+# future they differ: the smooth kernel returns to its mean within months (RMSE 9.7), the rough one keeps its last value
+# (6.7) and takes all noise for function, which credo reports, the line goes on rising (4.1) and is far too sure of it:
+# its 95 % intervals cover 33 %. The sum of a smooth trend and a season has the highest evidence by 9.8 nats and the
+# lowest error (3.0). Its intervals cover 75 %: a trend with one learned length scale also returns to its mean, later.
 
 truth = torch.tensor(visitors[future])
 for name, model in models.items():
