@@ -95,7 +95,7 @@ for name, p in averaged.items():
     ax.plot(degrees, p, color=COLORS[name], linestyle="--" if name == "laplace" else "-", label=name)
 ax.plot(temperature, damage, "k|", markersize=9)
 ax.axvline(31, color="gray", linewidth=0.8)
-ax.annotate("31 °F", (31, 0.05), xytext=(3, 0), textcoords="offset points")
+ax.annotate("31 °F", (31, 0.6), xytext=(3, 0), textcoords="offset points")
 ax.set(xlabel="temperature at launch (°F)", ylabel="probability of damage", ylim=(-0.03, 1.03))
 ax.legend(loc="lower left")
 plt.show()

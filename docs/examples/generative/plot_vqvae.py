@@ -71,8 +71,8 @@ plt.show()
 
 # %%
 # A language of such words, with one frequency for each word and position, is too simple: the four words of a digit
-# depend on each other, and samples from it are not digits. The number of bits per image is the entropy of the words
-# under that language.
+# depend on each other, and samples from it are often not digits. The number of bits per image is the entropy of the
+# words under that language.
 
 figure, axes = plt.subplots(1, 2, figsize=(9, 2.9), layout="constrained")
 error, perplexity, bits = {}, {}, {}
@@ -93,8 +93,9 @@ plt.show()
 # %%
 # With 32 words nearly all are in use (30.6 in even use), an image takes 14.2 bits, and the decoder draws it from them
 # with an error of 0.165. Eight words take 9.3 bits for an error of 0.178; two words, 3.0 bits and 0.232. To replace the
-# first word of an image changes strokes, not the digit alone: a word is not a letter. And words drawn one by one make
-# blots: what a digit is lies in how its words go together, and a language model of them would have to learn that.
+# first word of an image changes a few strokes and leaves the figure: a word is not a letter. Of the samples, whose
+# words are drawn one by one, some are digits and some are none: how words go together is what a language model of them
+# would have to learn.
 
 for codes in models:
     used = f"words in even use {perplexity[codes]:.1f}"
