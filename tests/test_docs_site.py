@@ -50,6 +50,9 @@ def test_links_of_the_repository_become_links_of_the_site(extension: Any) -> Non
         "[c](contributing.md#style) [t](tables.md#scores) [e](auto_examples/index.rst) s (`src/credo`) ![i](i.png)"
     )
     assert pages.rewrite_links("[d](docs/design.md)", "CONTRIBUTING.md", "docs/contributing.md") == "[d](design.md)"
+    example = "[p](../examples/networks/plot_hmc.py)"
+    rewritten = pages.rewrite_links(example, "docs/theory/a.md", "docs/theory/a.md")
+    assert rewritten == "[p](../auto_examples/networks/plot_hmc.rst)"
     block = "```\n[c](../CONTRIBUTING.md)\n```"
     assert pages.rewrite_links(block, "docs/a.md", "docs/a.md") == block
 

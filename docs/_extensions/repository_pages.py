@@ -6,7 +6,7 @@ Markdown pages are written for the repository's own viewer; before Sphinx reads 
   (``<!-- contents: cards -->``: shown as cards);
 - pages of ``PAGES`` take the text of a file outside docs, such as CHANGELOG.md, and keep their contents;
 - links to files that the site does not have lead to the page that has their text, or become plain text;
-- links to ``examples.md`` lead to the gallery, and links to a file of results to its page.
+- links to ``examples.md`` lead to the gallery, and those to an example or a file of results to its page.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ def rewrite_links(text: str, origin: str, page: str) -> str:
         label, target, anchor = match[1], match[2], match[3] or ""
         path = os.path.normpath(PurePosixPath(origin).parent / target)
         path = GENERATED.get(path, shown.get(path, path))
+        path = re.sub(r"^docs/examples/(\w+/plot_\w+)\.py$", r"docs/auto_examples/\1.rst", path)
         path = re.sub(r"^benchmarks/results/(\w+)\.json$", r"docs/results/\1.md", path)
         if path.startswith("docs/") and path.endswith((".md", ".rst")):
             anchor = "" if path in GENERATED.values() else anchor
