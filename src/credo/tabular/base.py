@@ -32,7 +32,6 @@ from credo.tabular.columns import Columns, TableRows, as_frame
 from credo.tabular.dialects import Dialect
 from credo.tabular.extrapolation import Extrapolation, OutsideRange
 from credo.tabular.methods import NetworkSpec, TabularMethod, TrainingPlan
-from credo.tabular.predictions import predict_features
 from credo.tabular.readings import find_dialect
 from credo.tabular.splitting import RowDetails, Rows, select_rows
 from credo.tabular.target_cells import as_series
@@ -312,8 +311,8 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         """The number of outputs of the network, and the likelihood given them."""
 
     @abstractmethod
-    def _to_target_units(self, predictive: Predictive, rows: TableRows, predictor: Predictor) -> Predictive:
-        """The network's prediction for ``rows`` in the target's own units, ``[N]``."""
+    def _predict_rows(self, rows: TableRows, predictor: Predictor) -> Predictive:
+        """The prediction for ``rows`` in the target's own units, ``[N]``, before calibration."""
 
     @abstractmethod
     def _learn_extrapolation(self, rows: TableRows) -> Extrapolation | None:
@@ -380,8 +379,7 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         return self.model_._predictor(self.samples, derive(self.seed_, DRAWS))
 
     def _predict(self, rows: TableRows, predictor: Predictor | None = None) -> Predictive:
-        predictor = predictor or self._predictor()
-        predictive = self._to_target_units(predict_features(predictor, self.columns_.features(rows)), rows, predictor)
+        predictive = self._predict_rows(rows, predictor or self._predictor())
         calibrator = getattr(self, "calibrator_", None)
         return predictive if calibrator is None else calibrator(predictive)
 

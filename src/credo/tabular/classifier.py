@@ -23,6 +23,7 @@ from credo.tabular.base import TableEstimator
 from credo.tabular.columns import TableRows
 from credo.tabular.dialects import Dialect
 from credo.tabular.methods import TrainingPlan
+from credo.tabular.predictions import predict_features
 from credo.tabular.splitting import RowDetails
 from credo.tabular.targets import ClassTarget
 
@@ -187,7 +188,8 @@ class Classifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
         classes = len(self.target_.classes)
         return (classes, Categorical()) if self.ordered is False else (1, Ordinal(classes))
 
-    def _to_target_units(self, predictive: Predictive, rows: TableRows, predictor: Predictor) -> Predictive:
+    def _predict_rows(self, rows: TableRows, predictor: Predictor) -> Predictive:
+        predictive = predict_features(predictor, self.columns_.features(rows))
         assert isinstance(predictive.components, CategoricalComponents)
         components, order = predictive.components, self._order()
         if self.class_weights_ is not None:

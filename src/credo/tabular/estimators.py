@@ -19,14 +19,13 @@ from credo.likelihoods import Likelihood
 from credo.methods.base import Predictor
 from credo.methods.sampler import Sampler
 from credo.predictive import Predictive, RealPredictive
-from credo.predictive.components import RealComponents
 from credo.predictive.location_scale import GaussianComponents
 from credo.seeding import derive
 from credo.tabular.base import SCREEN, TableEstimator
 from credo.tabular.classifier import Classifier
 from credo.tabular.columns import TableRows
 from credo.tabular.dialects import Dialect
-from credo.tabular.extrapolation import Extrapolation, split_noise
+from credo.tabular.extrapolation import Extrapolation, at_edge, split_noise
 from credo.tabular.likelihoods import (
     MIN_STEPS,
     ShortTraining,
@@ -234,31 +233,25 @@ class Regressor(RegressorMixin, TableEstimator):  # type: ignore[misc]
     def _network_outputs(self, plan: TrainingPlan) -> tuple[int, Likelihood]:
         return self.family_.likelihood(self._noise_varies(plan))
 
-    def _to_target_units(self, predictive: Predictive, rows: TableRows, predictor: Predictor) -> Predictive:
+    def _predict_rows(self, rows: TableRows, predictor: Predictor) -> Predictive:
+        features, distance = self.columns_.features(rows), None
+        if self.extrapolation_ is not None:
+            clipped = self.columns_.clip(rows)
+            distance = self.columns_.scaling.distance(rows.values, clipped.values)
+            outside = np.flatnonzero(distance.any(axis=1))
+            if len(outside):  # their noise is that at the edge of the range, predicted in the same call
+                features = np.concatenate([features, self.columns_.features(clipped.take(outside))])
+        predictive = predict_features(predictor, features)
         assert isinstance(predictive, RealPredictive)
         components = predictive.components.map(lambda t: t.squeeze(-1))
         if self.target_.constant:  # all draws are the same
-            same = components.map(lambda t: torch.zeros_like(t[:1]))
+            same = components.map(lambda t: torch.zeros_like(t[:1, : len(rows.values)]))
             return RealPredictive(same.rescaled(self.target_.resolution, self.target_.mean))
-        if isinstance(components, GaussianComponents):
-            components = self._extrapolate(components, predictive.weights, rows, predictor)
+        if distance is not None:
+            assert isinstance(components, GaussianComponents) and self.extrapolation_ is not None
+            components = at_edge(components, torch.from_numpy(outside))
+            components = split_noise(components, predictive.weights, self.extrapolation_.variance(distance))
         return replace(predictive, components=self.family_.to_target_units(components))
-
-    def _extrapolate(
-        self, components: GaussianComponents, weights: Tensor | None, rows: TableRows, predictor: Predictor
-    ) -> RealComponents:
-        """Outside the training range, use the noise at its edge and increase the epistemic variance."""
-        assert self.extrapolation_ is not None
-        clipped = self.columns_.clip(rows)
-        distance = self.columns_.scaling.distance(rows.values, clipped.values)
-        outside: NDArray[np.bool] = np.any(distance, axis=1)
-        if outside.any():
-            at_edge = predict_features(predictor, self.columns_.features(clipped.take(outside))).components
-            assert isinstance(at_edge, GaussianComponents)
-            log_variance = components.log_variance.clone()
-            log_variance[:, torch.from_numpy(outside)] = at_edge.log_variance.squeeze(-1)
-            components = replace(components, log_variance=log_variance)
-        return split_noise(components, weights, self.extrapolation_.variance(distance))
 
     def _learn_extrapolation(self, rows: TableRows) -> Extrapolation | None:
         """None for other components than Gaussian ones: no variance is added to them outside the range."""

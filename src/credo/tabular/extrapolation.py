@@ -119,6 +119,24 @@ class Extrapolation:
         return cls(config["rows"], np.array(config["slope_variance"], dtype=np.float64))
 
 
+def at_edge(components: GaussianComponents, outside: Tensor) -> GaussianComponents:
+    """Give rows outside the training range the noise at its edge.
+
+    Args:
+        components: the Gaussians of S draws ``[S, N + M]``: of N rows, then of M of them with values moved to the edge.
+        outside: the positions of these M rows among the N.
+
+    Returns:
+        The Gaussians of the N rows ``[S, N]``.
+    """
+    rows = components.mean.shape[1] - len(outside)
+    if not len(outside):
+        return components
+    log_variance = components.log_variance[:, :rows].clone()
+    log_variance[:, outside] = components.log_variance[:, rows:]
+    return GaussianComponents(components.mean[:, :rows], log_variance)
+
+
 def split_noise(components: GaussianComponents, weights: Tensor | None, extra: Tensor) -> GaussianComponents:
     """Count as aleatoric only the noise on which all draws agree; the rest of the variance is epistemic.
 

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _MAX_CHUNK_NUMBERS = 2**22  # in the draws of one chunk: 32 MiB
-_MAX_CHUNK_ROWS = 5_000  # larger chunks take more memory and no less time
-_NETWORK_ROWS = 10_000
+_MAX_CHUNK_ROWS = 4_000  # with rows moved to the edge one batch of the network; more take no less time
+_NETWORK_ROWS = 8_192  # two batches of the network
 
 
 def to_frame(predictive: Predictive, target: RegressionTarget | ClassTarget, level: float = 0.95) -> pd.DataFrame:
