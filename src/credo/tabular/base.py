@@ -33,6 +33,7 @@ from credo.tabular.dialects import Dialect
 from credo.tabular.extrapolation import Extrapolation, OutsideRange
 from credo.tabular.methods import NetworkSpec, TabularMethod, TrainingPlan
 from credo.tabular.readings import find_dialect
+from credo.tabular.several_targets import RegressionTargets, as_target_frame, has_several_targets
 from credo.tabular.splitting import RowDetails, Rows, select_rows
 from credo.tabular.target_cells import as_series
 from credo.tabular.targets import ClassTarget, RegressionTarget, known_rows
@@ -58,7 +59,7 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
     _calibrators: ClassVar[Mapping[str, type[calibration.Calibrator]]]
 
     columns_: Columns
-    target_: RegressionTarget | ClassTarget
+    target_: RegressionTarget | RegressionTargets | ClassTarget
     model_: Method
     method_: str
     method_reason_: str
@@ -103,7 +104,7 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
 
         Args:
             X: a data frame with columns of any type, or an array ``[N, D]``; values may be missing.
-            y: the targets ``[N]``; rows without one are left out.
+            y: the targets ``[N]``, or for a regressor several ``[N, K]``; rows without one are left out.
             sample_weight: how often each row counts in training and early stopping ``[N]``: 2 is the row twice, 0
                 leaves it out. A calibrator counts its rows once.
             groups: the group of each row ``[N]``, such as a patient: rows held out for early stopping or calibration
@@ -127,7 +128,7 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         self.seed_ = draw_seed(self.random_state)
         details = RowDetails.read(len(y), *given)
         frame, y, details = select_rows(frame, y, details, details.used)
-        dialect = find_dialect(as_frame(frame), as_series(y))
+        dialect = find_dialect(as_frame(frame), as_target_frame(y) if has_several_targets(y) else as_series(y))
         self.target_ = self._learn_target(y, dialect)
         frame, y, details = select_rows(frame, y, details, known_rows(y, self.target_))
         self.columns_, rows = Columns.learn_and_read(frame, dialect)
@@ -148,6 +149,7 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
             model = method.build(spec, **(self.method_options or {}))
         self._train(model, features[training], targets[training], plan, details.take(training), method)
         self.extrapolation_ = self._learn_extrapolation(rows.take(training))
+        self._learn_noise(rows.take(training), targets[training])
         self.calibrator_ = None
         if calibrator is not None:
             calibrator.fit(self._predict(rows.take(held_out)), self._decode_target(targets[held_out]))
@@ -275,7 +277,7 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
 
         write_folder(path, to_files(self))
 
-    def _learn_target(self, y: Any, dialect: Dialect) -> RegressionTarget | ClassTarget:
+    def _learn_target(self, y: Any, dialect: Dialect) -> RegressionTarget | RegressionTargets | ClassTarget:
         """The target, fitted to all of ``y``."""
         return self._target_class.learn(y, dialect)
 
@@ -317,6 +319,9 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
     @abstractmethod
     def _learn_extrapolation(self, rows: TableRows) -> Extrapolation | None:
         """The variance to add outside the range of the training ``rows``."""
+
+    def _learn_noise(self, rows: TableRows, targets: NDArray[Any]) -> None:
+        """Learn what the network does not about the noise, from the training rows and their encoded targets."""
 
     def _new_calibrator(self) -> calibration.Calibrator | None:
         if self.calibrate is None:
