@@ -35,7 +35,7 @@ def joint() -> credo.Regressor:
 
 
 def test_joint_density_samples_and_covariance_match_torch() -> None:
-    """The closed form is torch's; moments of 40,000 samples within 5 standard errors, √((1 + ρ²)/n) for a covariance."""
+    """The closed form is torch's; moments of 40,000 samples within 5 standard errors."""
     generator = torch.Generator().manual_seed(0)
     mean, noise, spread = (torch.rand(3, 4, 2, generator=generator, dtype=torch.float64) + 0.1 for _ in range(3))
     parts = JointGaussianComponents(mean, (noise + spread).log(), noise, spread, to_correlation(NOISE))

@@ -20,14 +20,13 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from credo import calibration
-from credo._arguments import check_fraction, check_option
 from credo._estimator import draw_seed, restore_on_error
-from credo.errors import InputError, UnsupportedError
+from credo.errors import UnsupportedError
 from credo.likelihoods import Likelihood
 from credo.methods.base import Method, Predictor
 from credo.predictive import Predictive
 from credo.seeding import derive, seeded
-from credo.tabular import automatic, methods
+from credo.tabular import automatic, methods, recalibration
 from credo.tabular.columns import Columns, TableRows, as_frame
 from credo.tabular.dialects import Dialect
 from credo.tabular.extrapolation import Extrapolation, OutsideRange
@@ -80,6 +79,7 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         samples: int = 100,
         calibrate: str | None = None,
         calibration_fraction: float = 0.2,
+        calibration_folds: int | None = None,
         method_options: Mapping[str, Any] | None = None,
         device: str | None = None,
         progress: bool | None = False,
@@ -94,6 +94,7 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         self.samples = samples
         self.calibrate = calibrate
         self.calibration_fraction = calibration_fraction
+        self.calibration_folds = calibration_folds
         self.method_options = method_options
         self.device = device
         self.progress = progress
@@ -122,7 +123,7 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
 
     def _fit(self, X: Any, y: Any, *given: Any, further_rows: bool = False) -> Self:
         automatic.check(self)
-        calibrator = self._new_calibrator()
+        calibrator = recalibration.new_calibrator(self)
         frame, y = check_training(self, X, y, reset=True)
         self.named_columns_ = isinstance(frame, pd.DataFrame)
         self.seed_ = draw_seed(self.random_state)
@@ -135,8 +136,8 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         for note in self._table_notes:
             warnings.warn(note, UserWarning, stacklevel=3)
         targets = self._encode_target(y)
-        details = self._weigh(targets, details, learn=True)
-        training, held_out = self._split(targets, details, calibrator)
+        given_details, details = details, self._weigh(targets, details, learn=True)
+        training, held_out = recalibration.split_rows(self, targets, details, calibrator)
         features = self.columns_.features(rows)
         method, self.method_reason_ = automatic.choose(self, len(training), further_rows)
         self.method_ = method.name
@@ -151,9 +152,12 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         self.extrapolation_ = self._learn_extrapolation(rows.take(training))
         self._learn_noise(rows.take(training), targets[training])
         self.calibrator_ = None
-        if calibrator is not None:
+        if calibrator is not None and self.calibration_folds is None:
             calibrator.fit(self._predict(rows.take(held_out)), self._decode_target(targets[held_out]))
-            self.calibrator_ = calibrator
+        elif calibrator is not None:
+            order, predictive = recalibration.predict_out_of_fold(self, frame, y, targets, given_details)
+            calibrator.fit(predictive, self._decode_target(targets[order]))
+        self.calibrator_ = calibrator
         return self
 
     @available_if(_has_partial_fit)  # type: ignore[untyped-decorator]
@@ -322,32 +326,6 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
 
     def _learn_noise(self, rows: TableRows, targets: NDArray[Any]) -> None:
         """Learn what the network does not about the noise, from the training rows and their encoded targets."""
-
-    def _new_calibrator(self) -> calibration.Calibrator | None:
-        if self.calibrate is None:
-            return None
-        check_option(self.calibrate, "calibrate", self._calibrators)
-        check_fraction(self.calibration_fraction, "calibration_fraction")
-        return self._calibrators[self.calibrate]()
-
-    def _split(
-        self, targets: NDArray[Any], details: RowDetails, calibrator: calibration.Calibrator | None
-    ) -> tuple[Rows, Rows]:
-        """The rows to train on and those held out for the calibrator."""
-        rows = len(targets)
-        training, held_out = np.arange(rows), np.arange(0)
-        if calibrator is None:
-            return training, held_out
-        count = round(self.calibration_fraction * rows)
-        if 0 < count < rows:
-            training, held_out = self._hold_out(targets, details, count)
-        if len(held_out) < calibrator.min_rows or len(training) < 2:
-            raise InputError(
-                f"calibrate={self.calibrate!r} holds out {self.calibration_fraction:.0%} of {rows} rows, "
-                f"{len(held_out)}, and needs at least {calibrator.min_rows}: add rows, raise calibration_fraction, or "
-                "use calibrate=None"
-            )
-        return training, held_out
 
     def _hold_out(self, targets: NDArray[Any], details: RowDetails, count: int) -> tuple[Rows, Rows]:
         """The rows without about ``count`` of them, and those."""

@@ -47,6 +47,7 @@ _PARAMETERS: dict[str, Schema] = {
     "lr": number(1e-30, 1e6),
     "samples": integer(0, 100_000),
     "calibrate": maybe(text),
+    "calibration_folds": maybe(integer(2, 10**6)),
     "calibration_fraction": number(1e-9, 1.0 - 1e-9),
     "method_options": maybe(mapping),
     "device": maybe(text),

@@ -85,6 +85,8 @@ class Regressor(RegressorMixin, TableEstimator):  # type: ignore[misc]
             isotonic correction of the quantiles; ``"conformal"``: intervals with guaranteed average coverage. Fitted to
             rows held out of training.
         calibration_fraction: the fraction of the rows that is held out for it.
+        calibration_folds: calibrate by predictions of each row by a model that is trained on the other folds of so many
+            instead: no row is kept from training, which takes as many more fits. ``None``: rows are held out.
         method_options: further arguments of the method, such as ``{"temperature": 2.0}`` or ``{"members": 10}``.
         device: the device for training and prediction, such as ``"cuda"``; ``None``: chosen automatically.
         progress: whether to show a progress bar; ``None``: only in a terminal.
@@ -140,6 +142,7 @@ class Regressor(RegressorMixin, TableEstimator):  # type: ignore[misc]
         samples: int = 100,
         calibrate: str | None = None,
         calibration_fraction: float = 0.2,
+        calibration_folds: int | None = None,
         method_options: Mapping[str, Any] | None = None,
         device: str | None = None,
         progress: bool | None = False,
@@ -155,6 +158,7 @@ class Regressor(RegressorMixin, TableEstimator):  # type: ignore[misc]
             samples=samples,
             calibrate=calibrate,
             calibration_fraction=calibration_fraction,
+            calibration_folds=calibration_folds,
             method_options=method_options,
             device=device,
             progress=progress,
