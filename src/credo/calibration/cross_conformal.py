@@ -156,8 +156,8 @@ class CrossConformalRegressor(_CrossConformal):
 
     def _score(self, model: Any, predictive: Predictive, y: Any) -> Floats:
         mean, std = np.asarray(predictive.mean), np.asarray(predictive.std)
-        target = getattr(model, "target_", None)
-        values = target.parse(y) if hasattr(target, "parse") else np.asarray(y, dtype=np.float64)
+        parse = getattr(getattr(model, "target_", None), "parse", None)  # text, as the estimators of tables read it
+        values = np.asarray(y, dtype=np.float64) if parse is None else parse(y)
         scores = np.abs(values - mean) / std
         if not np.isfinite(scores).all():
             raise InputError("the errors in standard deviations are not finite: check the targets and the model")
