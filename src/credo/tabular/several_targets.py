@@ -138,7 +138,8 @@ class RegressionTargets:
 
 def has_several_targets(y: Any) -> bool:
     """Whether ``y`` has more than one column."""
-    return np.ndim(y) == 2 and np.shape(y)[1] > 1
+    shape = getattr(y, "shape", None) or np.asarray(y).shape  # no numpy function on objects that only convert to arrays
+    return len(shape) == 2 and shape[1] > 1
 
 
 def as_target_frame(y: Any) -> pd.DataFrame:
