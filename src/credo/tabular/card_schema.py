@@ -128,6 +128,14 @@ _QUANTITY = record(
     }
 )
 
+_QUANTITIES = record(
+    {
+        "targets": list_of(_QUANTITY, minimum=2),
+        "notes": list_of(text),
+        "noise_correlation": maybe(list_of(list_of(number(-1.0 - 1e-9, 1.0 + 1e-9), minimum=2), minimum=2)),
+    }
+)
+
 _CLASSES = record(
     {
         "name": text,
@@ -154,8 +162,6 @@ _EXTRAPOLATION = record(
     {"rows": integer(1, 2**53), "slope_variance": list_of(either(number(0.0), list_of(number(0.0), minimum=2)))}
 )
 
-_MATRIX = list_of(list_of(number(-1.0 - 1e-9, 1.0 + 1e-9), minimum=2), minimum=2)
-
 
 def _estimator(parameters: Mapping[str, Schema], further: Mapping[str, Schema]) -> Schema:
     return record(
@@ -177,10 +183,9 @@ _ESTIMATORS = {
     "Regressor": _estimator(
         _PARAMETERS | {"noise": one_of(*NOISES), "likelihood": one_of(*LIKELIHOODS), "joint_noise": flag},
         {
-            "target": either(_QUANTITY, record({"targets": list_of(_QUANTITY, minimum=2), "notes": list_of(text)})),
+            "target": either(_QUANTITY, _QUANTITIES),
             "family": _FAMILY,
             "extrapolation": maybe(_EXTRAPOLATION),
-            "noise_correlation": maybe(_MATRIX),
         },
     ),
     "Classifier": _estimator(

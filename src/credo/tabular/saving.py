@@ -54,7 +54,7 @@ def describe(estimator: TableEstimator) -> dict[str, Any]:
         "class": type(estimator).__name__,
         "parameters": {name: value for name, value in parameters.items() if _is_plain(value)},
         "columns": estimator.columns_.get_config(),
-        "target": estimator.target_.get_config(),
+        "target": _describe_target(estimator),
         "calibrator": None if calibrator is None else calibrator.get_config(),
         "seed": estimator.seed_,
         "named": estimator.named_columns_,
@@ -64,14 +64,21 @@ def describe(estimator: TableEstimator) -> dict[str, Any]:
     }
 
 
+def _describe_target(estimator: TableEstimator) -> dict[str, Any]:
+    config = estimator.target_.get_config()
+    if isinstance(estimator, Regressor) and isinstance(estimator.target_, RegressionTargets):
+        correlation = estimator.noise_correlation_
+        config["noise_correlation"] = None if correlation is None else correlation.tolist()
+    return config
+
+
 def _describe_likelihood(estimator: TableEstimator) -> dict[str, Any]:
     if isinstance(estimator, Classifier):
         weights = estimator.class_weights_
         return {"class_weights": None if weights is None else weights.tolist()}
     assert isinstance(estimator, Regressor)
-    extrapolation, correlation = estimator.extrapolation_, estimator.noise_correlation_
+    extrapolation = estimator.extrapolation_
     return {
-        "noise_correlation": None if correlation is None else correlation.tolist(),
         "family": estimator.family_.get_config(),
         "extrapolation": None if extrapolation is None else extrapolation.get_config(),
     }
@@ -95,7 +102,7 @@ def restore(section: Any, model: Any) -> TableEstimator:
         estimator.extrapolation_ = None if extrapolation is None else Extrapolation.from_config(extrapolation)
         if isinstance(estimator, Regressor):
             estimator.family_ = TargetFamily.from_config(section["family"])
-            correlation = section["noise_correlation"]
+            correlation = section["target"].get("noise_correlation")
             estimator.noise_correlation_ = None if correlation is None else np.array(correlation, dtype=np.float64)
         else:
             weights = section["class_weights"]
