@@ -105,6 +105,19 @@ def fit_cpu() -> str:
     return "\n".join([*lines, "", f"`{found['command']}`, {found['date']}, {found['hardware']}."])
 
 
+def off_range() -> str:
+    """Coverage of 95 % intervals of tables up to half a range outside the training range."""
+    found = result("off_range")
+    lines = ["| function | n | method | seeds | inside | outside | width inside | ¼ range outside | ½ range outside |"]
+    lines.append("|---|---|---|---|---|---|---|---|---|")
+    for row in found["rows"]:
+        coverage = [f"{row[f'coverage_{region}']:.0%}" for region in ("inside", "outside")]
+        widths = [f"{row[f'width_{place}']:.1f}×" for place in ("inside", "quarter", "half")]
+        cells = [row["function"], str(row["n"]), row["method"], str(row["seeds"]), *coverage, *widths]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join([*lines, "", f"`{found['command']}`, {found['date']}, {found['hardware']}."])
+
+
 def files() -> str:
     """Every file of results, with the command that wrote it."""
     lines = ["| file | rows | command | date | hardware |", "|---|---|---|---|---|"]
@@ -126,5 +139,6 @@ BOARD: dict[str, Callable[[], str]] = {
     "fit_cpu": fit_cpu,
     "laplace": laplace,
     "losses": losses,
+    "off_range": off_range,
     "published": published,
 }

@@ -126,6 +126,18 @@ def test_interval_has_its_coverage(likelihood: Likelihood) -> None:
         assert bool(((covered - level).abs() < error).all())
 
 
+@pytest.mark.parametrize("q", [1e-6, 0.025, 0.5, 0.975, 1 - 1e-6])
+def test_newton_and_bisection_find_the_same_quantile(q: float) -> None:
+    """Modes far apart, one narrow among wide ones, means large beside the noise: equal to 1e-12 of the spread."""
+    means = torch.tensor([[0.0, 0.0, 1e6, 3.0], [1.0, 1e4, 1e6 + 1e-3, 3.0], [2.0, 1.0, 1e6 - 1e-3, 3.0]], dtype=F64)
+    stds = torch.tensor([[1.0, 1e-6, 1e-3, 2.0], [1.0, 1.0, 1e-3, 2.0], [1e-8, 5.0, 1e-2, 2.0]], dtype=F64)
+    p = Gaussian("heteroscedastic").predictive(torch.stack([means, 2 * stds.log()], -1))
+    flat = p.components.map(lambda t: t.squeeze(-1))
+    found, exact = real._solve(flat, None, q), real._bisect(flat, None, q, None)
+    error = (found - exact).abs() / (p.std.squeeze(-1) + exact.abs())
+    assert float(error.max()) < 1e-12
+
+
 def test_quantile_shapes_and_levels() -> None:
     p = prediction(Gaussian(0.7), rows=3)
     assert p.quantile(0.5).shape == (3, 4)

@@ -98,7 +98,13 @@ def _check_device(name: str) -> None:
 
 Table = Annotated[Path, typer.Argument(metavar="DATA", help="A CSV file, plain or gzipped, or a Parquet file.")]
 Folder = Annotated[Path, typer.Argument(metavar="RUN", help="The folder that credo fit wrote.")]
-Target = Annotated[str, typer.Option(metavar="COLUMN", help="The column to predict.")]
+Target = Annotated[
+    str, typer.Option(metavar="COLUMN", help="The column to predict; several quantities with commas between: a,b.")
+]
+OneTarget = Annotated[
+    str | None, typer.Option(metavar="COLUMN", show_default=False, help="Which target, if the model has several.")
+]
+JointNoise = Annotated[bool, typer.Option("--joint-noise", help="With several targets, let their noise be correlated.")]
 Method = Annotated[
     str,
     typer.Option(

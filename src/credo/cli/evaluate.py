@@ -18,6 +18,7 @@ def evaluate(
     report: Annotated[
         Path | None, typer.Option(metavar="FILE", show_default=False, help="Also write an HTML report on these rows.")
     ] = None,
+    target: options.OneTarget = None,
     level: options.Level = 0.95,
     encoding: options.Encoding = None,
     seed: options.Seed = 0,
@@ -31,19 +32,23 @@ def evaluate(
     """
     from credo._files import atomic_file
     from credo._text import counted
-    from credo.tabular import runs
+    from credo.tabular import evaluations, runs
     from credo.tabular.files import read_table
 
     output = Output(quiet=quiet, as_json=as_json)
     with output.collect_warnings(), nullcontext() if report is None else atomic_file(report) as file:
         with output.status(f"reading {data}"):
-            model = runs.load_model(run)
-            table = read_table(data, target=model.target_.name, encoding=encoding, as_text=runs.text_columns(model))
-            rows = runs.labeled_rows(table, model.target_)
+            whole = runs.load_model(run)
+            model = evaluations.choose_target(whole, target)
+            table = read_table(
+                data, target=model.target_.name, encoding=encoding, as_text=evaluations.text_columns(model)
+            )
+            others = [name for name in whole.target_.names if name != model.target_.name]
+            rows = evaluations.labeled_rows(table.drop(columns=others, errors="ignore"), model.target_)
         if device is not None:
             model.model_.to(device)
         with output.status("predicting"):
-            evaluation = runs.evaluate(model, rows, level, seed)
+            evaluation = evaluations.evaluate(model, rows, level, seed)
             scores = evaluation.scores
         for sentence in (*evaluation.notes, *evaluation.outside.sentences()):
             output.print_note(sentence)
@@ -62,7 +67,7 @@ def evaluate(
             "data": str(data),
             "rows": len(rows.y),
             "report": None if report is None else str(report),
-            "scores": [runs.score_record(score) for score in scores],
+            "scores": [evaluations.score_record(score) for score in scores],
         }
     )
 
@@ -72,6 +77,7 @@ def report(
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", show_default="RUN/report.html", help="The HTML file to write.")
     ] = None,
+    target: options.OneTarget = None,
     quiet: options.Quiet = False,
     as_json: options.AsJson = False,
 ) -> None:
@@ -85,6 +91,6 @@ def report(
     output = Output(quiet=quiet, as_json=as_json)
     path = out or run / runs.REPORT
     with output.collect_warnings(), output.status("writing the report"), atomic_file(path) as file:
-        file.write_text(runs.open_run(run).report(), encoding="utf-8")
+        file.write_text(runs.open_run(run).report(target), encoding="utf-8")
     output.print(f"Report: {path}")
     output.print_json({"run": str(run), "report": str(path)})

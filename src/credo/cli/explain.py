@@ -58,6 +58,7 @@ def explain(
         bool, typer.Option("--group-correlated", help="Shuffle correlated columns of numbers together.")
     ] = False,
     rows: Annotated[int, typer.Option(min=2, help="Maximum number of rows to use, chosen at random.")] = 1000,
+    target: options.OneTarget = None,
     level: options.Level = 0.95,
     seed: options.Seed = 0,
     device: options.Device = None,
@@ -76,21 +77,22 @@ def explain(
     from credo._files import write_folder
     from credo._text import counted, quoted
     from credo.explain import explain_model
-    from credo.tabular import runs
+    from credo.tabular import evaluations, runs
     from credo.tabular.files import read_table, reserve_folder
 
     output = Output(quiet=quiet, as_json=as_json)
     reserved = nullcontext() if out is None else reserve_folder(out, FILES, FILES[0])
     with reserved, output.collect_warnings(), output.status("reading") as progress:
-        model = runs.load_model(run)
-        target = model.target_.name
-        as_text = runs.text_columns(model)
+        whole = runs.load_model(run)
+        model = evaluations.choose_target(whole, target)
+        name, as_text = model.target_.name, evaluations.text_columns(whole)
         frame = _held_out_rows(run) if data is None else read_table(data, as_text=as_text)
-        if target in frame:
-            X, y = runs.labeled_rows(frame, model.target_)
+        frame = frame.drop(columns=[other for other in whole.target_.names if other != name], errors="ignore")
+        if name in frame:
+            X, y = evaluations.labeled_rows(frame, model.target_)
         else:
             X, y = frame, None
-            output.print_note(f"The table has no column {quoted(target)}, so that the importance is left out.")
+            output.print_note(f"The table has no column {quoted(name)}, so that the importance is left out.")
         if device is not None:
             model.model_.to(device)
         progress("explaining")
@@ -143,9 +145,10 @@ def explanation_table(title: str, found: ModelExplanation) -> Table:
     if importance is not None:
         falls = zip(importance.importance, importance.standard_error, strict=True)
         ends = zip(importance.lower, importance.upper, strict=True)
+        band, has_band = f"{importance.level:.0%} of draws", bool(importance.lower[0] == importance.lower[0])
         cells = {
             "importance": [format_estimate(*pair) for pair in falls],
-            f"{importance.level:.0%} of draws": [f"{lower:.2g} to {upper:.2g}" for lower, upper in ends],
+            **({band: [f"{lower:.2g} to {upper:.2g}" for lower, upper in ends]} if has_band else {}),
             **cells,
         }
         caption = f"importance: fall of {SCORES[importance.score]} if the column is shuffled, ± SE\n{caption}"

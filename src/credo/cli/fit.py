@@ -21,6 +21,7 @@ def fit(
     method: options.Method = "auto",
     task: options.TaskName = "auto",
     calibrate: options.Calibrate = None,
+    joint_noise: options.JointNoise = False,
     holdout: options.Holdout = 0.2,
     drop: options.Drop = None,
     decimal: options.Decimal = None,
@@ -49,14 +50,15 @@ def fit(
         with output.status(f"reading {data}"):
             frame = files.read_table(
                 data,
-                target=target,
+                target=None if "," in target else target,
                 min_rows=files.MIN_ROWS,
                 decimal=decimal,
                 dayfirst=dayfirst,
                 types=options.parse_types(types),
                 encoding=encoding,
             )
-        choice = runs.choose_task(frame[target], task)
+        names = runs.target_columns(frame.columns, target)
+        choice = runs.choose_task(frame[target] if len(names) == 1 else frame[names], task)
         output.print(f"{data}: {counted(len(frame), 'row')}, {counted(frame.shape[1], 'column')}")
         title = "" if method == automatic.NAME else f"{methods.get(method).title} for "
         output.print(f"{title}{choice.task}, {choice.reason}")
@@ -70,6 +72,7 @@ def fit(
             group=group,
             time=time,
             calibrate=calibrate,
+            joint_noise=joint_noise,
             epochs=epochs,
             seed=seed,
             device=device,
@@ -87,11 +90,15 @@ def fit(
     if group is not None or time is not None:
         output.print(f"rows were split {run.record['split']}")
     if held_out:
-        output.print_table(score_table(f"\nMetrics on {counted(held_out, 'held-out row')}", run.scores))
+        for name, scores in run.scores_by_target.items():
+            about = f", target {name}" if run.has_several_targets else ""
+            output.print_table(score_table(f"\nMetrics on {counted(held_out, 'held-out row')}{about}", scores))
     else:
         output.print("no rows were held out, so there are no metrics and no report")
     report, command = out / runs.REPORT, f"credo predict {shlex.quote(str(out))} new.csv"
-    if held_out:
+    if held_out and run.has_several_targets:
+        output.print(f"Report: credo report {shlex.quote(str(out))} --target {shlex.quote(names[0])} --out FILE.html")
+    elif held_out:
         output.print(f"Report: {report}")
     output.print(f"Next:   {command}")
     output.print_json({"run": str(out), "report": str(report) if held_out else None, "next": command, **run.record})

@@ -146,6 +146,10 @@ class RealComponents(PredictiveComponents):
     def survival(self, y: Tensor) -> Tensor:
         """P(Y > y), ``[S, B, ...]``, accurate in the upper tail, where 1 − cdf is not."""
 
+    def tail(self, y: Tensor, upper: bool) -> tuple[Tensor, Tensor]:
+        """P(Y > y) or P(Y ≤ y), and the density at y, ``[S, B, ...]`` each."""
+        return self.survival(y) if upper else self.cdf(y), self.log_density(y).exp()
+
     @abstractmethod
     def bracket(self, q: float) -> tuple[Tensor, Tensor]:
         """Two points ``[B, ...]`` that enclose the ``q`` quantile of every mixture of the draws."""

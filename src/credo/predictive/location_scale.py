@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import ClassVar, Self
 
 import torch
@@ -98,7 +99,7 @@ class GaussianComponents(LocationScaleComponents):
         """m."""
         return self.mean
 
-    @property
+    @cached_property
     @override
     def scale(self) -> Tensor:
         """σ = e^{s/2}."""
@@ -121,6 +122,14 @@ class GaussianComponents(LocationScaleComponents):
         """−½(log 2π + s + (y − m)² e^−s): no division, and no overflow for s > −176 in float32."""
         z = (y.to(self.mean.dtype) - self.mean) * (-0.5 * self.log_variance).exp()
         return -0.5 * (math.log(2 * math.pi) + self.log_variance + z.square())
+
+    @override
+    def tail(self, y: Tensor, upper: bool) -> tuple[Tensor, Tensor]:
+        """Φ(−z) or Φ(z), and φ(z)/σ, z = (y − m)/σ."""
+        scale = self.scale
+        z = (y - self.mean) / scale
+        density = z.square().mul_(-0.5).exp_().div_(scale).mul_(1.0 / math.sqrt(2 * math.pi))
+        return ndtr(-z if upper else z), density
 
     @override
     def partial_moments(self, y: Tensor) -> PartialMoments:

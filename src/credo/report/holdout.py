@@ -23,7 +23,7 @@ from credo.report.associations import Association, find_associations
 from credo.report.formatting import truncate
 from credo.tabular.base import TableEstimator
 from credo.tabular.columns import as_frame
-from credo.tabular.runs import Evaluation, LabeledRows, evaluate
+from credo.tabular.evaluations import Evaluation, LabeledRows, evaluate
 from credo.tabular.targets import ClassTarget, RegressionTarget, known_rows
 
 LEVEL = 0.95
@@ -165,8 +165,8 @@ def evaluate_holdout(model: Any, X: Any, y: Any, seed: int, evaluation: Evaluati
         X: the rows, as ``model.predict_dist`` takes them.
         y: their targets ``[N]``; rows without a target are left out.
         seed: of everything that is random.
-        evaluation: the result of :func:`credo.tabular.runs.evaluate` for the rows with a target; by default, it is
-            computed.
+        evaluation: the result of :func:`credo.tabular.evaluations.evaluate` for the rows with a target; by default, it
+            is computed.
 
     Raises:
         InputError: if ``model`` is not an estimator for tables, the rows do not match, no target is known, or a

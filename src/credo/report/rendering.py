@@ -27,7 +27,7 @@ from credo.report.uncertainty import calibration_section, uncertainty_section
 from credo.seeding import check_seed
 from credo.tabular import methods
 from credo.tabular.base import TableEstimator
-from credo.tabular.runs import Evaluation
+from credo.tabular.evaluations import Evaluation
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -83,7 +83,7 @@ def render(
         source: the source of the data, such as a file name, for the line below the heading.
         split: how these rows were chosen, such as "by time", for the same line.
         seed: of the bootstrap and the other random numbers of the report.
-        evaluation: the result of :func:`credo.tabular.runs.evaluate` for these rows; by default, it is computed.
+        evaluation: the result of :func:`credo.tabular.evaluations.evaluate` for these rows; by default, it is computed.
 
     Returns:
         The HTML text.

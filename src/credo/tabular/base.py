@@ -20,20 +20,19 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from credo import calibration
-from credo._arguments import check_fraction, check_option
 from credo._estimator import draw_seed, restore_on_error
-from credo.errors import InputError, UnsupportedError
+from credo.errors import UnsupportedError
 from credo.likelihoods import Likelihood
 from credo.methods.base import Method, Predictor
 from credo.predictive import Predictive
 from credo.seeding import derive, seeded
-from credo.tabular import automatic, exporting, methods
+from credo.tabular import automatic, exporting, methods, recalibration
 from credo.tabular.columns import Columns, TableRows, as_frame
 from credo.tabular.dialects import Dialect
 from credo.tabular.extrapolation import Extrapolation, OutsideRange
 from credo.tabular.methods import NetworkSpec, TabularMethod, TrainingPlan
-from credo.tabular.predictions import predict_features
 from credo.tabular.readings import find_dialect
+from credo.tabular.several_targets import RegressionTargets, as_target_frame, has_several_targets
 from credo.tabular.splitting import RowDetails, Rows, select_rows
 from credo.tabular.target_cells import as_series
 from credo.tabular.targets import ClassTarget, RegressionTarget, known_rows
@@ -59,7 +58,7 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
     _calibrators: ClassVar[Mapping[str, type[calibration.Calibrator]]]
 
     columns_: Columns
-    target_: RegressionTarget | ClassTarget
+    target_: RegressionTarget | RegressionTargets | ClassTarget
     model_: Method
     method_: str
     method_reason_: str
@@ -80,6 +79,7 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         samples: int = 100,
         calibrate: str | None = None,
         calibration_fraction: float = 0.2,
+        calibration_folds: int | None = None,
         method_options: Mapping[str, Any] | None = None,
         device: str | None = None,
         progress: bool | None = False,
@@ -94,6 +94,7 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         self.samples = samples
         self.calibrate = calibrate
         self.calibration_fraction = calibration_fraction
+        self.calibration_folds = calibration_folds
         self.method_options = method_options
         self.device = device
         self.progress = progress
@@ -104,7 +105,7 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
 
         Args:
             X: a data frame with columns of any type, or an array ``[N, D]``; values may be missing.
-            y: the targets ``[N]``; rows without one are left out.
+            y: the targets ``[N]``, or for a regressor several ``[N, K]``; rows without one are left out.
             sample_weight: how often each row counts in training and early stopping ``[N]``: 2 is the row twice, 0
                 leaves it out. A calibrator counts its rows once.
             groups: the group of each row ``[N]``, such as a patient: rows held out for early stopping or calibration
@@ -122,21 +123,21 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
 
     def _fit(self, X: Any, y: Any, *given: Any, further_rows: bool = False) -> Self:
         automatic.check(self)
-        calibrator = self._new_calibrator()
+        calibrator = recalibration.new_calibrator(self)
         frame, y = check_training(self, X, y, reset=True)
         self.named_columns_ = isinstance(frame, pd.DataFrame)
         self.seed_ = draw_seed(self.random_state)
         details = RowDetails.read(len(y), *given)
         frame, y, details = select_rows(frame, y, details, details.used)
-        dialect = find_dialect(as_frame(frame), as_series(y))
+        dialect = find_dialect(as_frame(frame), as_target_frame(y) if has_several_targets(y) else as_series(y))
         self.target_ = self._learn_target(y, dialect)
         frame, y, details = select_rows(frame, y, details, known_rows(y, self.target_))
         self.columns_, rows = Columns.learn_and_read(frame, dialect)
         for note in self._table_notes:
             warnings.warn(note, UserWarning, stacklevel=3)
         targets = self._encode_target(y)
-        details = self._weigh(targets, details, learn=True)
-        training, held_out = self._split(targets, details, calibrator)
+        given_details, details = details, self._weigh(targets, details, learn=True)
+        training, held_out = recalibration.split_rows(self, targets, details, calibrator)
         features = self.columns_.features(rows)
         method, self.method_reason_ = automatic.choose(self, len(training), further_rows)
         self.method_ = method.name
@@ -149,10 +150,14 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
             model = method.build(spec, **(self.method_options or {}))
         self._train(model, features[training], targets[training], plan, details.take(training), method)
         self.extrapolation_ = self._learn_extrapolation(rows.take(training))
+        self._learn_noise(rows.take(training), targets[training])
         self.calibrator_ = None
-        if calibrator is not None:
+        if calibrator is not None and self.calibration_folds is None:
             calibrator.fit(self._predict(rows.take(held_out)), self._decode_target(targets[held_out]))
-            self.calibrator_ = calibrator
+        elif calibrator is not None:
+            order, predictive = recalibration.predict_out_of_fold(self, frame, y, targets, given_details)
+            calibrator.fit(predictive, self._decode_target(targets[order]))
+        self.calibrator_ = calibrator
         return self
 
     @available_if(_has_partial_fit)  # type: ignore[untyped-decorator]
@@ -278,7 +283,7 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
 
     export = exporting.export
 
-    def _learn_target(self, y: Any, dialect: Dialect) -> RegressionTarget | ClassTarget:
+    def _learn_target(self, y: Any, dialect: Dialect) -> RegressionTarget | RegressionTargets | ClassTarget:
         """The target, fitted to all of ``y``."""
         return self._target_class.learn(y, dialect)
 
@@ -314,38 +319,15 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         """The number of outputs of the network, and the likelihood given them."""
 
     @abstractmethod
-    def _to_target_units(self, predictive: Predictive, rows: TableRows, predictor: Predictor) -> Predictive:
-        """The network's prediction for ``rows`` in the target's own units, ``[N]``."""
+    def _predict_rows(self, rows: TableRows, predictor: Predictor) -> Predictive:
+        """The prediction for ``rows`` in the target's own units, ``[N]``, before calibration."""
 
     @abstractmethod
     def _learn_extrapolation(self, rows: TableRows) -> Extrapolation | None:
         """The variance to add outside the range of the training ``rows``."""
 
-    def _new_calibrator(self) -> calibration.Calibrator | None:
-        if self.calibrate is None:
-            return None
-        check_option(self.calibrate, "calibrate", self._calibrators)
-        check_fraction(self.calibration_fraction, "calibration_fraction")
-        return self._calibrators[self.calibrate]()
-
-    def _split(
-        self, targets: NDArray[Any], details: RowDetails, calibrator: calibration.Calibrator | None
-    ) -> tuple[Rows, Rows]:
-        """The rows to train on and those held out for the calibrator."""
-        rows = len(targets)
-        training, held_out = np.arange(rows), np.arange(0)
-        if calibrator is None:
-            return training, held_out
-        count = round(self.calibration_fraction * rows)
-        if 0 < count < rows:
-            training, held_out = self._hold_out(targets, details, count)
-        if len(held_out) < calibrator.min_rows or len(training) < 2:
-            raise InputError(
-                f"calibrate={self.calibrate!r} holds out {self.calibration_fraction:.0%} of {rows} rows, "
-                f"{len(held_out)}, and needs at least {calibrator.min_rows}: add rows, raise calibration_fraction, or "
-                "use calibrate=None"
-            )
-        return training, held_out
+    def _learn_noise(self, rows: TableRows, targets: NDArray[Any]) -> None:
+        """Learn what the network does not about the noise, from the training rows and their encoded targets."""
 
     def _hold_out(self, targets: NDArray[Any], details: RowDetails, count: int) -> tuple[Rows, Rows]:
         """The rows without about ``count`` of them, and those."""
@@ -382,8 +364,7 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         return self.model_._predictor(self.samples, derive(self.seed_, DRAWS))
 
     def _predict(self, rows: TableRows, predictor: Predictor | None = None) -> Predictive:
-        predictor = predictor or self._predictor()
-        predictive = self._to_target_units(predict_features(predictor, self.columns_.features(rows)), rows, predictor)
+        predictive = self._predict_rows(rows, predictor or self._predictor())
         calibrator = getattr(self, "calibrator_", None)
         return predictive if calibrator is None else calibrator(predictive)
 

@@ -50,6 +50,11 @@ class ClassTarget:
     notes: tuple[str, ...] = ()
     numeric: bool = False
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The name, as the only one."""
+        return (self.name,)
+
     @classmethod
     def learn(cls, y: Any, dialect: Dialect | None = None) -> ClassTarget:
         """Find the classes.

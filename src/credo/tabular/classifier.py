@@ -23,6 +23,7 @@ from credo.tabular.base import TableEstimator
 from credo.tabular.columns import TableRows
 from credo.tabular.dialects import Dialect
 from credo.tabular.methods import TrainingPlan
+from credo.tabular.predictions import predict_features
 from credo.tabular.splitting import RowDetails
 from credo.tabular.targets import ClassTarget
 
@@ -51,6 +52,8 @@ class Classifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
         calibrate: ``None``: no calibration; ``"temperature"``: one temperature for all logits, fitted to rows held out
             of training.
         calibration_fraction: the fraction of the rows that is held out for it.
+        calibration_folds: calibrate by predictions of each row by a model that is trained on the other folds of so many
+            instead: no row is kept from training, which takes as many more fits. ``None``: rows are held out.
         method_options: further arguments of the method, such as ``{"temperature": 2.0}`` or ``{"members": 10}``.
         device: the device for training and prediction, such as ``"cuda"``; ``None``: chosen automatically.
         progress: whether to show a progress bar; ``None``: only in a terminal.
@@ -98,6 +101,7 @@ class Classifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
         samples: int = 100,
         calibrate: str | None = None,
         calibration_fraction: float = 0.2,
+        calibration_folds: int | None = None,
         method_options: Mapping[str, Any] | None = None,
         device: str | None = None,
         progress: bool | None = False,
@@ -113,6 +117,7 @@ class Classifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
             samples=samples,
             calibrate=calibrate,
             calibration_fraction=calibration_fraction,
+            calibration_folds=calibration_folds,
             method_options=method_options,
             device=device,
             progress=progress,
@@ -187,7 +192,8 @@ class Classifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
         classes = len(self.target_.classes)
         return (classes, Categorical()) if self.ordered is False else (1, Ordinal(classes))
 
-    def _to_target_units(self, predictive: Predictive, rows: TableRows, predictor: Predictor) -> Predictive:
+    def _predict_rows(self, rows: TableRows, predictor: Predictor) -> Predictive:
+        predictive = predict_features(predictor, self.columns_.features(rows))
         assert isinstance(predictive.components, CategoricalComponents)
         components, order = predictive.components, self._order()
         if self.class_weights_ is not None:

@@ -30,11 +30,11 @@ from credo.predictive import Predictive
 from credo.tabular import methods as registry
 from credo.tabular.columns import Columns
 from credo.tabular.estimators import Classifier, Regressor
+from credo.tabular.evaluations import score_record
 from credo.tabular.files import reserve_folder
 from credo.tabular.likelihoods import candidates
 from credo.tabular.predictions import true_values
 from credo.tabular.readings import find_dialect
-from credo.tabular.runs import score_record
 from credo.tabular.splitting import RowDetails, read_details, split_folds
 from credo.tabular.targets import ClassTarget, RegressionTarget, TaskType, known_rows
 

@@ -47,7 +47,8 @@ class Extrapolation:
 
     Attributes:
         rows: the number of rows of the training table.
-        slope_variance: s² per column of numbers or dates ``[C]``, in the standardized units of the target.
+        slope_variance: s² per column of numbers or dates ``[C]``, in the standardized units of the target; for several
+            targets ``[C, K]``.
     """
 
     rows: int
@@ -62,7 +63,7 @@ class Extrapolation:
         Args:
             columns: the columns of the table.
             rows: the training rows.
-            predict: from features ``[N, D]`` to the prediction ``[N, 1]``.
+            predict: from features ``[N, D]`` to the prediction ``[N, K]``.
 
         Returns:
             The variances of slopes from central differences over a fifth of a standard deviation, one-sided at the ends
@@ -84,13 +85,13 @@ class Extrapolation:
             moved[:, : len(own)] = own == column[part, None]
             low, high = (predict(np.where(moved, end[row[part]], features[row[part]])) for end in (below, above))
             rise = [high.mean - low.mean, high.aleatoric.sqrt() - low.aleatoric.sqrt()]
-            slopes.append(torch.cat(rise, dim=1).numpy() / run[column[part], row[part], None])
-        slope_variance = np.zeros(width)
+            slopes.append(torch.stack(rise, dim=1).numpy() / run[column[part], row[part], None, None])
+        slope_variance = np.zeros((width, slopes[0].shape[2] if slopes else 1))
         if slopes:
             starts = np.flatnonzero(np.diff(column, prepend=-1))
             for j, of_column in zip(column[starts], np.split(np.concatenate(slopes), starts[1:]), strict=True):
-                slope_variance[j] = of_column[:, 0].var() + np.square(of_column[:, 1]).mean()
-        return cls(total, slope_variance)
+                slope_variance[j] = of_column[:, 0].var(axis=0) + np.square(of_column[:, 1]).mean(axis=0)
+        return cls(total, slope_variance.squeeze(1) if slope_variance.shape[1] == 1 else slope_variance)
 
     def variance(self, distance: NDArray[np.float64]) -> Tensor:
         """v(x), in the standardized units of the target.
@@ -99,9 +100,13 @@ class Extrapolation:
             distance: d ``[N, C]`` in standard deviations, 0 where a value is inside the range.
 
         Returns:
-            The variances ``[N]``.
+            The variances ``[N]``, or ``[N, K]`` of several targets.
         """
         return torch.from_numpy(2.0 * np.square(distance) @ self.slope_variance)
+
+    def of_target(self, k: int) -> Extrapolation:
+        """That of the k-th of several targets."""
+        return Extrapolation(self.rows, self.slope_variance[:, k])
 
     def merge(self, other: Extrapolation) -> Extrapolation:
         """The average of both, weighted by their numbers of rows."""
@@ -117,6 +122,24 @@ class Extrapolation:
     def from_config(cls, config: Mapping[str, Any]) -> Extrapolation:
         """The inverse of :meth:`get_config`."""
         return cls(config["rows"], np.array(config["slope_variance"], dtype=np.float64))
+
+
+def at_edge(components: GaussianComponents, outside: Tensor) -> GaussianComponents:
+    """Give rows outside the training range the noise at its edge.
+
+    Args:
+        components: the Gaussians of S draws ``[S, N + M]``: of N rows, then of M of them with values moved to the edge.
+        outside: the positions of these M rows among the N.
+
+    Returns:
+        The Gaussians of the N rows ``[S, N]``.
+    """
+    rows = components.mean.shape[1] - len(outside)
+    if not len(outside):
+        return components
+    log_variance = components.log_variance[:, :rows].clone()
+    log_variance[:, outside] = components.log_variance[:, rows:]
+    return GaussianComponents(components.mean[:, :rows], log_variance)
 
 
 def split_noise(components: GaussianComponents, weights: Tensor | None, extra: Tensor) -> GaussianComponents:

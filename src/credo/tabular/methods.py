@@ -37,7 +37,7 @@ MIN_PRODUCTS_FOR_THREADS = 2**24
 """Per step; below, threads cost more time than they save."""
 
 Rows = tuple[NDArray[Any], ...]
-"""Features ``[N, D]`` and encoded targets ``[N, 1]`` or ``[N]``, and the weights of rows ``[N]`` if they have any."""
+"""Features ``[N, D]`` and encoded targets ``[N, K]`` or ``[N]``, and the weights of rows ``[N]`` if they have any."""
 
 
 @dataclass(frozen=True)
@@ -276,7 +276,9 @@ def _bayes_by_backprop(spec: NetworkSpec, **options: Any) -> BayesByBackprop:
     patterns = options.get("bayesian", "*")
     if shared_noise and patterns != "*":
         options = options | {"bayesian": [*([patterns] if isinstance(patterns, str) else patterns), "constants.*"]}
-    return BayesByBackprop(spec.network(constants=int(shared_noise)), likelihood, **(settings | options))
+    return BayesByBackprop(
+        spec.network(constants=spec.outputs if shared_noise else 0), likelihood, **(settings | options)
+    )
 
 
 def _continue_bayes_by_backprop(old: BayesByBackprop) -> BayesByBackprop:

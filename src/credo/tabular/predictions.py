@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pandas as pd
@@ -16,8 +17,9 @@ from credo._arguments import check_fraction
 from credo._text import counted, listed, quoted
 from credo.errors import InputError, unknown_name
 from credo.methods.base import Predictor
-from credo.predictive import Predictive
+from credo.predictive import Predictive, RealPredictive
 from credo.tabular.extrapolation import OutsideRange
+from credo.tabular.several_targets import RegressionTargets, correlation_of, marginal_components, pairs
 from credo.tabular.table_interface import TableFile
 from credo.tabular.targets import ClassTarget, RegressionTarget
 
@@ -25,19 +27,22 @@ if TYPE_CHECKING:
     from credo.tabular.base import TableEstimator
 
 T = TypeVar("T")
+Target = RegressionTarget | RegressionTargets | ClassTarget
 
 _MAX_CHUNK_NUMBERS = 2**22  # in the draws of one chunk: 32 MiB
-_MAX_CHUNK_ROWS = 5_000  # larger chunks take more memory and no less time
-_NETWORK_ROWS = 10_000
+_MAX_CHUNK_ROWS = 4_000  # with rows moved to the edge one batch of the network; more take no less time
+_QUANTITY_COLUMNS = ("mean", "std", "epistemic", "aleatoric", "lower", "upper")
+_NETWORK_ROWS = 8_192  # two batches of the network
 
 
-def to_frame(predictive: Predictive, target: RegressionTarget | ClassTarget, level: float = 0.95) -> pd.DataFrame:
+def to_frame(predictive: Predictive, target: Target, level: float = 0.95) -> pd.DataFrame:
     """A prediction as a data frame.
 
     For a quantity: ``mean``; ``std``, ``epistemic`` and ``aleatoric``, all standard deviations, with
     std² = epistemic² + aleatoric²; and the bounds ``lower`` and ``upper`` of the central interval. For classes:
     ``class``, the most probable one; ``p_<class>``, the probability of each; and ``entropy`` and
-    ``mutual_information`` in nats.
+    ``mutual_information`` in nats. For several quantities the columns of each, after its name, ``a_mean`` and so on,
+    and the correlation of each pair, ``correlation_a_b``.
 
     Args:
         predictive: the prediction of N rows.
@@ -49,6 +54,8 @@ def to_frame(predictive: Predictive, target: RegressionTarget | ClassTarget, lev
     """
     if isinstance(target, ClassTarget):
         return _classes_to_frame(predictive, target)
+    if isinstance(target, RegressionTargets):
+        return _targets_to_frame(predictive, target, level)
     lower, upper = predictive.interval(level)
     epistemic, aleatoric = predictive.epistemic, predictive.aleatoric
     columns = {
@@ -62,11 +69,14 @@ def to_frame(predictive: Predictive, target: RegressionTarget | ClassTarget, lev
     return pd.DataFrame({name: values.numpy() for name, values in columns.items()})
 
 
-def column_names(target: RegressionTarget | ClassTarget) -> list[str]:
+def column_names(target: Target) -> list[str]:
     """The columns of :func:`to_frame`."""
     if isinstance(target, ClassTarget):
         return ["class", *_probability_names(target), "entropy", "mutual_information"]
-    return ["mean", "std", "epistemic", "aleatoric", "lower", "upper"]
+    if isinstance(target, RegressionTargets):
+        of_targets = [f"{name}_{column}" for name in target.names for column in _QUANTITY_COLUMNS]
+        return [*of_targets, *_correlation_names(target)]
+    return list(_QUANTITY_COLUMNS)
 
 
 def predict_file(
@@ -101,7 +111,8 @@ def predict_file(
 
 def chunk_rows(model: TableEstimator) -> int:
     """The number of rows per chunk, such that their draws take little memory."""
-    per_row = len(model.target_.classes) if isinstance(model.target_, ClassTarget) else 1
+    target = model.target_
+    per_row = len(target.classes) if isinstance(target, ClassTarget) else len(target.names) ** 2
     return min(max(_MAX_CHUNK_NUMBERS // (max(model.samples, 1) * per_row), 1), _MAX_CHUNK_ROWS)
 
 
@@ -114,7 +125,7 @@ def predict_features(predictor: Predictor, features: NDArray[Any]) -> Predictive
     return chunks[0] if len(chunks) == 1 else Predictive.concatenate(chunks)
 
 
-def true_values(target: RegressionTarget | ClassTarget, y: pd.Series) -> Tensor:
+def true_values(target: Target, y: pd.Series) -> Tensor:
     """Targets without missing values as a tensor to score predictions against: quantities, or positions of classes."""
     if isinstance(target, ClassTarget):
         return torch.from_numpy(target.encode(y))
@@ -129,7 +140,7 @@ def _predict_chunks(
     def features() -> Iterator[pd.DataFrame]:
         for chunk in chunks:
             kept.append(chunk[keep].astype(object).reset_index(drop=True))  # floats are written as they were read
-            yield chunk.drop(columns=model.target_.name, errors="ignore")
+            yield chunk.drop(columns=list(model.target_.names), errors="ignore")
 
     outside = OutsideRange()
     predictives = model.stream(features(), outside)
@@ -169,6 +180,23 @@ def _classes_to_frame(predictive: Predictive, target: ClassTarget) -> pd.DataFra
     return probabilities.assign(
         entropy=predictive.entropy.numpy(), mutual_information=predictive.mutual_information.numpy()
     )
+
+
+def _targets_to_frame(predictive: Predictive, target: RegressionTargets, level: float) -> pd.DataFrame:
+    assert isinstance(predictive, RealPredictive)
+    frames = []
+    for k, one in enumerate(target.targets):
+        of_target = marginal_components(predictive, k)
+        frames.append(to_frame(replace(predictive, components=of_target), one, level).add_prefix(f"{one.name}_"))
+    correlation = correlation_of(predictive).numpy()
+    of_pairs = {
+        name: correlation[:, k, j] for name, (k, j) in zip(_correlation_names(target), pairs(target.names), strict=True)
+    }
+    return pd.concat([*frames, pd.DataFrame(of_pairs)], axis=1)
+
+
+def _correlation_names(target: RegressionTargets) -> list[str]:
+    return [f"correlation_{target.names[k]}_{target.names[j]}" for k, j in pairs(target.names)]
 
 
 def _probability_names(target: ClassTarget) -> list[str]:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import importlib
-import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from time import perf_counter
 from typing import Any, NamedTuple, cast
@@ -15,26 +13,35 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from torch import Tensor
 
-from credo import _tensors, io, metrics
+from credo import _tensors, io
 from credo._arguments import check_option
 from credo._files import read_json, to_json, write_folder
 from credo._text import counted, quoted
 from credo._version import __version__
 from credo.errors import InputError, LoadError, unknown_name
 from credo.metrics import Score
-from credo.predictive import Predictive
 from credo.seeding import check_seed
 from credo.tabular.base import TableEstimator
+from credo.tabular.card_schema import check_run
 from credo.tabular.estimators import Classifier, Regressor
-from credo.tabular.extrapolation import OutsideRange
+from credo.tabular.evaluations import (
+    Evaluation,
+    LabeledRows,
+    by_target,
+    choose_target,
+    evaluate,
+    labeled_rows,
+    read_score,
+    score_record,
+    text_columns,
+)
 from credo.tabular.files import MIN_ROWS, read_table, reserve_folder, to_csv
 from credo.tabular.leakage import check_table
 from credo.tabular.likelihoods import candidates
-from credo.tabular.predictions import true_values
 from credo.tabular.readings import find_dialect
-from credo.tabular.saving import check_run, to_files
+from credo.tabular.saving import to_files
+from credo.tabular.several_targets import RegressionTargets
 from credo.tabular.splitting import RowDetails, hold_out, read_details
 from credo.tabular.targets import (
     ClassTarget,
@@ -42,7 +49,6 @@ from credo.tabular.targets import (
     TaskType,
     guess_task,
     known_rows,
-    notes_on_unknown,
 )
 
 HOLDOUT, RECORD, REPORT = "holdout.csv", "run.json", "report.html"
@@ -62,45 +68,20 @@ _NO_REPORT = """<!doctype html>
 </html>
 """
 
+_SEVERAL = """<!doctype html>
+<html lang="en"><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="default-src 'none'">
+<title>Several targets</title>
+<p>The model has several targets, and a report is about one of them:</p>
+<pre>credo report RUN --target NAME --out report.html</pre>
+</html>
+"""
+
 
 class TaskChoice(NamedTuple):
     """The task and the reason for it, half a sentence."""
 
     task: TaskType
     reason: str
-
-
-class LabeledRows(NamedTuple):
-    """Rows whose target is known: the columns ``X`` and the target ``y``."""
-
-    X: pd.DataFrame
-    y: pd.Series
-
-
-@dataclass(frozen=True, eq=False)
-class Evaluation:
-    """The predictions of a model for rows whose target is known.
-
-    Attributes:
-        predictive: the predictions of the N rows.
-        y: the targets ``[N]``, in their own units or as positions among the classes.
-        notes: warnings about the rows.
-        outside: the number of rows outside the training range.
-        level: the probability of the intervals that are scored.
-        seed: the seed of the bootstrap.
-    """
-
-    predictive: Predictive
-    y: Tensor
-    notes: tuple[str, ...]
-    outside: OutsideRange
-    level: float
-    seed: int
-
-    @cached_property
-    def scores(self) -> list[Score]:
-        """The scores, by :func:`credo.metrics.scores`, computed once."""
-        return metrics.scores(self.predictive, self.y, self.level, seed=self.seed)
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,26 +102,39 @@ class Run:
 
     @property
     def scores(self) -> list[Score]:
-        """The scores on the held-out rows."""
-        return [_score(entry) for entry in self.record["scores"]]
+        """The scores on the held-out rows; those of several targets are in :attr:`scores_by_target`."""
+        return [] if self.has_several_targets else [read_score(entry) for entry in self.record["scores"]]
 
-    def report(self) -> str:
-        """The report on the held-out rows as HTML."""
+    @property
+    def scores_by_target(self) -> dict[str, list[Score]]:
+        """The scores on the held-out rows, by the name of the target."""
+        if not self.has_several_targets:
+            return {self.model.target_.name: self.scores}
+        return {part["target"]: [read_score(entry) for entry in part["scores"]] for part in self.record["scores"]}
+
+    @property
+    def has_several_targets(self) -> bool:
+        """Whether there is more than one target."""
+        return isinstance(self.model.target_, RegressionTargets)
+
+    def report(self, target: str | None = None) -> str:
+        """The report on the held-out rows as HTML, about one ``target`` if there are several."""
         if self.holdout.empty:
             raise InputError(
                 "no rows were held out of this run, so there is none to report on: "
                 "use credo evaluate with rows that the model was not trained on, and --report"
             )
-        rows = labeled_rows(self.holdout, self.model.target_)
+        model, rows = choose_target(self.model, target), labeled_rows(self.holdout, self.model.target_)
+        y = rows.y if isinstance(rows.y, pd.Series) else rows.y[model.target_.name]
         render = importlib.import_module("credo.report").render  # credo.report imports this package
         about = {name: self.record[name] for name in ("source", "split", "seed")}
-        page: str = render(self.model, rows.X, rows.y, evaluation=self.evaluation, **about)
+        page: str = render(model, rows.X, y, evaluation=self.evaluation, **about)
         return page
 
     def save(self, path: str | Path) -> None:
         """Write the run to the folder ``path``, completely or not at all; only another run is replaced."""
         with reserve_folder(path, FILES, MARKER):
-            report = _NO_REPORT if self.holdout.empty else self.report()
+            report = _NO_REPORT if self.holdout.empty else _SEVERAL if self.has_several_targets else self.report()
             files = {**to_files(self.model), HOLDOUT: _to_csv(self.holdout)}
             digests = {name: _tensors.digest(files[name]) for name in (_tensors.TENSORS, HOLDOUT)}
             files |= {RECORD: to_json({**self.record, "digests": digests}), REPORT: report.encode()}
@@ -158,6 +152,7 @@ def fit_run(
     group: str | None = None,
     time: str | None = None,
     calibrate: str | None = None,
+    joint_noise: bool = False,
     epochs: int | None = None,
     seed: int = 0,
     device: str | None = None,
@@ -168,7 +163,7 @@ def fit_run(
 
     Args:
         frame: the table, from :func:`~credo.tabular.files.read_table`.
-        target: the column to predict; rows without it are left out.
+        target: the column to predict, or several with commas between; rows without it are left out.
         task: ``"regression"``, ``"classification"``, ``"auto"`` (by :func:`~credo.tabular.targets.guess_task`), or the
             result of :func:`choose_task`.
         method: ``"auto"``, or one of :func:`credo.tabular.methods.names`.
@@ -178,6 +173,7 @@ def fit_run(
             the column is no feature.
         time: a column of numbers or dates: the last rows are held out, here and inside training; it is a feature too.
         calibrate: as in :class:`credo.Regressor` and :class:`credo.Classifier`.
+        joint_noise: as in :class:`credo.Regressor`.
         epochs: passes over the table; ``None``: chosen by its size.
         seed: the seed of everything random.
         device: the device for training; ``None``: chosen automatically.
@@ -191,15 +187,22 @@ def fit_run(
         InputError: if the table, the target or an argument cannot be used.
     """
     check_seed(seed)
-    frame = drop_columns(frame, drop, target)
-    details = read_details(frame, target, group, time)
+    names = target_columns(frame.columns, target)
+    for name in names:
+        frame = drop_columns(frame, drop if name == names[0] else (), name)
+        details = read_details(frame, name, group, time)
     frame = frame.drop(columns=[] if group is None else [group])
     frame = find_dialect(frame).attach(frame)
-    y = frame[target]
+    columns = names[0] if len(names) == 1 else names
+    y = frame[columns]
     choice = task if isinstance(task, TaskChoice) else choose_task(y, task)
-    learned = RegressionTarget.learn(y) if choice.task == "regression" else ClassTarget.learn(y)
+    learned: RegressionTarget | RegressionTargets | ClassTarget
+    if len(names) > 1:
+        learned = RegressionTargets.learn(y)
+    else:
+        learned = RegressionTarget.learn(y) if choice.task == "regression" else ClassTarget.learn(y)
     positions = _choose_holdout(y, learned, holdout, seed, details)
-    for note in check_table(frame, learned, positions):
+    for note in _check_tables(frame, learned, positions):
         warnings.warn(note, UserWarning, stacklevel=2)
     others = np.delete(np.arange(len(frame)), positions)
     held_out, training, trained = frame.iloc[positions], frame.iloc[others], details.take(others)
@@ -209,31 +212,35 @@ def fit_run(
         method, epochs=epochs, calibrate=calibrate, device=device, progress=progress, random_state=seed % 2**32
     )
     if isinstance(model, Regressor):
-        model.set_params(likelihood=_possible_likelihood(y, training[target]))
+        model.set_params(
+            likelihood="gaussian" if len(names) > 1 else _possible_likelihood(y, training[target]),
+            joint_noise=joint_noise,
+        )
     start = perf_counter()
-    model.fit(training.drop(columns=target), training[target], groups=trained.groups, time=trained.time)
+    model.fit(training.drop(columns=names), training[columns], groups=trained.groups, time=trained.time)
     seconds = perf_counter() - start
     evaluation = evaluate(model, labeled_rows(held_out, model.target_), seed=seed) if len(held_out) else None
+    scores = [] if evaluation is None else _score_records(model, held_out, evaluation, seed)
     for note in evaluation.notes if evaluation else ():
         warnings.warn(note, UserWarning, stacklevel=2)
     record = {
         "source": source,
-        "target": target,
+        "target": model.target_.name,
         "task": choice.task,
         "task_reason": choice.reason,
         "method": model.method_,
         "calibrate": calibrate,
         "dropped": list(drop),
         "split": details.describe(group or time),
-        "trained_rows": int(known_rows(training[target], model.target_).sum()),
+        "trained_rows": int(known_rows(training[columns], model.target_).sum()),
         "held_out_rows": len(held_out),
         "rows_held_out": [int(row) for row in positions],
         "seed": seed,
         "seconds": round(seconds, 2),
         "credo": __version__,
-        "scores": [score_record(score) for score in evaluation.scores] if evaluation else [],
+        "scores": scores,
     }
-    return Run(model, held_out, record, evaluation)
+    return Run(model, held_out, record, None if len(names) > 1 else evaluation)
 
 
 def open_run(path: str | Path) -> Run:
@@ -255,7 +262,7 @@ def open_run(path: str | Path) -> Run:
         )
     rows = record["rows_held_out"]
     as_text = text_columns(model)
-    holdout = read_table(folder / HOLDOUT, target=model.target_.name, as_text=as_text) if rows else pd.DataFrame()
+    holdout = read_table(folder / HOLDOUT, as_text=as_text) if rows else pd.DataFrame()
     if len(rows) != len(holdout):
         raise LoadError(f"{folder / HOLDOUT} does not hold the {counted(len(rows), 'row')} that {RECORD} lists")
     return Run(model, holdout.set_axis(rows, axis=0), record)
@@ -271,55 +278,6 @@ def load_model(path: str | Path) -> TableEstimator:
     return model
 
 
-def evaluate(model: TableEstimator, rows: LabeledRows, level: float = 0.95, seed: int = 0) -> Evaluation:
-    """Predict rows whose target is known.
-
-    Args:
-        model: a fitted estimator.
-        rows: the rows, from :func:`labeled_rows`.
-        level: the probability of the intervals that are scored.
-        seed: the seed of the bootstrap.
-
-    Returns:
-        The predictions. Warnings about the rows are in ``notes`` and not issued; other warnings are.
-    """
-    y = true_values(model.target_, rows.y)
-    outside = OutsideRange()
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        (predictive,) = model.stream([rows.X], outside)
-    for warning in caught:
-        if warning.category is not UserWarning:
-            warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
-    notes = tuple(str(warning.message) for warning in caught if warning.category is UserWarning)
-    return Evaluation(predictive, y, notes, outside, level, seed)
-
-
-def labeled_rows(frame: pd.DataFrame, target: RegressionTarget | ClassTarget) -> LabeledRows:
-    """The rows of ``frame`` whose target is known; warns if there are others."""
-    name = target.name
-    if name not in frame:
-        raise InputError(f"the table has no column {quoted(name)}, which the model predicts: add it")
-    known = known_rows(frame[name], target)
-    if not known.any():
-        raise InputError(
-            f"the target {quoted(name)} is missing in every row, or not written as in training: there is nothing to "
-            "evaluate on"
-        )
-    if not known.all():
-        for note in notes_on_unknown(frame[name], target):
-            warnings.warn(note, UserWarning, stacklevel=2)
-        frame = frame[known]
-    return LabeledRows(frame.drop(columns=name), frame[name])
-
-
-def text_columns(model: TableEstimator) -> list[str]:
-    """The columns, and the target, whose text is read in the format of training."""
-    target = model.target_
-    is_text = isinstance(target, RegressionTarget) and not target.form.is_plain
-    return [*model.columns_.formats, *([target.name] if is_text else [])]
-
-
 def drop_columns(frame: pd.DataFrame, drop: Sequence[str], target: str) -> pd.DataFrame:
     """``frame`` without the columns ``drop``, which must be there and not include the target."""
     for name in drop:
@@ -330,36 +288,39 @@ def drop_columns(frame: pd.DataFrame, drop: Sequence[str], target: str) -> pd.Da
     return frame.drop(columns=list(drop))
 
 
-def choose_task(y: pd.Series, task: str = "auto") -> TaskChoice:
-    """The task for a target: the one that is given, or a guess for ``"auto"``."""
+def target_columns(columns: Iterable[str], target: str) -> list[str]:
+    """The names of the targets: a column, or several with commas between.
+
+    Raises:
+        InputError: if there is no such column, or one is named twice.
+    """
+    known = [str(name) for name in columns]
+    names = [target] if target in known else [name.strip() for name in target.split(",")]
+    for name in names:
+        if name not in known:
+            raise unknown_name("target", name, known)
+    if len(set(names)) < len(names):
+        raise InputError(f"the targets {quoted(target)} name a column twice: name each once")
+    return names
+
+
+def choose_task(y: pd.Series | pd.DataFrame, task: str = "auto") -> TaskChoice:
+    """The task for a target: the one that is given, or a guess for ``"auto"``; several targets are quantities."""
     check_option(task, "task", TASKS)
+    if isinstance(y, pd.DataFrame):
+        for name in y:
+            if task == "classification" or (task == "auto" and guess_task(y[name]) == "classification"):
+                raise InputError(
+                    f"several targets must be quantities, but {quoted(name)} holds classes: predict it by itself, or "
+                    "use --task regression"
+                )
+        return TaskChoice("regression", f"of {y.shape[1]} targets")
     if task != "auto":
         return TaskChoice(cast(TaskType, task), "as requested")
     guess, known = guess_task(y), y.dropna()
     different = counted(known.nunique(), "different value")
     content = f"{_describe_target(known, guess)}, {different} in {counted(len(known), 'row')}"
     return TaskChoice(guess, f"because {quoted(y.name)} holds {content}")
-
-
-def score_record(score: Score) -> dict[str, Any]:
-    """A score as JSON values, with null for numbers that are not finite."""
-    numbers = {"value": score.value, "lower": score.lower, "upper": score.upper}
-    return {
-        "name": score.name,
-        "label": score.label,
-        **{key: value if math.isfinite(value) else None for key, value in numbers.items()},
-        "level": score.level,
-        "better": score.better,
-    }
-
-
-def _score(entry: Mapping[str, Any]) -> Score:
-    """The inverse of :func:`score_record`; a missing bound of a known value is infinite."""
-    absent = {"value": math.nan, "lower": -math.inf, "upper": math.inf}
-    if entry["value"] is None:
-        absent = dict.fromkeys(absent, math.nan)
-    value, lower, upper = (absent[key] if entry[key] is None else entry[key] for key in absent)
-    return Score(entry["name"], value, lower, upper, entry["level"])
 
 
 def _describe_target(known: pd.Series, task: TaskType) -> str:
@@ -378,14 +339,40 @@ def _possible_likelihood(y: pd.Series, training: pd.Series) -> str:
     return "auto" if candidates(everything) == candidates(known) else "gaussian"
 
 
+def _check_tables(
+    frame: pd.DataFrame, target: RegressionTarget | RegressionTargets | ClassTarget, held_out: NDArray[np.intp]
+) -> list[str]:
+    """The warnings of :func:`check_table`, about each of several targets without the others."""
+    if not isinstance(target, RegressionTargets):
+        return list(check_table(frame, target, held_out))
+    notes: list[str] = []
+    for one in target.targets:
+        others = [name for name in target.names if name != one.name]
+        notes += check_table(frame.drop(columns=others), one, held_out)
+    return list(dict.fromkeys(notes))
+
+
+def _score_records(
+    model: TableEstimator, held_out: pd.DataFrame, evaluation: Evaluation, seed: int
+) -> list[dict[str, Any]]:
+    """The scores as JSON values, by target if there are several."""
+    if not isinstance(model.target_, RegressionTargets):
+        return [score_record(score) for score in evaluation.scores]
+    rows = labeled_rows(held_out, model.target_)
+    found = {
+        name: evaluate(one, LabeledRows(rows.X, rows.y[name]), seed=seed) for name, one in by_target(model).items()
+    }
+    return [{"target": name, "scores": [score_record(s) for s in part.scores]} for name, part in found.items()]
+
+
 def _choose_holdout(
-    y: pd.Series, target: RegressionTarget | ClassTarget, fraction: float, seed: int, details: RowDetails
+    y: Any, target: RegressionTarget | RegressionTargets | ClassTarget, fraction: float, seed: int, details: RowDetails
 ) -> NDArray[np.intp]:
     """The positions of the rows to hold out, of those whose target is known."""
     known = known_rows(y, target).nonzero()[0]
     if len(known) < MIN_ROWS:
         raise InputError(
-            f"the target {quoted(y.name)} is known in {counted(len(known), 'row')}, but at least {MIN_ROWS} are "
+            f"the target {quoted(target.name)} is known in {counted(len(known), 'row')}, but at least {MIN_ROWS} are "
             "needed: add some"
         )
     classes = target.encode(y.iloc[known]) if isinstance(target, ClassTarget) else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -33,6 +33,9 @@ from credo.tabular.target_cells import (
     target_name,
 )
 
+if TYPE_CHECKING:
+    from credo.tabular.several_targets import RegressionTargets
+
 __all__ = ["ClassTarget", "RegressionTarget", "TaskType", "guess_task", "known_rows", "notes_on_unknown"]
 
 TaskType = Literal["regression", "classification"]
@@ -46,7 +49,7 @@ ROWS_PER_CLASS = 5
 _MIN_SPREAD = 1e-100  # squares of smaller numbers underflow
 
 
-def known_rows(y: Any, target: RegressionTarget | ClassTarget | None = None) -> NDArray[np.bool]:
+def known_rows(y: Any, target: RegressionTarget | RegressionTargets | ClassTarget | None = None) -> NDArray[np.bool]:
     """Find the rows with a target: one that is not missing and, given ``target``, can be read as in training.
 
     Args:
@@ -56,10 +59,9 @@ def known_rows(y: Any, target: RegressionTarget | ClassTarget | None = None) -> 
     Returns:
         Booleans ``[N]``.
     """
-    column = as_series(y)
-    if isinstance(target, RegressionTarget):
-        return ~np.isnan(parse_quantities(column, target.form).values)
-    return ~is_unknown(column, numeric=target is not None and target.numeric)
+    if target is not None and not isinstance(target, ClassTarget):
+        return target.known(y)
+    return ~is_unknown(as_series(y), numeric=target is not None and target.numeric)
 
 
 def notes_on_unknown(y: Any, target: RegressionTarget | ClassTarget) -> list[str]:
@@ -190,6 +192,22 @@ class RegressionTarget:
     def resolution(self) -> float:
         """The spacing of floating-point numbers at the mean, the standard deviation for a constant target."""
         return max(abs(self.mean) * float(np.finfo(np.float64).eps), _MIN_SPREAD)
+
+    def known(self, y: Any) -> NDArray[np.bool]:
+        """Which targets can be read as numbers.
+
+        Args:
+            y: the targets ``[N]``.
+
+        Returns:
+            Booleans ``[N]``.
+        """
+        return ~np.isnan(parse_quantities(as_series(y), self.form).values)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The name, as the only one."""
+        return (self.name,)
 
     def standardize(self, y: Any) -> NDArray[np.float32]:
         """Encode targets.

@@ -11,6 +11,7 @@ from sklearn.utils import check_consistent_length, column_or_1d
 from sklearn.utils.validation import validate_data
 
 from credo.errors import InputError
+from credo.tabular.several_targets import as_target_frame, has_several_targets
 
 if TYPE_CHECKING:
     from credo.tabular.base import TableEstimator
@@ -22,7 +23,7 @@ def check_training(estimator: TableEstimator, X: Any, y: Any, reset: bool) -> tu
     Args:
         estimator: the estimator, which learns the number and names of the columns.
         X: a data frame, or an array ``[N, D]``.
-        y: the targets ``[N]``.
+        y: the targets ``[N]``, or several ``[N, K]``.
         reset: whether the columns are learned or compared with those of an earlier table.
 
     Returns:
@@ -31,6 +32,11 @@ def check_training(estimator: TableEstimator, X: Any, y: Any, reset: bool) -> tu
     Raises:
         InputError: if there are no targets, or fewer than 2 rows.
     """
+    several = has_several_targets(y)
+    if not isinstance(X, pd.DataFrame) and several:
+        rows = validate_data(estimator, X, reset=reset, dtype=None, ensure_all_finite="allow-nan", ensure_min_samples=2)
+        check_consistent_length(rows, y)
+        return rows, as_target_frame(y)
     if not isinstance(X, pd.DataFrame):
         rows, targets = validate_data(
             estimator, X, y, reset=reset, dtype=None, ensure_all_finite="allow-nan", ensure_min_samples=2
@@ -39,7 +45,7 @@ def check_training(estimator: TableEstimator, X: Any, y: Any, reset: bool) -> tu
     _, y = validate_data(estimator, X, y, reset=reset, skip_check_array=True)
     if y is None:
         raise InputError(f"{type(estimator).__name__} requires y to be passed, but the target y is None")
-    y = pd.Series(y) if isinstance(y, list | tuple) else y
+    y = as_target_frame(y) if several else pd.Series(y) if isinstance(y, list | tuple) else y
     y = column_or_1d(y, warn=True) if isinstance(y, np.ndarray) else y
     check_consistent_length(X, y)
     if len(X) < 2:
