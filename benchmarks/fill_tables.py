@@ -1,6 +1,6 @@
 """Write the tables of README and docs from ``benchmarks/results/*.json``.
 
-    python benchmarks/tables.py [--check]
+    python benchmarks/fill_tables.py [--check]
 
 A table stands between ``<!-- table: NAME -->`` and ``<!-- end -->``.
 """
