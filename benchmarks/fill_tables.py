@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from board import BOARD, RESULTS, result
+from table_report import TABLE_BOARD
 
 from credo.experiments.networks.lenet_by_method import LABELS
 from credo.experiments.registry import Row
@@ -313,6 +314,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "uci_short": uci_short,
     "vae_mnist": vae_mnist,
     **BOARD,
+    **TABLE_BOARD,
 }
 
 

@@ -1,4 +1,4 @@
-"""The methods of ``tables.py``: credo with its defaults, and others with theirs and what their documentation recommends.
+"""The methods of ``tables.py``: credo with its defaults, others with theirs and what their documentation advises.
 
 Each takes the training rows of a split and returns a function from new rows to their predictive distribution. credo,
 CatBoost and LightGBM take tables as they are; the others get missing values imputed and words as indicator columns, and

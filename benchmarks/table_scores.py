@@ -1,8 +1,8 @@
 """Scores of predictive distributions for ``tables.py``, and the comparison of methods over many tables.
 
-For quantities: NLL, CRPS, RMSE, and the coverage and mean width of central intervals. A count has the probability of its
-integer: under a continuous distribution that of the interval [k − ½, k + ½], and never less than 10⁻¹². For classes:
-NLL, accuracy, Brier score and ECE, all of ``credo.metrics``.
+For quantities: NLL, CRPS, RMSE, and the coverage and mean width of central intervals. A count has the probability of
+its integer: under a continuous distribution that of the interval [k − ½, k + ½], and never less than 10⁻¹². For
+classes: NLL, accuracy, Brier score and ECE, all of ``credo.metrics``.
 
 References:
     J. Demšar. Statistical comparisons of classifiers over multiple data sets. JMLR 2006.
@@ -11,6 +11,7 @@ References:
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -46,8 +47,9 @@ class QuantileDistribution:
     """A density from quantiles: constant between them, and with exponential tails.
 
     The tails begin at the outermost quantiles, with the scale of an exponential through these and the quartiles: two
-    neighboring quantiles that happen to be close would make them too thin. Quantiles that (nearly) coincide are moved apart so far that the density between them is at most 10 over the
-    standard deviation of the training targets. The density integrates to 1.
+    neighboring quantiles that happen to be close would make them too thin. Quantiles that (nearly) coincide are moved
+    apart so far that the density between them is at most 10 over the standard deviation of the training targets. The
+    density integrates to 1.
 
     Attributes:
         levels: increasing probabilities, ``[L]``.
@@ -66,7 +68,7 @@ class QuantileDistribution:
         """The expectation, ``[B]``."""
         return torch.from_numpy(self.expectation)
 
-    @property
+    @cached_property
     def knots(self) -> NDArray[np.float64]:
         """The quantiles, increasing and not too close to each other, ``[L, B]``."""
         gaps = np.maximum(np.diff(self.quantiles, axis=0), np.diff(self.levels)[:, None] * self.scale / MAX_DENSITY)
@@ -75,43 +77,50 @@ class QuantileDistribution:
         found: NDArray[np.float64] = self.quantiles[middle] + steps - steps[middle]
         return found
 
-    def _tails(self, knots: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """The scales of both exponential tails."""
+    @cached_property
+    def _tails(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """The scales of both exponential tails, ``[B]`` each."""
         lower, upper = (int(np.abs(self.levels - level).argmin()) for level in (0.25, 0.75))
-        low = (knots[lower] - knots[0]) / np.log(self.levels[lower] / self.levels[0])
-        high = (knots[-1] - knots[upper]) / np.log((1.0 - self.levels[upper]) / (1.0 - self.levels[-1]))
+        low = (self.knots[lower] - self.knots[0]) / np.log(self.levels[lower] / self.levels[0])
+        high = (self.knots[-1] - self.knots[upper]) / np.log((1.0 - self.levels[upper]) / (1.0 - self.levels[-1]))
         return low, high
+
+    def _sections(self, y: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
+        """The section between knots that each target is in or next to, where it begins, and the density there."""
+        section = np.clip((y[None] >= self.knots).sum(0) - 1, 0, len(self.knots) - 2)
+        columns = np.arange(len(y))
+        start = self.knots[section, columns]
+        return section, start, np.diff(self.levels)[section] / (self.knots[section + 1, columns] - start)
 
     def log_prob(self, y: torch.Tensor) -> torch.Tensor:
         """The log density of every target, ``[B]``."""
-        knots, values = self.knots, y.numpy()
-        low, high = self._tails(knots)
-        section = np.clip((values[None] >= knots).sum(0) - 1, 0, len(knots) - 2)
-        columns = np.arange(len(values))
-        inside = np.log(np.diff(self.levels)[section]) - np.log(np.diff(knots, axis=0)[section, columns])
-        below = np.log(self.levels[0] / low) + (values - knots[0]) / low
-        above = np.log((1.0 - self.levels[-1]) / high) - (values - knots[-1]) / high
-        found = np.where(values < knots[0], below, np.where(values >= knots[-1], above, inside))
+        values, (low, high) = y.numpy(), self._tails
+        inside = np.log(self._sections(values)[2])
+        below = np.log(self.levels[0] / low) + (values - self.knots[0]) / low
+        above = np.log((1.0 - self.levels[-1]) / high) - (values - self.knots[-1]) / high
+        found = np.where(values < self.knots[0], below, np.where(values >= self.knots[-1], above, inside))
         return torch.from_numpy(found)
 
     def cdf(self, y: torch.Tensor) -> torch.Tensor:
         """P(Y ≤ y), ``[B]``."""
-        knots, values = self.knots, y.numpy()
-        low, high = self._tails(knots)
-        found = np.array([np.interp(v, knots[:, b], self.levels) for b, v in enumerate(values)])
-        below = self.levels[0] * np.exp(np.minimum(values - knots[0], 0.0) / low)
-        above = 1.0 - (1.0 - self.levels[-1]) * np.exp(-np.maximum(values - knots[-1], 0.0) / high)
-        return torch.from_numpy(np.where(values < knots[0], below, np.where(values > knots[-1], above, found)))
+        values, (low, high) = y.numpy(), self._tails
+        section, start, density = self._sections(values)
+        inside = self.levels[section] + density * (values - start)
+        below = self.levels[0] * np.exp(np.minimum(values - self.knots[0], 0.0) / low)
+        above = 1.0 - (1.0 - self.levels[-1]) * np.exp(-np.maximum(values - self.knots[-1], 0.0) / high)
+        found = np.where(values < self.knots[0], below, np.where(values >= self.knots[-1], above, inside))
+        return torch.from_numpy(found)
 
     def quantile(self, q: float) -> torch.Tensor:
         """The inverse of ``cdf``, ``[B]``."""
-        knots = self.knots
-        low, high = self._tails(knots)
+        low, high = self._tails
         if q < self.levels[0]:
-            return torch.from_numpy(knots[0] + low * np.log(q / self.levels[0]))
+            return torch.from_numpy(self.knots[0] + low * np.log(q / self.levels[0]))
         if q > self.levels[-1]:
-            return torch.from_numpy(knots[-1] - high * np.log((1.0 - q) / (1.0 - self.levels[-1])))
-        return torch.from_numpy(np.array([np.interp(q, self.levels, column) for column in knots.T]))
+            return torch.from_numpy(self.knots[-1] - high * np.log((1.0 - q) / (1.0 - self.levels[-1])))
+        i = min(int(np.searchsorted(self.levels, q, side="right")) - 1, len(self.levels) - 2)
+        share = (q - self.levels[i]) / (self.levels[i + 1] - self.levels[i])
+        return torch.from_numpy((1.0 - share) * self.knots[i] + share * self.knots[i + 1])
 
     def interval(self, level: float = 0.95) -> Interval:
         """The central interval."""

@@ -6,10 +6,10 @@
     python benchmarks/tables.py run --data FOLDER --out RECORDS --methods credo gp forest linear --workers 14
     python benchmarks/tables.py collect RECORDS [RECORDS ...]        # benchmarks/results/tables.json and the picture
 
-Tables are in ``table_data.py``, methods in ``table_methods.py``, scores in ``table_scores.py``. Every fit is a process of
-its own with one thread and a time limit, and writes one JSON file; a fit that fails or is stopped writes a file with the
-reason, and ranks last. ``run`` needs only the packages of the methods it is given, and no GPU: credo, ``gp``, ``forest``
-and ``linear`` need nothing but scikit-learn. Seconds are CPU time, of the fit and of the prediction of the test rows.
+Tables are in ``table_data.py``, methods in ``table_methods.py``, scores in ``table_scores.py``. Every fit is a process
+of its own with one thread and a time limit, and writes one JSON file; a fit that fails or is stopped writes a file with
+the reason, and ranks last. ``run`` needs only the packages of the methods it is given, and no GPU: credo, ``gp``,
+``forest`` and ``linear`` need nothing but scikit-learn. Seconds are CPU time.
 
 Not here: TabPFN and TabICL, whose weights are downloaded at the first use, and bde, which is not on the package index.
 """
@@ -150,9 +150,10 @@ def main() -> int:
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
     arguments.out.mkdir(parents=True, exist_ok=True)
     contents = table_data.read_contents(arguments.data)
+    order = 1 if arguments.workers == 1 else -1  # several end soonest if the largest tables are first
     fits = [
         Fit(arguments.data, arguments.out, name, str(table["task"]), split, method)
-        for name, table in sorted(contents.items(), key=lambda item: -int(item[1]["rows"]))  # type: ignore[call-overload]
+        for name, table in sorted(contents.items(), key=lambda item: order * int(item[1]["rows"]))  # type: ignore[call-overload]
         if arguments.tables is None or name in arguments.tables
         for split in range(len(table["test_rows"]))  # type: ignore[arg-type]
         if arguments.splits is None or split in arguments.splits
