@@ -195,7 +195,7 @@ def fit_ngboost(split: Split, task: str, seed: int) -> Predict:
 
 
 def fit_catboost(split: Split, task: str, seed: int) -> Predict:
-    """CatBoost: ``RMSEWithUncertainty`` and 10 virtual ensembles, or ``MultiClass``; stopped early as NGBoost."""
+    """CatBoost: ``RMSEWithUncertainty`` and up to 10 virtual ensembles, or ``MultiClass``; stopped early as NGBoost."""
     from catboost import CatBoostClassifier, CatBoostRegressor
 
     def words(x: pd.DataFrame) -> pd.DataFrame:
@@ -212,9 +212,13 @@ def fit_catboost(split: Split, task: str, seed: int) -> Predict:
     model = CatBoostRegressor(loss_function="RMSEWithUncertainty", posterior_sampling=True, **options)
     model.fit(old, y_old, **fit)
 
+    ensembles = min(VIRTUAL_ENSEMBLES, model.tree_count_ // 2)  # each ends at another tree of the second half
+
     def predict(x: pd.DataFrame) -> Distribution:
+        if ensembles == 0:
+            return gaussian(*model.predict(words(x)).T)
         found = model.virtual_ensembles_predict(
-            words(x), prediction_type="VirtEnsembles", virtual_ensembles_count=VIRTUAL_ENSEMBLES, thread_count=1
+            words(x), prediction_type="VirtEnsembles", virtual_ensembles_count=ensembles, thread_count=1
         )
         return gaussian(found[:, :, 0].T, found[:, :, 1].T)
 
