@@ -42,9 +42,9 @@ def test_the_density_of_quantiles(benchmark: dict[str, ModuleType]) -> None:
     """It integrates to 1, is the derivative of its cdf, and its CRPS is ∫ (F − 1{y ≤ t})² dt.
 
     The integrals are by the trapezoidal rule with nodes h = 5 × 10⁻⁴ apart. The density has 9 jumps of at most 0.4, the
-    largest density of a standard normal, so that its integral is off by at most 9 × 0.4 × h/2 < 10⁻³; (F − 1{y ≤ t})² has
-    one of at most 1, an error of h/2. The midpoint rule with 400 levels is off by at most the variation of 2ρ_τ over
-    800, and 2ρ_τ rises from 0 to at most ½ and falls to 0 again on each side of y: 2/800.
+    largest density of a standard normal, so that its integral is off by at most 9 × 0.4 × h/2 < 10⁻³; (F − 1{y ≤ t})²
+    has one of at most 1, an error of h/2. The midpoint rule with 400 levels is off by at most the variation of 2ρ_τ
+    over 800, and 2ρ_τ rises from 0 to at most ½ and falls to 0 again on each side of y: 2/800.
     """
     levels = np.array([0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.975])
     quantiles = stats.norm.ppf(levels)[:, None]
