@@ -26,7 +26,7 @@ from sklearn.model_selection import train_test_split
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from table_data import Split
-from table_scores import Distribution, QuantileDistribution
+from table_scores import SMALLEST_MASS, Distribution, QuantileDistribution
 
 import credo
 from credo.predictive import ClassPredictive, RealPredictive
@@ -41,12 +41,11 @@ MAX_LEVELS = 30
 """Most frequent words of a column that get an indicator of their own; the others share one."""
 MAX_GP_ROWS = 1_000
 MAX_ARD_COLUMNS = 20
-RESIDUALS = 200
 VIRTUAL_ENSEMBLES = 10
 VALIDATION = 0.2
 PATIENCE = 50
 TAIL_LEVELS = (0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4)
-"""With the median and their mirror images, the quantiles of LightGBM."""
+QUANTILE_LEVELS = (*TAIL_LEVELS, 0.5, *(1.0 - level for level in reversed(TAIL_LEVELS)))
 
 
 def gaussian(mean: NDArray[Any], variance: NDArray[Any]) -> RealPredictive:
@@ -56,8 +55,9 @@ def gaussian(mean: NDArray[Any], variance: NDArray[Any]) -> RealPredictive:
 
 
 def categorical(p: NDArray[Any]) -> ClassPredictive:
-    """Class probabilities, ``[B, C]``."""
-    return ClassPredictive(CategoricalComponents(torch.from_numpy(np.asarray(p, dtype=np.float64)).log()[None]))
+    """Class probabilities, ``[B, C]``, none below 10⁻¹²."""
+    clipped = np.clip(np.asarray(p, dtype=np.float64), SMALLEST_MASS, None)
+    return ClassPredictive(CategoricalComponents(torch.from_numpy(clipped).log()[None]))
 
 
 def encode(split: Split, scale: bool) -> Pipeline:
@@ -126,7 +126,7 @@ def fit_gp(split: Split, task: str, seed: int) -> Predict:
     columns = z.shape[1]
     if task == "classes":
         model = GaussianProcessClassifier(1.0 * RBF(np.sqrt(columns)), random_state=seed).fit(z[rows], split.y[rows])
-        return lambda x: categorical(np.clip(model.predict_proba(encoder.transform(x)), 1e-12, None))
+        return lambda x: categorical(model.predict_proba(encoder.transform(x)))
     length = np.full(columns, np.sqrt(columns)) if columns <= MAX_ARD_COLUMNS else np.sqrt(columns)
     kernel = ConstantKernel() * RBF(length, (1e-2, 1e4)) + WhiteKernel(0.1)
     model = GaussianProcessRegressor(kernel, normalize_y=True, random_state=seed).fit(z[rows], split.y[rows])
@@ -139,10 +139,9 @@ def fit_gp(split: Split, task: str, seed: int) -> Predict:
 
 
 def fit_forest(split: Split, task: str, seed: int) -> Predict:
-    """scikit-learn's random forest; quantities with the distribution of its out-of-bag residuals.
+    """scikit-learn's random forest; quantities with the quantiles of its out-of-bag residuals, the levels of LightGBM.
 
-    200 quantiles of the residuals, each with a Gaussian kernel (Silverman's bandwidth). A vote for every class is added
-    to those of the trees, so that no class has probability 0.
+    A vote for every class is added to those of the trees, so that no class has probability 0.
     """
     encoder = encode(split, scale=False)
     z = encoder.fit_transform(split.x)
@@ -155,15 +154,11 @@ def fit_forest(split: Split, task: str, seed: int) -> Predict:
 
         return predict_classes
     model = RandomForestRegressor(oob_score=True, random_state=seed).fit(z, split.y)
-    residuals = split.y - model.oob_prediction_
-    spread = min(float(residuals.std()), float(stats.iqr(residuals)) / 1.349)
-    bandwidth = 0.9 * max(spread, 1e-3 * float(split.y.std())) * len(residuals) ** -0.2
-    count = min(RESIDUALS, len(residuals))
-    centers = np.quantile(residuals, (np.arange(count) + 0.5) / count)
+    residuals = np.quantile(split.y - model.oob_prediction_, QUANTILE_LEVELS)
 
     def predict(x: pd.DataFrame) -> Distribution:
-        means = model.predict(encoder.transform(x))[None] + centers[:, None]
-        return gaussian(means, np.full_like(means, bandwidth**2))
+        mean = model.predict(encoder.transform(x))
+        return QuantileDistribution(np.array(QUANTILE_LEVELS), mean + residuals[:, None], mean, float(split.y.std()))
 
     return predict
 
@@ -181,7 +176,7 @@ def fit_ngboost(split: Split, task: str, seed: int) -> Predict:
     if task == "classes":
         model = NGBClassifier(Dist=k_categorical(split.classes), **options)
         model.fit(old, y_old, X_val=new, Y_val=y_new, early_stopping_rounds=PATIENCE)
-        return lambda x: categorical(np.clip(model.predict_proba(encoder.transform(x)), 1e-12, None))
+        return lambda x: categorical(model.predict_proba(encoder.transform(x)))
     model = NGBRegressor(Dist=Poisson if task == "counts" else Normal, **options)
     model.fit(old, y_old, X_val=new, Y_val=y_new, early_stopping_rounds=PATIENCE)
 
@@ -208,7 +203,7 @@ def fit_catboost(split: Split, task: str, seed: int) -> Predict:
     fit: dict[str, Any] = {"cat_features": split.words, "eval_set": (new, y_new), "early_stopping_rounds": PATIENCE}
     if task == "classes":
         model = CatBoostClassifier(loss_function="MultiClass", **options).fit(old, y_old, **fit)
-        return lambda x: categorical(np.clip(model.predict_proba(words(x)), 1e-12, None))
+        return lambda x: categorical(model.predict_proba(words(x)))
     model = CatBoostRegressor(loss_function="RMSEWithUncertainty", posterior_sampling=True, **options)
     model.fit(old, y_old, **fit)
 
@@ -244,15 +239,14 @@ def fit_lightgbm(split: Split, task: str, seed: int) -> Predict:
         stop = [lightgbm.early_stopping(PATIENCE, verbose=False)]
         model = lightgbm.LGBMClassifier(n_estimators=1000, **options)
         model.fit(old, y_old, eval_set=[(new, y_new)], callbacks=stop)
-        return lambda x: categorical(np.clip(model.predict_proba(x.astype(levels)), 1e-12, None))
+        return lambda x: categorical(model.predict_proba(x.astype(levels)))
 
     def fit(**loss: Any) -> Any:
         return lightgbm.LGBMRegressor(**loss, **options).fit(old, y_old)
 
-    taus = [*TAIL_LEVELS, 0.5, *(1.0 - level for level in reversed(TAIL_LEVELS))]
-    models, mean = [fit(objective="quantile", alpha=tau) for tau in taus], fit()
+    models, mean = [fit(objective="quantile", alpha=level) for level in QUANTILE_LEVELS], fit()
     found = np.sort([model.predict(new) for model in models], axis=0)
-    shifts = np.zeros(len(taus))
+    shifts = np.zeros(len(models))
     for i, level in enumerate(TAIL_LEVELS):
         scores = np.maximum(found[i] - y_new, y_new - found[-1 - i])
         rank = min(1.0, (1.0 - 2.0 * level) * (1.0 + 1.0 / len(scores)))
@@ -262,7 +256,7 @@ def fit_lightgbm(split: Split, task: str, seed: int) -> Predict:
     def predict(x: pd.DataFrame) -> Distribution:
         x = x.astype(levels)
         quantiles = np.sort([model.predict(x) for model in models], axis=0) + shifts[:, None]
-        return QuantileDistribution(np.array(taus), quantiles, mean.predict(x), float(split.y.std()))
+        return QuantileDistribution(np.array(QUANTILE_LEVELS), quantiles, mean.predict(x), float(split.y.std()))
 
     return predict
 

@@ -30,7 +30,8 @@ RANKED = {
 }
 NAMES = {"nll": "NLL", "crps": "CRPS", "rmse": "RMSE", "brier": "Brier score", "accuracy": "accuracy", "ece": "ECE"}
 NOT_SCORES = {"table", "task", "split", "method", "package", "hardware", "date", "notes", "error"}
-PANELS = (("regression", "nll"), ("regression", "crps"), ("counts", "nll"), ("classes", "nll"))
+ALL = "all tables"
+PANELS = ((ALL, "nll"), ("regression", "nll"), ("regression", "crps"), ("classes", "nll"))
 
 
 def merge(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -86,19 +87,27 @@ def collect(folders: list[Path]) -> None:
     }
     (RESULTS / "tables.json").write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     with plots.paper():
-        draw({panel: comparison(content["rows"], *panel) for panel in PANELS}).savefig(PICTURE)
+        draw({panel: comparison(content["rows"], *panel) for panel in PANELS}).savefig(PICTURE, dpi=130)
     for task, score in PANELS:
         print(task, score, comparison(content["rows"], task, score))
 
 
+def common(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows of tables that every method was run on."""
+    methods: dict[str, set[str]] = {}
+    for row in rows:
+        methods.setdefault(row["table"], set()).add(row["method"])
+    every = set.union(*methods.values())
+    return [row for row in rows if methods[row["table"]] == every]
+
+
 def values(rows: list[dict[str, Any]], task: str, score: str) -> dict[str, list[float]]:
-    """A score of every method on the tables of a task that all methods were run on; NaN where a fit failed."""
-    by_table: dict[str, dict[str, float]] = {}
-    for row in (row for row in rows if row["task"] == task):
-        by_table.setdefault(row["table"], {})[row["method"]] = row.get(score, float("nan"))
-    methods = [name for name in LABELS if any(name in found for found in by_table.values())]
-    tables = [found for found in by_table.values() if len(found) == len(methods)]
-    return {method: [found[method] for found in tables] for method in methods}
+    """A score of every method on the tables of a task, or ``ALL``, that all were run on; NaN where a fit failed."""
+    found: dict[str, list[float]] = {}
+    chosen = (row for row in common(rows) if task in (ALL, row["task"]))
+    for row in sorted(chosen, key=lambda row: str(row["table"])):
+        found.setdefault(row["method"], []).append(row.get(score, float("nan")))
+    return found
 
 
 def comparison(rows: list[dict[str, Any]], task: str, score: str) -> Comparison:
@@ -121,28 +130,29 @@ def draw(found: dict[tuple[str, str], Comparison]) -> Any:
     """Critical-difference diagrams (Demšar 2006), one panel for each comparison."""
     import matplotlib.pyplot as plt
 
-    figure, panels = plt.subplots(2, 2, figsize=(8.0, 4.6), layout="constrained")
+    figure, panels = plt.subplots(2, 2, figsize=(8.0, 4.4), layout="constrained")
     for axes, ((task, score), one) in zip(panels.flat, found.items(), strict=True):
         count = len(one.ranks)
-        axes.set(xlim=(0.8, count + 0.2), ylim=(count + 1.2, -1.4), xticks=range(1, count + 1), yticks=[])
-        axes.set_title(f"{task}, {NAMES[score]}: {one.tables} tables")
+        axes.set(xlim=(0.8, count + 0.2), ylim=(count + 0.2, -1.0), xticks=range(1, count + 1), yticks=[])
+        axes.set_title(f"{task}, {NAMES[score]}: {one.tables} tables, CD {one.critical_difference:.1f}")
         axes.spines["left"].set_visible(False)
+        box = {"facecolor": "white", "edgecolor": "none", "pad": 0.5}
         for i, (method, rank) in enumerate(one.ranks.items()):
-            left = rank > (count + 1) / 2
+            shift, side = ((-6, 0), "right") if rank > (count + 1) / 2 else ((6, 0), "left")
+            style = {"fontsize": 8, "fontweight": "bold" if method == "credo" else "normal", "bbox": box}
             axes.plot([rank, rank], [-0.2, i + 0.5], color="0.6", linewidth=0.7, zorder=1)
             axes.plot(rank, i + 0.5, "o", color="C1" if method == "credo" else "0.3", markersize=4)
-            weight = "bold" if method == "credo" else "normal"
-            text = f"{LABELS[method]} {rank:.1f}"
-            shift = (-6 if left else 6, 0)
             axes.annotate(
-                text, (rank, i + 0.5), shift, textcoords="offset points", va="center",
-                ha="right" if left else "left", fontsize=8, fontweight=weight,
-            )  # fmt: skip
+                f"{LABELS[method]} {rank:.1f}",
+                (rank, i + 0.5),
+                shift,
+                textcoords="offset points",
+                va="center",
+                ha=side,
+                **style,
+            )
         for i, (first, last) in enumerate(cliques(one)):
             axes.plot([first - 0.04, last + 0.04], [-0.2 - 0.3 * i] * 2, color="0.1", linewidth=2.5)
-        axes.plot([1, 1 + one.critical_difference], [-1.2, -1.2], color="0.4", linewidth=1.0)
-        axes.annotate(f"CD = {one.critical_difference:.2f}", (1 + one.critical_difference, -1.2), (4, 0),
-                      textcoords="offset points", va="center", fontsize=7)  # fmt: skip
     return figure
 
 
@@ -150,9 +160,9 @@ def ranks() -> str:
     """Mean ranks by every score, and the median of the seconds."""
     found = result("tables")
     rows = found["rows"]
-    columns = [(task, score) for task, scores in RANKED.items() for score in scores]
+    columns = [(ALL, "nll"), *((task, score) for task, scores in RANKED.items() for score in scores)]
     compared = {column: comparison(rows, *column) for column in columns}
-    head = [f"{task}, {NAMES[score]}" for task, score in columns]
+    head = [f"{task} ({compared[task, score].tables}), {NAMES[score]}" for task, score in columns]
     lines = [f"| mean rank | {' | '.join(head)} | CPU seconds, median (largest) |", f"|---|{'---|' * (len(head) + 1)}"]
     for method in (name for name in LABELS if any(row["method"] == name for row in rows)):
         best = [min(one.ranks, key=one.ranks.__getitem__) == method for one in compared.values()]
@@ -160,7 +170,7 @@ def ranks() -> str:
             f"**{one.ranks[method]:.1f}**" if first else f"{one.ranks[method]:.1f}"
             for one, first in zip(compared.values(), best, strict=True)
         ]
-        seconds = [row["fit_seconds"] for row in rows if row["method"] == method and "fit_seconds" in row]
+        seconds = [row["fit_seconds"] for row in common(rows) if row["method"] == method and "fit_seconds" in row]
         lines.append(f"| {LABELS[method]} | {' | '.join(cells)} | {np.median(seconds):.2g} ({max(seconds):.0f}) |")
     tests = [f"{one.p_value:.1g}" for one in compared.values()]
     lines.append(f"| *Friedman's test, p* | {' | '.join(tests)} | |")
@@ -168,12 +178,14 @@ def ranks() -> str:
     lines.append(f"| *critical difference* | {' | '.join(distances)} | |")
     failed = [f"{LABELS[row['method']]} on {row['table']} ({row['error']})" for row in rows if "error" in row]
     notes = f" Failed, and ranked last: {', '.join(failed)}." if failed else ""
+    left_out = dict.fromkeys(row["table"] for row in rows if row not in common(rows))
+    notes += f" Not run by all methods, and left out here: {', '.join(left_out)}." if left_out else ""
     return "\n".join([*lines, "", f"{found['hardware']}, {found['date']}. {found['packages']}.{notes}"])
 
 
 def coverage() -> str:
     """Coverage and width of intervals, over all tables of quantities."""
-    rows = [row for row in result("tables")["rows"] if row["task"] != "classes" and "error" not in row]
+    rows = [row for row in common(result("tables")["rows"]) if row["task"] != "classes" and "error" not in row]
     titles = [f"{level:.0%} intervals cover" for level in LEVELS] + ["lowest coverage of 95 %"]
     titles += [f"width at {level:.0%}" for level in LEVELS]
     lines = [f"| | {' | '.join(titles)} |", f"|---|{'---|' * len(titles)}"]
@@ -208,7 +220,7 @@ def by_table(score: str | None) -> str:
         for method in methods:
             value = own.get(method, {}).get(key)
             text = "" if value is None else f"{value:.1%}" if key == "accuracy" else f"{value:.4g}"
-            cells.append(f"**{text}**" if value == best else text or ("failed" if method in own else ""))
+            cells.append(f"**{text}**" if value == best else text or ("failed" if method in own else "not run"))
         task = f" ({first['task']})" if first["task"] == "counts" and key != "crps" else ""
         lines.append(f"| {table}{task} | {row_count(rows, table):.0f} | {first['splits']} | {' | '.join(cells)} |")
     return "\n".join(lines)
