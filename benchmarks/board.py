@@ -30,6 +30,21 @@ def lost_races(machine: str) -> Iterator[tuple[str, str, str]]:
             yield race, f"{ours:.2f}×", ", ".join(f"{name} {value:.2f}×" for value, name in better[:3])
 
 
+def lost_tables() -> Iterator[tuple[str, str, str]]:
+    """Tables on which another method has the lower NLL: the table, credo, and who is ahead."""
+    by_table: dict[str, dict[str, dict[str, Any]]] = {}
+    for row in result("tables")["rows"]:
+        by_table.setdefault(row["table"], {})[row["label"]] = row
+    for table, rows in by_table.items():
+        if "credo" not in rows:
+            continue
+        ours = rows["credo"].get("nll", float("inf"))
+        better = sorted((row["nll"], name) for name, row in rows.items() if row.get("nll", float("inf")) < ours)
+        if better:
+            ahead = ", ".join(f"{name} {value:.4g}" for value, name in better[:3])
+            yield f"{table} ({rows['credo']['task']}), NLL", f"{ours:.4g}", ahead
+
+
 def losses() -> str:
     """Everything in which another library, or a published number, is ahead."""
     lines = ["| where | credo | ahead of it |", "|---|---|---|"]
@@ -54,6 +69,7 @@ def losses() -> str:
         if round(row["rmse"], 2) > row["published_rmse"]:
             theirs = f"MC dropout, published {row['published_rmse']:.2f}"
             lines.append(f"| UCI: {row['set']}, RMSE | {row['rmse']:.2f} | {theirs} |")
+    lines += [f"| table {table} | {ours} | {ahead} |" for table, ours, ahead in lost_tables()]
     for row in result("bbb_mnist")["rows"]:
         if row["published"] is not None and row["mean"] > row["published"]:
             lines.append(f"| MNIST: {row['quantity']} | {row['mean']:.2f} | published {row['published']:.2f} |")

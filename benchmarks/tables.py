@@ -1,339 +1,167 @@
-"""Write the tables of README and docs from ``benchmarks/results/*.json``.
+"""credo's defaults beside other libraries, on public tables that ship with packages and that no default was chosen on.
 
-    python benchmarks/tables.py [--check]
+    pip install -c constraints.txt -r benchmarks/tables-requirements.txt
+    python benchmarks/tables.py export FOLDER                        # the tables as CSV files, with their splits
+    python benchmarks/tables.py run --data FOLDER --out RECORDS      # every method; what is there is not run again
+    python benchmarks/tables.py run --data FOLDER --out RECORDS --methods credo gp forest linear --workers 14
+    python benchmarks/tables.py collect RECORDS [RECORDS ...]        # benchmarks/results/tables.json and the picture
 
-A table stands between ``<!-- table: NAME -->`` and ``<!-- end -->``.
+Tables are in ``table_data.py``, methods in ``table_methods.py``, scores in ``table_scores.py``. Every fit is a process
+of its own with one thread and a time limit, and writes one JSON file; a fit that fails or is stopped writes a file with
+the reason, and ranks last. ``run`` needs only the packages of the methods it is given, and no GPU: credo, ``gp``,
+``forest`` and ``linear`` need nothing but scikit-learn. Seconds are CPU time.
+
+Not here: TabPFN and TabICL, whose weights are downloaded at the first use, and bde, which is not on the package index.
 """
 
 from __future__ import annotations
 
+import argparse
+import datetime
+import importlib
 import json
-import re
+import multiprocessing
+import os
+import platform
+import resource
+import signal
 import sys
-from collections.abc import Callable
+import time
+import traceback
+from dataclasses import dataclass
+from importlib import metadata
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from board import BOARD, RESULTS, result
+import table_data
+import table_methods
+import table_report
+import table_scores
 
-from credo.experiments.networks.lenet_by_method import LABELS
-from credo.experiments.registry import Row
-
-ROOT = Path(__file__).parent.parent
-
-
-def uci() -> str:
-    """Log likelihood, error and coverage on the UCI tables beside the published values."""
-    found = result("uci_bbb")
-    lines = [
-        "| table | splits | log likelihood | MC dropout, published | best of ensembles and tuned dropout | RMSE "
-        "| MC dropout, published | 95 % intervals cover |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
-    for row in sorted(found["rows"], key=lambda row: row["set"].lower()):
-        digits = 5 if row["rmse"] < 0.01 else 3
-        cells = [
-            row["set"],
-            str(row["splits"]),
-            f"{row['log_likelihood']:.2f} ± {row['log_likelihood_se']:.2f}",
-            f"{row['published_log_likelihood']:.2f}",
-            f"{row['harder_log_likelihood']:.2f}",
-            f"{row['rmse']:.{digits}f} ± {row['rmse_se']:.{digits}f}",
-            f"{row['published_rmse']:.2f}",
-            f"{row['coverage']:.1%}",
-        ]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join([*lines, "", f"`{found['command']}`, {found['date']}, {found['hardware']}."])
+POLL = 0.2
+PACKAGES = {"credo": "torch", "catboost": "catboost", "ngboost": "ngboost", "lightgbm": "lightgbm"}
 
 
-def uci_short() -> str:
-    """The log likelihood on the UCI tables, one line a quantity."""
-    rows = sorted(result("uci_bbb")["rows"], key=lambda row: row["set"].lower())
-    sampled = [result(f"uci_posteriors/{row['set']}_hmc")["rows"][0] for row in rows]
-    lines = {
-        "default settings": [f"{row['log_likelihood']:.2f}" for row in rows],
-        "95 % intervals cover": [f"{row['coverage']:.1%}" for row in rows],
-        "sampled posterior (`HMC`)": [f"{row['log_likelihood']:.2f}" for row in sampled],
-        "best published": [f"{row['published_log_likelihood']:.2f}" for row in sampled],
-    }
-    head = f"| | {' | '.join(row['set'].split('-')[0] for row in rows)} |\n|---|{'---|' * len(rows)}"
-    return "\n".join([head, *(f"| {name} | {' | '.join(cells)} |" for name, cells in lines.items())])
+@dataclass(frozen=True)
+class Fit:
+    """One method on one split of one table."""
 
+    data: Path
+    out: Path
+    table: str
+    task: str
+    split: int
+    method: str
 
-def classical() -> str:
-    """Fit times beside scikit-learn's, and on a GPU."""
-    cpu, gpu = result("classical_cpu"), result("classical_gpu")
-    on_gpu = {row["task"]: row["seconds"] for row in gpu["rows"]}
-    lines = ["| | ours | scikit-learn | ratio | objectives differ by | ours on a GPU |", "|---|---|---|---|---|---|"]
-    for row in cpu["rows"]:
-        cells = [
-            row["task"],
-            f"{row['seconds']:.3g} s",
-            f"{row['their_seconds']:.3g} s",
-            f"{row['ratio']:.2f}×",
-            f"{row['difference']:.0e}",
-            f"{on_gpu[row['task']]:.3g} s" if row["task"] in on_gpu else "",
-        ]
-        lines.append(f"| {' | '.join(cells)} |")
-    machines = "; ".join(f"{found['hardware']}, {found['date']}" for found in (cpu, gpu))
-    return "\n".join([*lines, "", f"{machines}."])
+    @property
+    def path(self) -> Path:
+        """The file of its record."""
+        return self.out / f"{self.table}_{self.split}_{self.method}.json"
 
-
-def vae_mnist() -> str:
-    """Test log likelihood on MNIST beside the published one."""
-    lines = ["| objective | epochs | −log p(x) | published | active units | published |", "|---|---|---|---|---|---|"]
-    found = [result(f"vae_mnist_{objective}") for objective in ("elbo", "iwae")]
-    for row in (row for content in found for row in content["rows"]):
-        name = "ELBO" if row["objective"] == "elbo" else f"IWAE, k = {row['k']}"
-        cells = [name, str(row["epochs"]), f"{row['nll']:.2f} ± {row['nll_se']:.2f}", f"{row['published_nll']:.2f}"]
-        lines.append(f"| {' | '.join([*cells, str(row['active_units']), str(row['published_active_units'])])} |")
-    source = "Published: Burda et al. (2016), Table 1, after 3,280 epochs."
-    return "\n".join([*lines, "", f"{source} {found[0]['hardware']}, {found[0]['date']}."])
-
-
-def _cells(found: dict[str, Any], name: str, columns: dict[str, tuple[str, str, Callable[[Any], str]]]) -> str:
-    """A line of the table: for every column the formatted value of a row, by its race and key, if there is one."""
-    by_race = {row["race"]: row for row in found["rows"] if row["name"] == name}
-    cells = []
-    for race, key, form in columns.values():
-        value = by_race.get(race, {}).get(key)
-        cells.append("" if value is None else form(value))
-    return " | ".join(cells)
-
-
-def _peer_table(columns: dict[str, tuple[str, str, Callable[[Any], str]]], machine: str = "cpu") -> str:
-    """The rows that take part in a race of the columns, with the machine."""
-    found = result(f"peers_{machine}")
-    names = dict.fromkeys(
-        row["name"] for race, _, _ in columns.values() for row in found["rows"] if row["race"] == race
-    )
-    lines = [f"| | {' | '.join(columns)} |", f"|---|{'---|' * len(columns)}"]
-    lines += [f"| {name} | {_cells(found, name, columns)} |" for name in names]
-    return "\n".join([*lines, "", f"{found['hardware']}, {found['date']}."])
-
-
-def _times(value: float) -> str:
-    return f"{value:.2f}×"
-
-
-def _three_digits(value: float) -> str:
-    return f"{value:.3g}"
-
-
-def peers() -> str:
-    """Train step, prediction, peak memory and checks of mean-field posteriors by other libraries."""
-    versions = result("peers_cpu")["versions"]
-    libraries = ", ".join(f"{name} {version}" for name, version in versions.items() if name not in ("credo", "torch"))
-    absent = "; ".join(f"{name}: {reason}" for name, reason in result("peers_cpu")["absent"].items())
-    table = _peer_table(
-        {
-            "step, MLP": ("train step, MLP", "cpu_ratio", _times),
-            "step, CNN": ("train step, CNN", "cpu_ratio", _times),
-            "predict, MLP": ("predict, MLP", "cpu_ratio", _times),
-            "predict, CNN": ("predict, CNN", "cpu_ratio", _times),
-            "memory of a step": ("train step, MLP, memory", "ratio", _times),
-            "of a prediction": ("predict, MLP, memory", "ratio", _times),
-            "KL / exact": ("posterior checks", "kl", _three_digits),
-            "variance / exact": ("posterior checks", "conv_variance", _three_digits),
+    def write(self, found: dict[str, Any]) -> None:
+        """Write the record."""
+        key = {"table": self.table, "task": self.task, "split": self.split, "method": self.method}
+        package = PACKAGES.get(self.method, "scikit-learn")
+        machine = {
+            "package": f"{package} {metadata.version(package)}",
+            "hardware": processor(),
+            "date": datetime.date.today().isoformat(),
         }
-    )
-    return f"{table} {libraries}. Not raced: {absent}."
+        self.path.write_text(json.dumps({**key, **found, **machine}) + "\n", encoding="utf-8")
 
 
-def peers_dropout() -> str:
-    """MC dropout of a network's own layers by other libraries."""
-    return _peer_table(
-        {
-            "100 draws": ("MC dropout, MLP", "cpu_ratio", _times),
-            "memory": ("MC dropout, MLP, memory", "ratio", _times),
-            "a draw is one function": ("dropout checks", "one_mask_per_draw", lambda value: "yes" if value else "no"),
-        }
-    )
+def processor() -> str:
+    """The model of the processor."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text(encoding="utf-8").splitlines() if info.exists() else []
+    names = [line.split(":")[1].strip() for line in lines if line.startswith("model name")]
+    return f"{names[0] if names else platform.machine()}, 1 thread"
 
 
-def uci_posteriors() -> str:
-    """Sampled posteriors of a small network on the UCI tables, with their convergence."""
-    found = [json.loads(path.read_text(encoding="utf-8")) for path in (RESULTS / "uci_posteriors").glob("*_hmc.json")]
-    lines = [
-        "| table | setting | best published | log likelihood | RMSE | 95 % intervals cover | median R-hat "
-        "| effective draws | seconds, all splits |",
-        "|---|---|---|---|---|---|---|---|---|",
-    ]
-    for row in sorted((content["rows"][0] for content in found), key=lambda row: row["set"].lower()):
-        cells = [
-            row["set"],
-            row["setting"],
-            f"{row['published_log_likelihood']:.2f}",
-            f"{row['log_likelihood']:.2f} ± {row['log_likelihood_se']:.2f}",
-            f"{row['rmse']:.3g}",
-            f"{row['coverage']:.1%}",
-            f"{row['r_hat_median']:.2f}",
-            f"{row['effective_draws_median']:.0f}",
-            f"{row['seconds']:.0f}",
-        ]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join([*lines, "", f"{found[0]['hardware']}, {found[0]['date']}."])
+def compute(fit: Fit, limit: int) -> None:
+    """Fit, score, and write the record; the system ends the process after ``limit`` seconds of CPU time."""
+    resource.setrlimit(resource.RLIMIT_CPU, (limit, limit))
+    try:
+        split = table_data.read_split(fit.data, fit.table, fit.split)
+        start = time.process_time()
+        predict = table_methods.fit(fit.method, split, fit.task, fit.split)
+        middle = time.process_time()
+        p = predict(split.x_new)
+        end = time.process_time()
+        scores = table_scores.score(p, split.y_new, fit.task)
+    except Exception as error:
+        traceback.print_exc()
+        fit.write({"error": f"{type(error).__name__}: {error}"})
+        return
+    sizes = {"rows": len(split.y), "columns": split.x.shape[1], "classes": split.classes}
+    spread = {} if split.classes else {"target_std": float(split.y.std())}
+    seconds = {"fit_seconds": round(middle - start, 3), "predict_seconds": round(end - middle, 3)}
+    notes = {"notes": predict.notes} if hasattr(predict, "notes") else {}
+    fit.write({**sizes, **spread, **{name: float(f"{v:.6g}") for name, v in scores.items()}, **seconds, **notes})
 
 
-def lenet_by_method() -> str:
-    """LeNet on MNIST by every method that was run."""
-    paths = (RESULTS / "lenet_by_method").glob("*_seed0.json")
-    found = sorted((json.loads(path.read_text(encoding="utf-8")) for path in paths), key=lambda r: float(r["nll"]))
-    lines = [
-        "| method | test error | NLL | ECE | AUROC, Fashion-MNIST | AUROC, notMNIST | training |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    for record in found:
-        cells = [LABELS[record["variant"]], f"{100 * record['wrong'] / record['test_images']:.2f} %"]
-        cells += [f"{record['nll']:.3g}", f"{record['ece']:.4f}"]
-        cells += [f"{other['auroc_entropy']:.3f}" for other in record["others"].values()]
-        cells.append(f"{record['train_seconds']:.0f} s")
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join([*lines, "", f"{found[0]['hardware']}, {found[0]['date']}, one seed."])
-
-
-def peers_gpu() -> str:
-    """Train steps, captured ones, prediction, MC dropout and memory on a GPU."""
-    return _peer_table(
-        {
-            "step, MLP": ("train step, MLP", "ratio", _times),
-            "step, CNN": ("train step, CNN", "ratio", _times),
-            "captured, MLP": ("train step, MLP, captured", "ratio", _times),
-            "captured, CNN": ("train step, CNN, captured", "ratio", _times),
-            "predict, MLP": ("predict, MLP", "ratio", _times),
-            "predict, CNN": ("predict, CNN", "ratio", _times),
-            "MC dropout": ("MC dropout, MLP", "ratio", _times),
-            "memory of a step": ("train step, MLP, memory", "ratio", _times),
-            "of a prediction": ("predict, MLP, memory", "ratio", _times),
-        },
-        "gpu",
-    )
-
-
-def fit_gpu() -> str:
-    """Seconds per epoch of ``fit`` on a GPU."""
-    columns = {title: (f"fit, {title}", "seconds", lambda value: f"{value:.2f} s") for title in ("MLP", "LeNet")}
-    return _peer_table(columns, "gpu")
-
-
-def convergence() -> str:
-    """The ELBO and validation scores of posteriors with plain Adam and with the default settings."""
-    found = result("convergence")
-    lines = [
-        "| task | prior | optimizer | steps | ELBO per datum | validation NLL | accuracy | epistemic (nats) | scale |",
-        "|---|---|---|---|---|---|---|---|---|",
-    ]
-    for row in found["rows"]:
-        if row["optimizer"] not in ("Adam", "NaturalAdam, r = 0.1"):
-            continue
-        accuracy = f"{row['validation_accuracy']:.1%}" if "validation_accuracy" in row else ""
-        epistemic = f"{row['mutual_information']:.3f}" if "mutual_information" in row else ""
-        cells = [row["task"], row["prior"], row["optimizer"].split(",")[0], f"{row['steps']:,}", f"{row['elbo']:.2f}"]
-        cells += [f"{row['validation_nll']:.3f}", accuracy, epistemic, f"{row['median_scale']:.2f}"]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join([*lines, "", f"`{found['command']}`, {found['date']}, {found['hardware']}."])
-
-
-def moments() -> str:
-    """Prediction by moments beside sampling, and its cost."""
-    found = result("moments")
-    lines = [
-        "| regression, hidden layers | mean differs by | predictive std ratio | epistemic std ratio |",
-        "|---|---|---|---|",
-    ]
-    for row in found["rows"]:
-        if row["kind"] == "regression":
-            std, epistemic = (
-                f"{row[f'{name}_ratio_smallest']:.3f} to {row[f'{name}_ratio_largest']:.3f}"
-                for name in ("std", "epistemic")
-            )
-            error = f"{row['mean_error_largest']:.3f} (median {row['mean_error_median']:.3f})"
-            lines.append(f"| {row['task']}, {row['hidden_layers']} | {error} | {std} | {epistemic} |")
-    lines += [
-        "",
-        "| MNIST | posterior | accuracy, sampled | moments | NLL, sampled | moments "
-        "| mutual information, sampled | moments |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
-    names = {
-        "narrow prior": "mean-field, prior scale 0.1",
-        "wide prior": "mean-field, prior scale 1",
-        "dropout": "MC dropout, p = 0.1",
-    }
-    for row in found["rows"]:
-        if row["kind"] == "mnist":
-            cells = [row["task"], names[row["method"]]]
-            cells += [f"{row[f'accuracy_{by}']:.1%}" for by in ("sampled", "moments")]
-            cells += [
-                f"{row[f'{score}_{by}']:.3f}"
-                for score in ("nll", "mutual_information")
-                for by in ("sampled", "moments")
-            ]
-            lines.append(f"| {' | '.join(cells)} |")
-    lines += ["", "| cost, 1,000 rows | moments | 10 draws |", "|---|---|---|"]
-    for row in found["rows"]:
-        if row["kind"] == "cost":
-            lines.append(f"| {row['task']} | {row['moments']:.1f}× | {row['ten_draws']:.1f}× |")
-    return "\n".join([*lines, "", f"`{found['command']}`, {found['date']}, {found['hardware']}."])
-
-
-def reproductions(*names: str) -> str:
-    """The tables of ``credo reproduce`` one below the other."""
-    lines = ["| | quantity | published | ours |", "|---|---|---|---|"]
-    found = {name: result(name.replace("-", "_")) for name in names}
-    for name, content in found.items():
-        for i, row in enumerate(content["rows"]):
-            published = "" if row["published"] is None else f"{row['published']:g}"
-            values = tuple(row["values"])
-            ours = Row(row["quantity"], values).ours if len(values) > 1 else f"{values[0]:.4g}"
-            title = f"`{name}`" if i == 0 else ""
-            lines.append(f"| {title} | {row['quantity']} | {published} | {ours} |")
-    machines = "; ".join(dict.fromkeys(content["hardware"] for content in found.values()))
-    notes = [f"`{name}`: {content['note']}." for name, content in found.items() if "note" in content]
-    return "\n".join([*lines, "", f"{machines}; {max(content['date'] for content in found.values())}.", *notes])
-
-
-def generative() -> str:
-    """The generative models on MNIST and on Frey faces."""
-    return reproductions("vae-manifold", "vae-samples", "gan-mnist", "infogan-codes")
-
-
-TABLES: dict[str, Callable[[], str]] = {
-    "classical": classical,
-    "convergence": convergence,
-    "generative": generative,
-    "lenet_by_method": lenet_by_method,
-    "moments": moments,
-    "peers": peers,
-    "peers_dropout": peers_dropout,
-    "peers_gpu": peers_gpu,
-    "fit_gpu": fit_gpu,
-    "uci": uci,
-    "uci_posteriors": uci_posteriors,
-    "uci_short": uci_short,
-    "vae_mnist": vae_mnist,
-    **BOARD,
-}
-
-
-def filled(text: str) -> str:
-    def fill(match: re.Match[str]) -> str:
-        return f"<!-- table: {match[1]} -->\n{TABLES[match[1]]()}\n<!-- end -->"
-
-    return re.sub(r"<!-- table: (\w+) -->\n.*?<!-- end -->", fill, text, flags=re.DOTALL)
+def run_all(fits: list[Fit], workers: int, limit: int) -> None:
+    """Run the fits that have no record yet, ``workers`` at a time, each for at most ``limit`` seconds of CPU time."""
+    context = multiprocessing.get_context("fork")
+    waiting = [fit for fit in fits if not fit.path.exists()]
+    for package in {PACKAGES[fit.method] for fit in waiting if fit.method in PACKAGES}:
+        importlib.import_module(package)
+    running: dict[BaseProcess, Fit] = {}
+    print(f"{len(waiting)} of {len(fits)} fits to do", flush=True)
+    while waiting or running:
+        while waiting and len(running) < workers:
+            fit = waiting.pop(0)
+            process = context.Process(target=compute, args=(fit, limit))
+            process.start()
+            running[process] = fit
+        time.sleep(POLL)
+        for process in [process for process in running if not process.is_alive()]:
+            fit = running.pop(process)
+            if not fit.path.exists():
+                stopped = process.exitcode in (-signal.SIGKILL, -signal.SIGXCPU)
+                fit.write({"error": f"stopped after {limit} s" if stopped else f"exit code {process.exitcode}"})
+            record = json.loads(fit.path.read_text(encoding="utf-8"))
+            print(f"{fit.path.stem}: {record.get('error') or record['nll']}, {record.get('fit_seconds')} s", flush=True)
 
 
 def main() -> int:
-    stale = []
-    for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
-        text = page.read_text(encoding="utf-8")
-        new = filled(text)
-        if new != text:
-            stale.append(page.name)
-            if "--check" not in sys.argv:
-                page.write_text(new, encoding="utf-8")
-    print("up to date" if not stale else f"changed: {', '.join(stale)}")
-    return int(bool(stale) and "--check" in sys.argv)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    actions = parser.add_subparsers(dest="action", required=True)
+    export = actions.add_parser("export", help="write the tables and their splits")
+    export.add_argument("folder", type=Path)
+    run = actions.add_parser("run", help="fit and score")
+    run.add_argument("--data", type=Path, required=True, help="folder of `export`")
+    run.add_argument("--out", type=Path, required=True, help="folder of the records")
+    run.add_argument("--methods", nargs="+", default=list(table_methods.METHODS), choices=list(table_methods.METHODS))
+    run.add_argument("--tables", nargs="+", help="by default all of the folder")
+    run.add_argument("--splits", nargs="+", type=int, help="by default all")
+    run.add_argument("--workers", type=int, default=1, help="fits at a time")
+    run.add_argument("--limit", type=int, default=600, help="CPU seconds of one fit")
+    collect = actions.add_parser("collect", help="put the records together")
+    collect.add_argument("folders", nargs="+", type=Path)
+    arguments = parser.parse_args()
+    if arguments.action == "export":
+        table_data.export(arguments.folder)
+        return 0
+    if arguments.action == "collect":
+        table_report.collect(arguments.folders)
+        return 0
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    contents = table_data.read_contents(arguments.data)
+    order = 1 if arguments.workers == 1 else -1  # several end soonest if the largest tables are first
+    fits = [
+        Fit(arguments.data, arguments.out, name, str(table["task"]), split, method)
+        for name, table in sorted(contents.items(), key=lambda item: order * int(item[1]["rows"]))  # type: ignore[call-overload]
+        if arguments.tables is None or name in arguments.tables
+        for split in range(len(table["test_rows"]))  # type: ignore[arg-type]
+        if arguments.splits is None or split in arguments.splits
+        for method in arguments.methods
+    ]
+    fits.sort(key=lambda fit: fit.split)
+    run_all(fits, arguments.workers, arguments.limit)
+    return 0
 
 
 if __name__ == "__main__":

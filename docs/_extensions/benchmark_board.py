@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-import tables
+import fill_tables
 from api_reference import write
 from board import RESULTS, result
 from sphinx.application import Sphinx
@@ -42,7 +42,7 @@ def generate(app: Sphinx) -> None:
 def fill(app: Sphinx, name: str, source: list[str]) -> None:
     """Event ``source-read``: what is between ``<!-- table: NAME -->`` and ``<!-- end -->``."""
     if "<!-- table: " in source[0]:
-        source[0] = tables.filled(source[0])
+        source[0] = fill_tables.filled(source[0])
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
