@@ -231,9 +231,8 @@ def _column(p: Any) -> Any:
 
 def mnist(epochs: int, steps: int, rounds: int) -> list[dict[str, object]]:
     """A LeNet of MNIST; on a GPU in minutes."""
-    train, test = (credo.datasets.load("mnist", split=part) for part in ("train", "test"))
-    x, y = (torch.as_tensor(np.asarray(t)) for t in (train.x, train.y))
-    x_test, y_test = (torch.as_tensor(np.asarray(t)) for t in (test.x, test.y))
+    images = credo.datasets.load("mnist")
+    x, y, x_test, y_test = images.x_train, images.y_train, images.x_test, images.y_test
     device = "cuda" if torch.cuda.is_available() else "cpu"
     teacher = credo.DeepEnsemble(lambda: credo.architectures.LeNet(), members=5, likelihood=credo.Categorical())
     teacher.fit((x, y), epochs=epochs, batch_size=256, seed=0, progress=False)

@@ -149,7 +149,7 @@ def _fit(
         )
     lost = []
     for part in test.split(_ROWS):
-        teacher, own = teach(part), student.predict(part.to(student.dtype))
+        teacher, own = teach(part).cpu(), student.predict(part.to(student.dtype)).cpu()
         lost.append(likelihood.kl(teacher, own.double() if teacher.draws.dtype == torch.float64 else own))
     kl = torch.cat(lost).double()
     student.distillation = {
@@ -180,11 +180,11 @@ def _student_network(model: Method, outputs: int) -> nn.Module:
     teacher = model.members[0] if isinstance(model, DeepEnsemble) else model
     assert isinstance(teacher, NetworkMethod)
     found = architectures.describe(teacher.net)
-    if found is None or "out_features" not in found["config"]:
+    if found is None or not {"out_features", "classes"} & found["config"].keys():
         if teacher._forward is not None:
             raise UnsupportedError("the teacher calls its network by a forward of its own: pass the student's, net=...")
         return _with_outputs(copy.deepcopy(teacher.net).requires_grad_(True), outputs)
-    changed = {"out_features": outputs, "constants": 0, "dropout": None}
+    changed = {"out_features": outputs, "classes": outputs, "constants": 0, "dropout": None}
     config = {**found["config"], **{key: value for key, value in changed.items() if key in found["config"]}}
     student = architectures.build(found["name"], config).to(teacher.dtype)
     old, own = teacher.net.state_dict(), student.state_dict()
