@@ -33,6 +33,7 @@ $(EXTRAS_STAMP): $(STAMP)
 	touch $@
 
 test-extras: $(EXTRAS_STAMP)
+	scripts/setup-browser
 	$(BIN)/python -m pytest $(PARALLEL) -m "extras and not slow"
 
 slow: setup

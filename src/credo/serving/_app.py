@@ -6,23 +6,22 @@ import asyncio
 import json
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import FastAPI, Query, Request, Response
-from fastapi.exceptions import RequestValidationError
+from fastapi import FastAPI, Request, Response
 from fastapi.openapi.utils import get_openapi
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 
-from credo._text import listed, quoted
 from credo._version import __version__
 from credo.errors import CredoError, InputError
-from credo.serving import formats, served_model
+from credo.serving import formats
 from credo.serving._gate import Gate, error_response
 from credo.serving._metrics import CONTENT_TYPE
 from credo.serving._service import Service
 from credo.serving.forms import read_form
-from credo.serving.options import LEVELS, MAX_KEPT, MAX_QUANTILES, QUANTILES, Refusal, ServerOptions
+from credo.serving.options import Refusal, ServerOptions
+from credo.serving.queries import EFFECT_PARAMETERS, PREDICT_PARAMETERS, read_effect_query, read_query
 from credo.serving.row_schema import openapi
 
 PAGE = {
@@ -33,10 +32,6 @@ PAGE = {
 PUBLIC = ("/health", "/ready", *PAGE)
 """The paths that need no token: they say nothing about the data."""
 
-_QUERY = {"/predict": {"level", "quantiles", "keep", "keep_all"}, "/effect": {"column", "level"}}
-
-Level = Annotated[float, Query(ge=LEVELS[0], le=LEVELS[1], description="The probability of the intervals.")]
-
 
 def build_app(path: str | Path, options: ServerOptions) -> FastAPI:
     """The application; see :func:`credo.serving.create_app`."""
@@ -46,17 +41,10 @@ def build_app(path: str | Path, options: ServerOptions) -> FastAPI:
     )
     app.state.service = service
 
-    async def predict(
-        request: Request,
-        level: Level = 0.95,
-        quantiles: Annotated[str, Query(max_length=2000, description="Such as 0.1,0.5,0.9.")] = "",
-        keep: Annotated[list[str], Query(max_length=MAX_KEPT, description="Columns to copy to the answer.")] = [],  # noqa: B006
-        keep_all: Annotated[bool, Query(description="Copy all columns of a table to the answer.")] = False,
-    ) -> Response:
+    async def predict(request: Request) -> Response:
         """Predict rows: one prediction for each, in their order."""
-        _check_query(request)
+        wanted, keep = read_query(request.query_params)
         loaded = service.store.current
-        wanted = served_model.Request(level, _parse_quantiles(quantiles))
         header = request.headers.get("content-type")
         kind = formats.media_type(header)
         async with service.body(request) as body:
@@ -65,16 +53,14 @@ def build_app(path: str | Path, options: ServerOptions) -> FastAPI:
             answer = formats.accepted_type(request.headers.get("accept"), default=kind)
             try:
                 async with asyncio.timeout(options.timeout):
-                    return await service.answer(loaded, wanted, body, kind, answer, ["*"] if keep_all else keep)
+                    return await service.answer(loaded, wanted, body, kind, answer, keep)
             except TimeoutError as error:
                 sentence = f"the prediction took more than {options.timeout:g} s: send fewer rows, or try again later"
                 raise Refusal(503, sentence) from error
 
-    async def effect(
-        request: Request, column: Annotated[str, Query(max_length=10_000)], level: Level = 0.95
-    ) -> Response:
+    async def effect(request: Request) -> Response:
         """The mean prediction of held-out rows as a function of one column, with an epistemic band."""
-        _check_query(request)
+        column, level = read_effect_query(request.query_params)
         try:
             async with asyncio.timeout(options.timeout):
                 found = await service.on_tables_thread(service.store.current.model.effect, column, level)
@@ -121,10 +107,12 @@ def build_app(path: str | Path, options: ServerOptions) -> FastAPI:
         )
         return _json(openapi(routes, loaded.schema, loaded.model))
 
-    app.add_api_route("/predict", predict, methods=["POST"], response_class=Response)
+    described = {"parameters": PREDICT_PARAMETERS}
+    app.add_api_route("/predict", predict, methods=["POST"], response_class=Response, openapi_extra=described)
+    described = {"parameters": EFFECT_PARAMETERS}
+    app.add_api_route("/effect", effect, methods=["GET"], response_class=Response, openapi_extra=described)
     app.add_api_route("/reload", reload, methods=["POST"], response_class=Response)
     for route, function in (
-        ("/effect", effect),
         ("/card", card),
         ("/health", health),
         ("/ready", ready),
@@ -135,7 +123,6 @@ def build_app(path: str | Path, options: ServerOptions) -> FastAPI:
     for route, (name, media_type) in PAGE.items():
         content = (files("credo.serving") / "static" / name).read_bytes()
         app.add_api_route(route, _file_route(content, media_type), methods=["GET"], include_in_schema=False)
-    app.add_exception_handler(RequestValidationError, _invalid_query)
     app.add_exception_handler(HTTPException, _http_error)
     known = [*PAGE, "/predict", "/effect", "/card", "/health", "/ready", "/metrics", "/openapi.json", "/reload"]
     app.add_middleware(Gate, options=options, metrics=service.metrics, known=known, public=PUBLIC)
@@ -149,36 +136,11 @@ def build_app(path: str | Path, options: ServerOptions) -> FastAPI:
     return app
 
 
-def _parse_quantiles(text: str) -> tuple[float, ...]:
-    try:
-        levels = tuple(dict.fromkeys(float(part) for part in text.split(","))) if text else ()
-    except ValueError as error:
-        raise Refusal(422, f"quantiles must be numbers separated by commas, got {quoted(text)}") from error
-    lowest, highest = QUANTILES
-    if len(levels) > MAX_QUANTILES or not all(lowest <= level <= highest for level in levels):
-        raise Refusal(422, f"quantiles must be {MAX_QUANTILES} at most, each from {lowest:g} to {highest:g}")
-    return levels
-
-
-def _check_query(request: Request) -> None:
-    known = _QUERY[request.url.path]
-    unknown = [quoted(name) for name in request.query_params if name not in known]
-    if unknown:
-        raise Refusal(422, f"unknown parameters: {listed(unknown)}; there are {', '.join(sorted(known))}")
-
-
 def _file_route(content: bytes, media_type: str) -> Any:
     async def page() -> Response:
         return Response(content, media_type=media_type)
 
     return page
-
-
-async def _invalid_query(request: Request, error: Exception) -> Response:
-    assert isinstance(error, RequestValidationError)
-    first = error.errors()[0]
-    name = first["loc"][-1] if first["loc"] else "request"
-    return error_response(422, f"{quoted(name)} is not valid: {first['msg']}")
 
 
 async def _http_error(request: Request, error: Exception) -> Response:

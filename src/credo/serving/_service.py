@@ -27,7 +27,7 @@ from credo.serving.options import Refusal, ServerOptions
 from credo.serving.served_model import FLAGS, ParsedRows, ServedModel
 
 _HELD_BODIES = 8  # times max_body may be in memory at once
-_SMALL = 2**16  # bytes, or answers of as many cells, that are handled without another thread
+_SMALL, _FEW_ROWS = 2**16, 300  # bytes of a body and rows of an answer that are handled without another thread
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,7 +153,7 @@ class Service:
             Refusal: if the rows cannot be predicted.
         """
         model, options = loaded.model, self.options
-        kept = pd.DataFrame()
+        kept: pd.DataFrame | None = None
         notes: tuple[str, ...] = ()
         try:
             if kind == formats.JSON:
@@ -166,13 +166,12 @@ class Service:
                 columns = await self.predict(loaded, wanted, rows)
             else:
                 frame, parsed = await self.on_tables_thread(_parse_table, body, kind, model, options, keep)
-                kept = _kept_columns(frame, keep, model.column_names(wanted))
+                kept = _kept_columns(frame, keep, model.column_names(wanted)) if keep else None
                 notes = parsed.notes
                 columns = await self.predict(loaded, wanted, parsed)
         except (InputError, UnsupportedError) as error:
             raise Refusal(422, str(error)) from error
-        cells = len(columns[FLAGS]) * (len(columns) + kept.shape[1])
-        if cells <= _SMALL // 16 and media_type == formats.JSON:
+        if kept is None and len(columns[FLAGS]) <= _FEW_ROWS and media_type == formats.JSON:
             content = _write(media_type, columns, kept, notes, model)
         else:
             content = await self.on_tables_thread(_write, media_type, columns, kept, notes, model)
@@ -186,7 +185,7 @@ def _compute(jobs: Sequence[_Job]) -> list[dict[str, NDArray[Any]]]:
     """Predict the jobs of a batch, all of the same model."""
     model = jobs[0].loaded.model
     cells = [row for job in jobs for row in job.cells]
-    together = model.parse(model.to_frame(cells)) if cells else None
+    together = model.parse_cells(cells) if cells else None
     parts, start = [], 0
     for job in jobs:
         rows = job.parsed
@@ -218,14 +217,17 @@ def _kept_columns(frame: pd.DataFrame, keep: Sequence[str], taken: Sequence[str]
 
 
 def _write(
-    answer: str, columns: dict[str, NDArray[Any]], kept: pd.DataFrame, notes: Sequence[str], model: ServedModel
+    answer: str, columns: dict[str, NDArray[Any]], kept: pd.DataFrame | None, notes: Sequence[str], model: ServedModel
 ) -> bytes:
     if answer == formats.JSON:
-        copied = {str(name): kept[name].astype(object).where(kept[name].notna(), None).to_numpy() for name in kept}
-        return formats.write_json(copied | columns, notes, model.version)
+        if kept is not None:
+            known = kept.astype(object).where(kept.notna(), None)
+            columns = {str(name): known[name].to_numpy() for name in known} | columns
+        return formats.write_json(columns, notes, model.version)
     texts = {FLAGS: np.array(["; ".join(flags) for flags in columns[FLAGS]], dtype=object)}
-    copied_frame = kept.astype(object) if answer == formats.CSV else kept
-    frame = pd.concat([copied_frame, pd.DataFrame(columns | texts)], axis=1)
+    frame = pd.DataFrame(columns | texts)
+    if kept is not None:
+        frame = pd.concat([kept.astype(object) if answer == formats.CSV else kept, frame], axis=1)
     return formats.write_table(frame, answer)
 
 

@@ -8,7 +8,7 @@ import threading
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +25,10 @@ from credo.predictive import Predictive
 from credo.serving.options import Refusal
 from credo.tabular import predictions, runs
 from credo.tabular.columns import TableRows
+from credo.tabular.date_format import DateFormat
+from credo.tabular.encoders import Labels
 from credo.tabular.number_format import PERCENT, NumberFormat
-from credo.tabular.parsing import to_labels
+from credo.tabular.parsing import parse_date, parse_number, to_label, to_labels
 from credo.tabular.targets import ClassTarget
 
 FLAGS = "flags"
@@ -106,14 +108,14 @@ class ServedModel:
         self.effect = lru_cache(_CACHED_EFFECTS)(self._effect)
         self._warm_up()
 
-    @property
+    @cached_property
     def used_columns(self) -> list[str]:
         """The columns that the model uses, in the order of training."""
         columns = self.estimator.columns_
         used = {*columns.scaling.names, *(category.name for category in columns.categories)}
         return [name for name in columns.names if name in used]
 
-    @property
+    @cached_property
     def ignored_columns(self) -> set[str]:
         """The columns that rows may have and that are not used: the target, and those that training left out."""
         return {*self.estimator.columns_.names, self.estimator.target_.name} - set(self.used_columns)
@@ -124,24 +126,29 @@ class ServedModel:
         target = self.estimator.target_
         return target.classes.tolist() if isinstance(target, ClassTarget) else []
 
-    def to_frame(self, cells: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
-        """Rows as a data frame with the columns of the model.
+    def parse_cells(self, cells: Sequence[Mapping[str, Any]]) -> ParsedRows:
+        """:meth:`parse` for rows of JSON whose cells were checked, without a data frame, which takes longer to make.
 
         Args:
-            cells: the cells of each row by column, all checked.
+            cells: the cells of each row by column.
 
         Returns:
-            The rows; plain numbers as floats, so that they need not be parsed.
+            The rows.
         """
         columns = self.estimator.columns_
         dates = set(columns.cycles.dates)
-        plain = {name for name in columns.scaling.names if name not in columns.formats and name not in dates}
-        return pd.DataFrame(
-            {
-                name: np.array([row[name] for row in cells], dtype=np.float64 if name in plain else object)
-                for name in self.used_columns
-            }
-        )
+        values = np.empty((len(cells), len(columns.scaling.names)))
+        for j, name in enumerate(columns.scaling.names):
+            column, form = [row[name] for row in cells], columns.formats.get(name)
+            if name in dates:
+                written = form if isinstance(form, DateFormat) else DateFormat()
+                column = [parse_date(cell, written) for cell in column]
+            elif isinstance(form, NumberFormat):
+                column = [parse_number(cell, form) for cell in column]
+            values[:, j] = column  # None is NaN
+        labels = [[to_label(row[category.name]) for row in cells] for category in columns.categories]
+        rows = columns._to_rows(values, labels)
+        return ParsedRows(rows, self._find_unlike(rows, labels))
 
     def parse(self, frame: pd.DataFrame) -> ParsedRows:
         """Parse rows and find in what they are unlike those of training.
@@ -155,22 +162,13 @@ class ServedModel:
         Raises:
             InputError: if a column is absent or of another type.
         """
-        frame = frame.drop(columns=list(self.ignored_columns), errors="ignore")
+        ignored = [name for name in self.ignored_columns if name in frame]
+        if ignored:
+            frame = frame.drop(columns=ignored)
         columns = self.estimator.columns_
         rows, notes = columns.read_with_notes(frame)
-        found: list[list[str]] = [[] for _ in range(len(frame))]
-        scaling = columns.scaling
-        outside = scaling.outside(rows.values)
-        missing = ~np.isfinite(rows.values) & ~scaling.has_missing
-        for what, which in (("outside range", outside), ("missing", missing)):
-            for row, column in zip(*np.nonzero(which), strict=True):
-                found[row].append(f"{scaling.names[column]} {what}")
-        for category in columns.categories:
-            labels = to_labels(frame[category.name])
-            unseen = {label for label in set(labels) if category.unseen([label])}
-            for row in (j for j, label in enumerate(labels) if label in unseen) if unseen else ():
-                found[row].append(f"{category.name} {'missing' if labels[row] is None else 'unseen'}")
-        return ParsedRows(rows, list(map(tuple, found)), tuple(notes))
+        labels = [to_labels(frame[category.name]) for category in columns.categories]
+        return ParsedRows(rows, self._find_unlike(rows, labels), tuple(notes))
 
     def predict(self, parts: Sequence[tuple[ParsedRows, Request]]) -> list[dict[str, NDArray[Any]]]:
         """Predict the rows of several requests in one pass of the network.
@@ -294,6 +292,22 @@ class ServedModel:
             **{name: np.nan_to_num(values).tolist() for name, values in shown.items()},
         }
 
+    def _find_unlike(self, rows: TableRows, labels: Sequence[Labels]) -> list[tuple[str, ...]]:
+        """In what each row is unlike those of training."""
+        columns = self.estimator.columns_
+        scaling = columns.scaling
+        found: list[list[str]] = [[] for _ in range(len(rows.values))]
+        outside = scaling.outside(rows.values)
+        missing = ~np.isfinite(rows.values) & ~scaling.has_missing
+        for what, which in (("outside range", outside), ("missing", missing)):
+            for row, column in zip(*np.nonzero(which), strict=True):
+                found[row].append(f"{scaling.names[column]} {what}")
+        for category, of_column in zip(columns.categories, labels, strict=True):
+            unseen = {label for label in set(of_column) if category.unseen([label])}
+            for row in (j for j, label in enumerate(of_column) if label in unseen) if unseen else ():
+                found[row].append(f"{category.name} {'missing' if of_column[row] is None else 'unseen'}")
+        return list(map(tuple, found))
+
     def _columns(self, predictive: Predictive, request: Request) -> dict[str, NDArray[Any]]:
         target = self.estimator.target_
         frame = predictions.to_frame(predictive, target, request.level)
@@ -308,7 +322,7 @@ class ServedModel:
     def _warm_up(self) -> None:
         """Predict a row, so that the first request does not wait for what is done once."""
         row = {name: self.describe_column(name)["default"] for name in self.used_columns}
-        self.predict([(self.parse(pd.DataFrame([row], dtype=object)), Request())])
+        self.predict([(self.parse_cells([row]), Request())])
 
 
 def _digest(folder: Path) -> str:
