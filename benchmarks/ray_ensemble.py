@@ -2,8 +2,7 @@
 
     python benchmarks/ray_ensemble.py --out benchmarks/results/ray_ensemble.json
 
-Wall time; on a machine that others use the ratio is an estimate from one interleaved run. Members are compared bit by
-bit.
+Wall time, of one run; on a machine that others use it is a rough estimate. Members are compared to the bit.
 """
 
 from __future__ import annotations
@@ -30,6 +29,11 @@ def make_ensemble() -> credo.DeepEnsemble:
         return credo.DeepEnsemble(net, members=8, members_at_once=False)
 
 
+def _warm_up() -> None:
+    """The worker has imported torch and credo."""
+    torch.set_num_threads(1)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--out", type=Path, required=True)
@@ -42,7 +46,7 @@ def main() -> None:
     result = {"members": 8, "rows": len(x), "load": os.getloadavg()[0], "one_process_s": time.perf_counter() - begin}
     for workers in (1, 2):
         ray.init(num_cpus=workers, include_dashboard=False, log_to_driver=False)
-        credo.ray.run_tasks(torch.set_num_threads, [(1,)] * workers)  # the workers have imported torch
+        credo.ray.run_tasks(_warm_up, [()] * workers)
         begin = time.perf_counter()
         found = credo.ray.fit_ensemble(make_ensemble(), data, **options)
         result[f"ray_{workers}_s"] = time.perf_counter() - begin

@@ -39,7 +39,7 @@ def run_tasks(
     """Call a function with each of several tuples of arguments, as Ray tasks.
 
     Args:
-        function: a function without side effects; it and its arguments are pickled.
+        function: a function without side effects, written in Python; it and its arguments are pickled.
         arguments: one tuple per call.
         retries: how often a call is started again after its worker was lost; errors of the function are raised.
         **resources: what a task needs, such as ``num_cpus=1`` or ``num_gpus=0.5``.
@@ -52,7 +52,7 @@ def run_tasks(
 
     Example:
         >>> from credo.integrations.ray import run_tasks  # doctest: +SKIP
-        >>> run_tasks(pow, [(2, 3), (3, 2)])  # doctest: +SKIP
+        >>> run_tasks(lambda x, y: x**y, [(2, 3), (3, 2)])  # doctest: +SKIP
         [8, 9]
     """
     ray = _ray()
