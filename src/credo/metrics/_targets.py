@@ -23,8 +23,8 @@ def as_tensor(values: Values, name: str) -> Tensor:
     array = np.asarray(values)
     if array.dtype.kind not in "biuf":
         raise InputError(
-            f"{name} must hold numbers, got {type(values).__name__} of dtype {array.dtype}; for the labels of a classifier "
-            "pass their positions: model.classes_.searchsorted(y)."
+            f"{name} must hold numbers, got {type(values).__name__} of dtype {array.dtype}; for labels pass "
+            "their positions, model.classes_.searchsorted(y)."
         )
     if array.dtype.kind == "u":  # torch supports few operations on unsigned types
         array = array.astype(np.int64)

@@ -75,7 +75,7 @@ class Regressor(RegressorMixin, TableEstimator):  # type: ignore[misc]
             rows held out of training.
         calibration_fraction: the fraction of the rows that is held out for it.
         method_options: further arguments of the method, such as ``{"temperature": 2.0}`` or ``{"members": 10}``.
-        device: the device for training and prediction, such as ``"cuda"``; ``None``: chosen automatically.
+        device: the device for training and prediction, such as ``"cuda"``; ``None``: the CPU.
         progress: whether to show a progress bar; ``None``: only in a terminal.
         random_state: a seed or a random state; with a seed, results are reproducible.
 
