@@ -110,6 +110,9 @@ def test_formulas_that_cannot_be_converted_are_errors(extension: Any) -> None:
     assert "<mi>𝔼</mi>" in to_mathml(r"\mathbb E_q", "inline").replace("&#x1D53C;", "𝔼")
     assert to_mathml(r"\begin{aligned} a &= b \\ &= c \end{aligned}", "block").count("<mtr>") == 2
     assert "arg" in to_mathml(r"\operatorname*{arg\,max}_{\theta} f", "block")
+    nested = to_mathml(r"\underbrace{\underbrace{a}_b + \underset{c}{d}}_e", "block")
+    assert nested.count('class="underbrace"') == 2
+    assert nested.count("<munder>") == nested.count("</munder>") == 3
     for wrong in (r"\unknown x", "a & b"):
         with pytest.raises(ValueError, match="cannot be converted"):
             to_mathml(wrong, "inline")

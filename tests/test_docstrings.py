@@ -1,16 +1,26 @@
-"""Public callables have complete docstrings: a summary, ``Args`` for every argument, and ``Returns``."""
+"""Docstrings of public callables are complete (summary, ``Args``, ``Returns``), and the examples in them run."""
 
 from __future__ import annotations
 
+import contextlib
+import doctest
 import importlib
 import inspect
+import math
 import pkgutil
 import re
 from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
 import pytest
+import torch
+from torch import nn
 
 import credo
 
@@ -100,3 +110,113 @@ def test_missing_parts_are_found() -> None:
     assert missing_parts(f, full) == ["Returns"]
     assert missing_parts(f, full + "\nReturns:\n    the sum.\n") == []
     assert missing_parts(f, full.replace("    b (float)", "    c")) == ["Args: b", "Returns"]
+
+
+NOT_RUN = {
+    "credo.datasets.files.Split": "needs a data set",
+    "credo.decisions.active_learning.ActiveLearner": "asks an expert",
+    "credo.decisions.bandit.ThompsonBandit": "needs an environment",
+    "credo.decisions.optimization.Evaluation": "needs an experiment",
+    "credo.decisions.optimization.ThompsonOptimizer": "needs an experiment",
+    "credo.likelihoods.base.Likelihood": "an abstract class",
+    "credo.methods.hmc.HMC": "takes minutes",
+    "credo.methods.mclmc.MCLMC": "takes minutes",
+    "credo.methods.stochastic_gradient_mcmc.SGHMC": "takes minutes",
+    "credo.methods.stochastic_gradient_mcmc.SGLD": "takes minutes",
+    "credo.metrics.segmentation.SegmentationScores": "needs a network of images",
+    "credo.metrics.segmentation.accuracy_by_kept": "needs a network of images",
+    "credo.plots.restoration.restoration_maps": "needs a network of images",
+    "credo.plots.segmentation.segmentation_maps": "needs a network of images",
+    "credo.posteriors.empirical.Empirical": "takes minutes",
+    "credo.report.comparison.render_comparison": "takes minutes",
+    "credo.report.rendering.render": "takes seconds; tests/report has the same",
+    "credo.report.rendering.write": "takes seconds; tests/report has the same",
+    "credo.sequence.generation.Generated": "needs a network of captions",
+    "credo.stacking.Stack": "needs a function of its own",
+    "credo.testing.calibration.Ranks": "needs a model of its own",
+}
+"""Docstrings with examples that are not run, and why."""
+
+
+class WrittenOutput(doctest.OutputChecker):
+    """Compares the output of a line only where the docstring shows one."""
+
+    def check_output(self, want: str, got: str, optionflags: int) -> bool:
+        return not want or super().check_output(want, got, optionflags)
+
+
+def modules() -> Iterator[ModuleType]:
+    for module in pkgutil.walk_packages(credo.__path__, "credo."):
+        if module.name not in ("credo.__main__", "credo._triton_kernels"):
+            yield importlib.import_module(module.name)
+
+
+@cache
+def examples() -> dict[str, tuple[ModuleType, doctest.DocTest]]:
+    """The docstrings that have examples, by the full names of their objects."""
+    finder = doctest.DocTestFinder(exclude_empty=True)
+    return {test.name: (module, test) for module in modules() for test in finder.find(module) if test.examples}
+
+
+@cache
+def of_the_reader(kind: str) -> dict[str, Any]:
+    """What an example takes for granted: a network and data, or a fitted model of "numbers", "classes" or a "table"."""
+    rng = torch.Generator().manual_seed(0)
+    x = torch.rand(60, 3, generator=rng)
+    names: dict[str, Any] = {"credo": credo, "torch": torch, "nn": nn, "np": np, "plt": plt, "math": math}
+    names |= {"x": x, "x_new": x[:4]}
+    names |= {"VAE": credo.generative.VAE, "labels": (x[:, 0] > 0.5).long(), "grades": (5 * x[:, 0]).long()}
+    names |= {"counts": (9 * x[:, :1]).round(), "shares": x[:, :1] * 0.9 + 0.05, "prices": x[:, :1] + 1.0}
+    names |= {"x_held_out": x, "x_test": x, "digits": x, "letters": 3 * x, "pool": x}
+    names["y"] = names["labels"] if kind == "classes" else x.sum(1, keepdim=True)
+    names |= {"y_held_out": names["y"], "y_test": names["y"]}
+    if kind == "table":
+        frame = pd.DataFrame(x.numpy(), columns=["age", "size", "weight"])
+        table = credo.Regressor("map", epochs=5, random_state=0).fit(frame, frame.sum(axis=1))
+        return names | {"model": table, "X_test": frame, "y_test": frame.sum(axis=1)}
+    likelihood = credo.Categorical() if kind == "classes" else credo.Gaussian(0.1)
+    model = credo.BayesByBackprop(network(2 if kind == "classes" else 1), likelihood)
+    model.fit((x, names["y"]), epochs=2, seed=0)
+    return names | {"model": model, "p": model.predict(x, samples=10, seed=0)}
+
+
+def network(outputs: int) -> nn.Module:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Dropout(0.1), nn.Linear(8, outputs))
+
+
+def kind_of(module: ModuleType, source: str) -> str:
+    if module.__name__.startswith(("credo.explain", "credo.report")):
+        return "table"
+    words = r"Categorical|Temperature|reliability|misclassification|p\.mode|labels|batch_bald|out_of_distribution"
+    return "classes" if re.search(words, source) else "numbers"
+
+
+def outputs_of(source: str) -> int:
+    if "Bernoulli" in source or "Ordinal" in source:
+        return 1
+    return 2 if "Categorical" in source or "heteroscedastic" in source else 1
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_examples_of_docstrings_run(part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each with the names of its module, and with the reader's network and data."""
+    monkeypatch.chdir(tmp_path)
+    found: list[str] = []
+    for name, (module, test) in examples().items():
+        if name.split(".")[1] != part or name in NOT_RUN:
+            continue
+        source = "".join(example.source for example in test.examples)
+        own = {"net": network(outputs_of(source)), "trained": network(2)}
+        test.globs = {**of_the_reader(kind_of(module, source)), **own, **vars(module)}
+        runner = doctest.DocTestRunner(WrittenOutput(), optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
+        with torch.random.fork_rng(), contextlib.redirect_stdout(None):
+            torch.manual_seed(0)
+            runner.run(test, out=found.append)
+    plt.close("all")
+    assert not found, "".join(found)
+
+
+def test_examples_that_are_not_run_exist() -> None:
+    assert set(NOT_RUN) <= set(examples())

@@ -56,6 +56,13 @@ class Stemmer {{
         return len(word) > 1 and word not in self.stopwords
 
 
+def translate_search_field(app: Sphinx, page: str, template: str, context: dict[str, Any], tree: Any) -> None:
+    """Set the text of the search field, which the theme takes from its options for every language."""
+    if app.config.language == "ko":
+        context["theme_search_bar_text"] = "문서 검색 ..."
+
+
 def setup(app: Sphinx) -> dict[str, Any]:
     app.add_search_language(SearchKorean)
+    app.connect("html-page-context", translate_search_field)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -35,6 +35,8 @@ ALPHABETS = {
     "script": mathalphabet2unichar.mathcal,
 }
 """Characters for the values of ``mathvariant``, of which browsers know only ``normal``."""
+BRACE = "<mo>&#x23DF;</mo></munder>"
+"""The end of an expression with a brace below it."""
 
 
 def to_mathml(formula: str, display: str) -> str:
@@ -54,8 +56,25 @@ def to_mathml(formula: str, display: str) -> str:
         letters = ALPHABETS[match[2]]
         return f"<{match[1]}>{''.join(letters.get(letter, letter) for letter in html.unescape(match[3]))}<"
 
-    found = FUNCTION.sub(r'\g<0><mspace width="0.167em" />', found)
+    found = draw_braces(FUNCTION.sub(r'\g<0><mspace width="0.167em" />', found))
     return re.sub(rf'<(m[ino]) mathvariant="({"|".join(ALPHABETS)})">([^<]*)<', replace, found)
+
+
+def draw_braces(found: str) -> str:
+    """Replace braces below expressions by a border of the site's style sheet.
+
+    Chromium does not stretch the brace of the font to more than about ten letters.
+    """
+    while BRACE in found:
+        end = found.index(BRACE)
+        open_tags = 1
+        for tag in reversed(list(re.finditer("</?munder>", found[:end]))):
+            open_tags += 1 if tag[0] == "</munder>" else -1
+            if not open_tags:
+                inner = found[tag.end() : end]
+                found = f'{found[: tag.start()]}<mrow class="underbrace">{inner}</mrow>{found[end + len(BRACE) :]}'
+                break
+    return found
 
 
 def convert_node(node: nodes.math | nodes.math_block, display: str) -> str:

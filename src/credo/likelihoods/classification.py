@@ -43,7 +43,7 @@ class Categorical(Likelihood):
         InputError: if an argument is not valid.
 
     Example:
-        >>> model = credo.BayesByBackprop(net, likelihood=credo.Categorical()).fit((x, labels))
+        >>> model = credo.BayesByBackprop(net, likelihood=credo.Categorical()).fit((x, labels), epochs=20)
         >>> model.predict(x_new).mode
     """
 
@@ -159,7 +159,7 @@ class Bernoulli(Likelihood):
     1, as bool, float or integer.
 
     Example:
-        >>> credo.BayesByBackprop(net, likelihood=credo.Bernoulli()).fit((x, y.bool()))
+        >>> credo.BayesByBackprop(net, likelihood=credo.Bernoulli()).fit((x, y > 0), epochs=20)
     """
 
     @override
@@ -190,8 +190,8 @@ class Ordinal(Likelihood):
         InputError: if ``classes`` is not an integer of at least 2.
 
     Example:
-        >>> net = credo.architectures.MLP(8, (50,), 1)
-        >>> credo.BayesByBackprop(net, likelihood=credo.Ordinal(5)).fit((x, grades))
+        >>> net = credo.architectures.MLP(3, (50,), 1)
+        >>> credo.BayesByBackprop(net, likelihood=credo.Ordinal(5)).fit((x, grades), epochs=20)
 
     Reference: P. McCullagh. Regression models for ordinal data. J. R. Stat. Soc. B 42(2), 1980.
     """

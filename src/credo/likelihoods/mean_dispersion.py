@@ -29,7 +29,7 @@ class Poisson(Likelihood):
         InputError: if ``offset`` is not a finite number.
 
     Example:
-        >>> credo.BayesByBackprop(net, likelihood=credo.Poisson()).fit((x, counts))
+        >>> credo.BayesByBackprop(net, likelihood=credo.Poisson()).fit((x, counts), epochs=20)
     """
 
     def __init__(self, offset: float = 0.0) -> None:
@@ -128,7 +128,7 @@ class NegativeBinomial(MeanDispersionLikelihood):
         InputError: if an argument is not valid.
 
     Example:
-        >>> credo.BayesByBackprop(net, likelihood=credo.NegativeBinomial()).fit((x, counts))
+        >>> credo.BayesByBackprop(net, likelihood=credo.NegativeBinomial()).fit((x, counts), epochs=20)
 
     Reference: J. M. Hilbe. Negative binomial regression. Cambridge University Press, 2nd edition 2011 ("NB2").
     """
@@ -175,7 +175,7 @@ class Beta(MeanDispersionLikelihood):
         InputError: if an argument is not valid.
 
     Example:
-        >>> credo.BayesByBackprop(net, likelihood=credo.Beta()).fit((x, shares))
+        >>> credo.BayesByBackprop(net, likelihood=credo.Beta()).fit((x, shares), epochs=20)
 
     References:
         S. Ferrari, F. Cribari-Neto. Beta regression for modelling rates and proportions. J. Appl. Stat. 31(7), 2004.

@@ -121,7 +121,7 @@ class Gaussian(LocationScaleLikelihood):
 
     Example:
         >>> model = credo.BayesByBackprop(net, likelihood=credo.Gaussian(noise="learned"))
-        >>> model.fit((x, y)).likelihood.scale
+        >>> model.fit((x, y), epochs=20).likelihood.scale
     """
 
     def __init__(

@@ -78,7 +78,7 @@ class BayesByBackprop(NetworkMethod):
         forward: ``callable(net, x)`` for networks with unusual inputs or outputs.
 
     Example:
-        >>> model = credo.BayesByBackprop(net, credo.Categorical()).fit((x, y))
+        >>> model = credo.BayesByBackprop(net, credo.Categorical()).fit((x, y), epochs=20)
         >>> p = model.predict(x_new)
         >>> p.mean, p.epistemic, p.aleatoric
 

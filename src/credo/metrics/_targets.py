@@ -22,7 +22,10 @@ def as_tensor(values: Values, name: str) -> Tensor:
         return values.detach()
     array = np.asarray(values)
     if array.dtype.kind not in "biuf":
-        raise InputError(f"{name} must hold numbers, got {type(values).__name__} of dtype {array.dtype}.")
+        raise InputError(
+            f"{name} must hold numbers, got {type(values).__name__} of dtype {array.dtype}; for labels pass "
+            "their positions, model.classes_.searchsorted(y)."
+        )
     if array.dtype.kind == "u":  # torch supports few operations on unsigned types
         array = array.astype(np.int64)
     return torch.from_numpy(np.array(array, order="C"))

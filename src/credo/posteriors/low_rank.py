@@ -53,7 +53,7 @@ class LowRankGaussian(Posterior):
         rank: R.
 
     Example:
-        >>> model = credo.BayesByBackprop(net, credo.Gaussian(0.1), rank=5).fit((x, y))
+        >>> model = credo.BayesByBackprop(net, credo.Gaussian(0.1), rank=5).fit((x, y), epochs=20)
         >>> model.posterior.columns(), model.posterior.scale(), model.posterior.sample(10)
 
     References: V. M.-H. Ong, D. J. Nott, M. S. Smith, "Gaussian variational approximation with a factor covariance

@@ -50,7 +50,7 @@ class MeanField(Posterior):
             error, see ``docs/guide.md``. Not saved with a model; ``False`` at first.
 
     Example:
-        >>> model = credo.BayesByBackprop(net, credo.Gaussian(0.1)).fit((x, y))
+        >>> model = credo.BayesByBackprop(net, credo.Gaussian(0.1)).fit((x, y), epochs=20)
         >>> model.posterior.mean(), model.posterior.scale(), model.posterior.sample(10)
 
     Reference: C. Blundell et al., "Weight uncertainty in neural networks", ICML 2015.

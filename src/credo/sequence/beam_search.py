@@ -61,7 +61,7 @@ def beam_search(step: Step, state: Any, *, start: int, end: int, length: int, wi
         >>> step = lambda last, state: (transition[last], state)
         >>> beams = beam_search(step, torch.zeros(1), start=0, end=0, length=3)
         >>> beams.tokens[0, 0].tolist()
-        [1, 0]
+        [1, 0, 0]
     """
     check_integer(length, "length", 1)
     width = check_integer(width, "width", 1)

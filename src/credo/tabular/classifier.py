@@ -55,7 +55,7 @@ class Classifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
         calibration_folds: calibrate by predictions of each row by a model that is trained on the other folds of so many
             instead: no row is kept from training, which takes as many more fits. ``None``: rows are held out.
         method_options: further arguments of the method, such as ``{"temperature": 2.0}`` or ``{"members": 10}``.
-        device: the device for training and prediction, such as ``"cuda"``; ``None``: chosen automatically.
+        device: the device for training and prediction, such as ``"cuda"``; ``None``: the CPU.
         progress: whether to show a progress bar; ``None``: only in a terminal.
         random_state: a seed or a random state; with a seed, results are reproducible.
 

@@ -178,7 +178,7 @@ def train_in_epochs(
         plan: epochs, batch size and learning rate.
         validation: rows by whose log likelihood training is stopped early; ``None``: it is not.
         seed: of everything random.
-        device: where to train; ``None``: chosen automatically.
+        device: where to train; ``None``: where the model is.
         progress: whether to show a progress bar; ``None``: only in a terminal.
     """
     stopping = {"validation": validation, "monitor": "log_likelihood", "patience": max(plan.epochs // 5, 5)}
