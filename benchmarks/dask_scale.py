@@ -12,6 +12,7 @@ tenth of the rows (Monte Carlo error).
 from __future__ import annotations
 
 import argparse
+import datetime
 import json
 import os
 import platform
@@ -98,13 +99,16 @@ def main() -> None:
     coef = np.array(runs[1]["coef"])
     z = (coef - sample.coef_) / np.sqrt(np.diag(sample.sigma_))
     result = {
-        "rows": given.rows,
+        "name": "dask_scale",
+        "command": f"python benchmarks/dask_scale.py --rows {given.rows}",
+        "date": datetime.date.today().isoformat(),
+        "table_rows": given.rows,
         "columns": COLUMNS,
         "bytes": given.rows * (COLUMNS + 1) * 8,
         "worker_memory": given.memory,
         "partitions": given.rows // given.chunk,
         "machine": f"{platform.machine()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} at the end",
-        "runs": runs,
+        "rows": runs,
         "one_process": {"cpu_s": alone_cpu},
         "largest_difference_from_one_process": float(np.abs(coef / alone.coef_ - 1.0).max()),
         "equal_for_1_and_2_workers": runs[0]["coef"] == runs[1]["coef"],
@@ -112,7 +116,7 @@ def main() -> None:
         "bytes_of_one_partition_result": 8 * (COLUMNS + 1) * (COLUMNS + 2),
     }
     given.out.write_text(json.dumps(result, indent=1) + "\n")
-    print(json.dumps({k: v for k, v in result.items() if k != "runs"}, indent=1))
+    print(json.dumps({k: v for k, v in result.items() if k != "rows"}, indent=1))
     for run in runs:
         print(run["workers"], run["regression"], run["pca"])
 

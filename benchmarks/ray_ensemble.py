@@ -8,8 +8,10 @@ Wall time, of one run; on a machine that others use it is a rough estimate. Memb
 from __future__ import annotations
 
 import argparse
+import datetime
 import json
 import os
+import platform
 import time
 from pathlib import Path
 
@@ -43,16 +45,23 @@ def main() -> None:
     data, options = (x, x.sin().sum(1, keepdim=True)), {"epochs": 10, "seed": 0, "progress": False}
     begin = time.perf_counter()
     alone = make_ensemble().fit(data, **options)
-    result = {"members": 8, "rows": len(x), "load": os.getloadavg()[0], "one_process_s": time.perf_counter() - begin}
+    result = {
+        "name": "ray_ensemble",
+        "command": "python benchmarks/ray_ensemble.py",
+        "date": datetime.date.today().isoformat(),
+        "hardware": f"{platform.machine()}, 2 cores, load {os.getloadavg()[0]:.1f}",
+        "members": 8,
+        "table_rows": len(x),
+        "rows": [{"workers": 0, "seconds": time.perf_counter() - begin}],
+    }
     for workers in (1, 2):
         ray.init(num_cpus=workers, include_dashboard=False, log_to_driver=False)
         credo.ray.run_tasks(_warm_up, [()] * workers)
         begin = time.perf_counter()
         found = credo.ray.fit_ensemble(make_ensemble(), data, **options)
-        result[f"ray_{workers}_s"] = time.perf_counter() - begin
-        result[f"ray_{workers}_is_equal"] = all(
-            torch.equal(value, found.state_dict()[name]) for name, value in alone.state_dict().items()
-        )
+        seconds = time.perf_counter() - begin
+        is_equal = all(torch.equal(value, found.state_dict()[name]) for name, value in alone.state_dict().items())
+        result["rows"].append({"workers": workers, "seconds": seconds, "is_equal": is_equal})
         ray.shutdown()
     given.out.write_text(json.dumps(result, indent=1) + "\n")
     print(result)
