@@ -10,12 +10,12 @@ from scipy import stats
 from torch import distributions as D
 
 import credo
-from credo.errors import InputError
+from credo.errors import InputError, UnsupportedError
 from credo.predictive import RealPredictive
 from credo.predictive.joint import JointGaussianComponents, to_correlation
 from credo.tabular.predictions import column_names, to_frame
 from credo.tabular.runs import fit_run, open_run
-from credo.tabular.several_targets import RegressionTargets, noise_correlation, target_covariance
+from credo.tabular.several_targets import RegressionTargets, check_one_target, noise_correlation, target_covariance
 
 NOISE = np.array([[1.0, -0.7], [-0.7, 1.0]])
 
@@ -192,3 +192,9 @@ def test_a_run_of_several_targets(tmp_path) -> None:
         again.report()
     with pytest.raises(InputError, match="holds classes"):
         fit_run(frame.assign(kind=np.arange(80) % 2), "price,kind", method="map", epochs=1)
+
+
+def test_what_takes_one_target_says_so(joint: credo.Regressor) -> None:
+    with pytest.raises(UnsupportedError, match="export is for one target, and this model has 'price', 'weight'"):
+        check_one_target(joint.target_, "export")
+    check_one_target(joint.marginal("price").target_, "export")

@@ -31,6 +31,7 @@ from credo.tabular.columns import as_frame
 from credo.tabular.estimators import Regressor
 from credo.tabular.extrapolation import split_noise
 from credo.tabular.parsing import is_missing
+from credo.tabular.several_targets import check_one_target
 from credo.tabular.validation import check_new
 
 if TYPE_CHECKING:
@@ -65,6 +66,7 @@ def export_table(
     """
     check_extra()
     check_is_fitted(estimator, "model_")
+    check_one_target(estimator.target_, "export")
     choice, dtype = OutputChoice.check(quantiles, level), PRECISIONS[check_option(precision, "precision", PRECISIONS)]
     samples = estimator.samples if samples is None else check_integer(samples, "samples", minimum=0)
     b = Builder(np.float64, "columns/")

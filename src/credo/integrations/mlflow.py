@@ -20,6 +20,7 @@ from credo.errors import InputError
 from credo.io import load
 from credo.tabular.base import TableEstimator
 from credo.tabular.predictions import column_names, to_frame
+from credo.tabular.several_targets import check_one_target
 from credo.tabular.targets import ClassTarget
 
 if TYPE_CHECKING:
@@ -199,6 +200,8 @@ class PyfuncModel:
         quantiles = [check_fraction(float(q), "quantiles") for q in given.get("quantiles", ())]
         if quantiles and isinstance(target, ClassTarget):
             raise InputError("quantiles are those of a quantity, and the target of this model is a class")
+        if quantiles:
+            check_one_target(target, "the parameter 'quantiles'")
         predictive = self.estimator.predict_dist(model_input)
         frame = to_frame(predictive, target, level).drop(columns=_LABEL, errors="ignore").astype("float64")
         for q in quantiles:

@@ -29,6 +29,7 @@ from credo.tabular.date_format import DateFormat
 from credo.tabular.encoders import Labels
 from credo.tabular.number_format import PERCENT, NumberFormat
 from credo.tabular.parsing import parse_date, parse_number, to_label, to_labels
+from credo.tabular.several_targets import check_one_target
 from credo.tabular.targets import ClassTarget
 
 FLAGS = "flags"
@@ -100,6 +101,7 @@ class ServedModel:
             self._background = run.holdout.drop(columns=run.model.target_.name, errors="ignore").head(_EFFECT_ROWS)
         else:
             self.estimator = runs.load_model(folder)
+        check_one_target(self.estimator.target_, "serving")
         if self.version != _digest(folder):
             raise InputError(f"{folder} was replaced while it was read: try again")
         if device is not None:

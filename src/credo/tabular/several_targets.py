@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from credo._text import listed, quoted
-from credo.errors import InputError, LoadError, unknown_name
+from credo.errors import InputError, LoadError, UnsupportedError, unknown_name
 from credo.predictive import RealPredictive
 from credo.predictive.components import average
 from credo.predictive.joint import JointGaussianComponents, to_correlation
@@ -140,6 +140,15 @@ def has_several_targets(y: Any) -> bool:
     """Whether ``y`` has more than one column."""
     shape = getattr(y, "shape", None) or np.asarray(y).shape  # no numpy function on objects that only convert to arrays
     return len(shape) == 2 and shape[1] > 1
+
+
+def check_one_target(target: object, use: str) -> None:
+    """Raise ``UnsupportedError`` if ``use``, such as ``"export"``, would get a model of several targets."""
+    if isinstance(target, RegressionTargets):
+        raise UnsupportedError(
+            f"{use} is for one target, and this model has {listed([quoted(name) for name in target.names])}: "
+            "fit a model for each of them"
+        )
 
 
 def as_target_frame(y: Any) -> pd.DataFrame:
