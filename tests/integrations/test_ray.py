@@ -60,6 +60,7 @@ def die_once(x: float, marker: str) -> float:
     return x * x
 
 
+@pytest.mark.slow
 def test_a_task_whose_worker_is_killed_is_started_again(cluster, tmp_path):
     marker = tmp_path / "killed"
     assert integration.run_tasks(die_once, [(x, str(marker)) for x in (1.0, 2.0, 3.0)]) == [1.0, 4.0, 9.0]
