@@ -206,7 +206,7 @@ def by_table(score: str | None) -> str:
     rows = result("tables")["rows"]
     methods = [name for name in LABELS if any(row["method"] == name for row in rows)]
     lines = [
-        f"| table | rows | splits | {' | '.join(LABELS[name] for name in methods)} |",
+        f"| table | training rows | splits | {' | '.join(LABELS[name] for name in methods)} |",
         f"|---|---|---|{'---|' * len(methods)}",
     ]
     for table in dict.fromkeys(row["table"] for row in rows):
