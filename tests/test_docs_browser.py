@@ -56,6 +56,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}", folder
     server.shutdown()
+    server.server_close()
 
 
 def opened(address: str, profile: Path) -> str:
