@@ -20,8 +20,8 @@ from pathlib import Path
 
 import dask
 import dask.array as da
+import distributed
 import numpy as np
-from distributed import Client, LocalCluster
 
 from credo.decomposition import PCA
 from credo.linear import BayesianLinearRegression
@@ -53,8 +53,10 @@ def cpu_seconds() -> float:
 
 def fit(rows: int, chunk: int, workers: int, memory: str) -> dict:
     with (
-        LocalCluster(n_workers=workers, threads_per_worker=1, memory_limit=memory, dashboard_address=None) as cluster,
-        Client(cluster) as client,
+        distributed.LocalCluster(
+            n_workers=workers, threads_per_worker=1, memory_limit=memory, dashboard_address=None
+        ) as cluster,
+        distributed.Client(cluster) as client,
     ):
         before, begin = sum(client.run(cpu_seconds).values()), time.perf_counter()
         model = BayesianLinearRegression().fit(*arrays(rows, chunk))
