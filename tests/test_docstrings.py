@@ -20,6 +20,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from tests.credo_modules import credo_modules
 from torch import nn
 
 import credo
@@ -113,11 +114,14 @@ def test_missing_parts_are_found() -> None:
 
 
 NOT_RUN = {
+    "credo.calibration.cross_conformal.CrossConformalClassifier": "takes minutes",
+    "credo.calibration.cross_conformal.CrossConformalRegressor": "takes minutes",
     "credo.datasets.files.Split": "needs a data set",
     "credo.decisions.active_learning.ActiveLearner": "asks an expert",
     "credo.decisions.bandit.ThompsonBandit": "needs an environment",
     "credo.decisions.optimization.Evaluation": "needs an experiment",
     "credo.decisions.optimization.ThompsonOptimizer": "needs an experiment",
+    "credo.integrations.skpro.ProbaRegressor": "needs the extra skpro",
     "credo.likelihoods.base.Likelihood": "an abstract class",
     "credo.methods.hmc.HMC": "takes minutes",
     "credo.methods.mclmc.MCLMC": "takes minutes",
@@ -132,6 +136,9 @@ NOT_RUN = {
     "credo.report.rendering.render": "takes seconds; tests/report has the same",
     "credo.report.rendering.write": "takes seconds; tests/report has the same",
     "credo.sequence.generation.Generated": "needs a network of captions",
+    "credo.serving.batching.Batcher": "needs an event loop",
+    "credo.serving.server.create_app": "needs the extra serve",
+    "credo.serving.server.serve": "needs the extra serve",
     "credo.stacking.Stack": "needs a function of its own",
     "credo.testing.calibration.Ranks": "needs a model of its own",
 }
@@ -145,17 +152,11 @@ class WrittenOutput(doctest.OutputChecker):
         return not want or super().check_output(want, got, optionflags)
 
 
-def modules() -> Iterator[ModuleType]:
-    for module in pkgutil.walk_packages(credo.__path__, "credo."):
-        if module.name not in ("credo.__main__", "credo._triton_kernels"):
-            yield importlib.import_module(module.name)
-
-
 @cache
 def examples() -> dict[str, tuple[ModuleType, doctest.DocTest]]:
     """The docstrings that have examples, by the full names of their objects."""
     finder = doctest.DocTestFinder(exclude_empty=True)
-    return {test.name: (module, test) for module in modules() for test in finder.find(module) if test.examples}
+    return {test.name: (module, test) for module in credo_modules() for test in finder.find(module) if test.examples}
 
 
 @cache

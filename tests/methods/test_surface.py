@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
-import pkgutil
 
 import pytest
+from tests.credo_modules import credo_modules
 from torch import nn
 
 import credo
@@ -32,8 +31,6 @@ def test_a_method_adds_few_public_names_to_a_module(method: type) -> None:
 
 
 def test_classes_inherit_from_few_others() -> None:
-    left_out = ("credo.__main__", "credo._triton_kernels")  # runs, and needs Triton
-    modules = [m.name for m in pkgutil.walk_packages(credo.__path__, "credo.") if m.name not in left_out]
-    classes = {cls for name in modules for cls in vars(importlib.import_module(name)).values() if inspect.isclass(cls)}
+    classes = {cls for module in credo_modules() for cls in vars(module).values() if inspect.isclass(cls)}
     ours = [[c.__name__ for c in cls.__mro__ if c.__module__.startswith("credo.")] for cls in classes]
     assert [names for names in ours if len(names) > MAX_CLASSES] == []

@@ -17,7 +17,7 @@ from credo.likelihoods import Beta, LogNormal
 from credo.metrics import crps
 from credo.predictive import RealPredictive
 from credo.predictive.bounded import BetaComponents, LogNormalComponents
-from credo.predictive.components import ContinuousComponents
+from credo.predictive.components import RealComponents
 
 from .cases import F64
 
@@ -135,7 +135,7 @@ def test_a_beta_prediction_moves_with_its_ends() -> None:
         VarianceScaling(2.0)(RealPredictive(c))
 
 
-def held_out(c: ContinuousComponents, n: int) -> tuple[RealPredictive, Tensor]:
+def held_out(c: RealComponents, n: int) -> tuple[RealPredictive, Tensor]:
     p = RealPredictive(c.map(lambda t: t[:, 1:2].expand(1, n).clone()))
     return p, p.sample(1, seed=0)[0]
 

@@ -32,6 +32,7 @@ from credo.tabular.estimators import Regressor
 from credo.tabular.extrapolation import split_noise
 from credo.tabular.parsing import is_missing
 from credo.tabular.several_targets import check_one_target
+from credo.tabular.targets import RegressionTarget
 from credo.tabular.validation import check_new
 
 if TYPE_CHECKING:
@@ -157,6 +158,7 @@ class _Network:
 def _regression(estimator: Regressor, function: PredictionFunction, dtype: torch.dtype) -> Callable[..., Predictive]:
     """The prediction of a quantity in its own units, as ``Regressor.predict_dist`` computes it."""
     target, family = estimator.target_, estimator.family_
+    assert isinstance(target, RegressionTarget)  # one target, as was checked
     extrapolation = estimator.extrapolation_
     slopes = None if extrapolation is None else torch.from_numpy(2.0 * extrapolation.slope_variance).to(dtype)
 
@@ -200,8 +202,7 @@ def _noise_varies(predictive: Predictive) -> bool:
 
 def _classification(estimator: Classifier, function: PredictionFunction) -> Callable[..., Predictive]:
     """The class probabilities in the order of ``classes_``."""
-    unused: Any = None
-    return lambda features: estimator._to_target_units(function(features), unused, unused)
+    return lambda features: estimator._to_classes(function(features))
 
 
 def _calibrated(predict: Callable[..., Predictive], estimator: TableEstimator) -> Callable[..., Predictive]:

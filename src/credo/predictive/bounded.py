@@ -15,14 +15,14 @@ from typing_extensions import override
 
 from credo._special import log_beta, ndtr
 from credo.errors import InputError, UnsupportedError
-from credo.predictive.components import ContinuousComponents, PartialMoments, average, check_finite, pool_grids
+from credo.predictive.components import PartialMoments, RealComponents, average, check_finite, pool_grids
 from credo.predictive.location_scale import GaussianComponents
 
 _TAIL = 1e-12  # probability that a grid leaves out at either end
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class LogNormalComponents(ContinuousComponents):
+class LogNormalComponents(RealComponents):
     """LogNormal(y | m, σ²): log y ~ N(m, σ²), y > 0, parametrized by m and log σ.
 
     The mean is exp(m + σ²/2) and the median exp(m). A mixture's spread is stretched in log y.
@@ -134,7 +134,7 @@ class LogNormalComponents(ContinuousComponents):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class BetaComponents(ContinuousComponents):
+class BetaComponents(RealComponents):
     """y = lower + (upper − lower)·u with u ~ Beta(μφ, (1 − μ)φ), parametrized by logit μ and log φ.
 
     The mean of u is μ and its variance μ(1 − μ)/(1 + φ). The cdf and what depends on it (quantiles, partial moments)

@@ -99,9 +99,16 @@ class PartialMoments(NamedTuple):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class RealComponents(PredictiveComponents):
-    """Components on the real line or on the counts from 0."""
+    """Components with a density on the real line or a part of it; or, where ``discrete``, on the counts from 0."""
 
-    discrete: ClassVar[bool]
+    discrete: ClassVar[bool] = False
+
+    def check_dtype_and_shape(self, y: Tensor) -> None:
+        """Raise ``InputError`` unless ``y`` is in floating point and of the right shape."""
+        check_tensor(y)
+        if not y.is_floating_point():
+            raise InputError(f"y has dtype {y.dtype}, but real-valued targets are needed: call y.float().")
+        check_target_shape(y, self.target_shape)
 
     @property
     def target_shape(self) -> torch.Size:
@@ -171,20 +178,6 @@ class RealComponents(PredictiveComponents):
     @abstractmethod
     def grid(self, count: int) -> Tensor:
         """About ``count`` ascending points ``[N, B, ...]`` that resolve every component where it has mass."""
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class ContinuousComponents(RealComponents):
-    """Components with a density on the real line or a part of it."""
-
-    discrete: ClassVar[bool] = False
-
-    def check_dtype_and_shape(self, y: Tensor) -> None:
-        """Raise ``InputError`` unless ``y`` is in floating point and of the right shape."""
-        check_tensor(y)
-        if not y.is_floating_point():
-            raise InputError(f"y has dtype {y.dtype}, but real-valued targets are needed: call y.float().")
-        check_target_shape(y, self.target_shape)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

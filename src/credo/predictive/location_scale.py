@@ -13,11 +13,11 @@ from torch import Tensor
 from typing_extensions import override
 
 from credo._special import log_rising, ndtr
-from credo.predictive.components import ContinuousComponents, PartialMoments, check_finite, pool_grids
+from credo.predictive.components import PartialMoments, RealComponents, check_finite, pool_grids
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class LocationScaleComponents(ContinuousComponents):
+class LocationScaleComponents(RealComponents):
     """Distributions of m + σz, where z has a standard distribution that is symmetric about 0; ``draws`` is m."""
 
     @property

@@ -193,7 +193,10 @@ class Classifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
         return (classes, Categorical()) if self.ordered is False else (1, Ordinal(classes))
 
     def _predict_rows(self, rows: TableRows, predictor: Predictor) -> Predictive:
-        predictive = predict_features(predictor, self.columns_.features(rows))
+        return self._to_classes(predict_features(predictor, self.columns_.features(rows)))
+
+    def _to_classes(self, predictive: Predictive) -> Predictive:
+        """The prediction of the network without the weights of classes, in the order of ``classes_``."""
         assert isinstance(predictive.components, CategoricalComponents)
         components, order = predictive.components, self._order()
         if self.class_weights_ is not None:
