@@ -17,7 +17,8 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from tests.report.test_browser import BROWSER, OPTIONS, PHONE, needs_browser
+
+from report.test_browser import BROWSER, OPTIONS, PHONE, needs_browser
 
 DOCS = Path(__file__).parent.parent / "docs"
 PAGES = ("index.html", "start/table.html", "choose.html", "theory/bayes-by-backprop.html", "howto/pretrained.html")

@@ -20,10 +20,10 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from tests.credo_modules import credo_modules
 from torch import nn
 
 import credo
+from credo_modules import credo_modules
 
 PARTS = sorted(module.name for module in pkgutil.iter_modules(credo.__path__) if module.name != "__main__")
 NOT_DESCRIBED = (None, "None", "Self", "Never", "typing.Never", "NoReturn", inspect.Signature.empty)

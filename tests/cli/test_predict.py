@@ -264,6 +264,7 @@ def test_interrupt_keeps_the_existing_file(call, new, tmp_path, monkeypatch):
     assert not list(tmp_path.glob(".*"))
 
 
+@pytest.mark.slow
 def test_closed_pipe_gives_no_traceback(new, tmp_path):
     """As in ``credo predict run new.csv | head -1``: 2,500 rows are more than a pipe of 64 KiB and its reader hold."""
     pd.concat([new] * 100).to_csv(tmp_path / "new.csv", index=False)

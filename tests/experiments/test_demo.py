@@ -63,6 +63,7 @@ def test_command_prints_scores_and_report_paths(tmp_path):
     assert (quiet.exit_code, quiet.output) == (0, "")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("without_figures")
 def test_command_prints_json(tmp_path):
     result = CliRunner().invoke(cli.app, ["demo", "--out", str(tmp_path), "--epochs", "1", "--json"])

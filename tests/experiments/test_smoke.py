@@ -42,6 +42,7 @@ def test_smoke_run_needs_no_data_files_and_keeps_global_state(name, tmp_path, mo
         assert pixels[..., :3].std() > 0.05
 
 
+@pytest.mark.slow
 def test_seed_determines_the_values(tmp_path):
     first, again, other = (
         [row.values for row in experiments.run("bbb-regression", "smoke", out=tmp_path, seed=seed).result.rows]

@@ -39,6 +39,7 @@ def test_reaches_the_exact_mean_and_the_mean_field_scale(model: credo.BayesByBac
     torch.testing.assert_close(std, TARGET.mean_field_std(), rtol=0.05, atol=0)
 
 
+@pytest.mark.slow
 def test_weight_sampling_reaches_the_same_optimum() -> None:
     """Over 8 seeds the largest deviations were 0.056 posterior std in the mean and 3.9 % in the scale."""
     model = fitted(TARGET, estimator="weight")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import inspect
 
 import pytest
-from tests.credo_modules import credo_modules
 from torch import nn
 
 import credo
+from credo_modules import credo_modules
 
 MAX_NAMES, MAX_CLASSES = 23, 5
 """Five classes are HMC, Sampler, NetworkMethod, Method and Model: what four samplers share is a class of its own."""

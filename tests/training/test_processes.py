@@ -95,6 +95,7 @@ def test_resumed_run_of_two_processes_ends_in_the_same_weights(ranks):
     assert ranks[0]["resumed"] == ranks[0]["map"]["digest"]
 
 
+@pytest.mark.slow
 def test_weights_learned_by_spawned_processes_come_home(capfd):
     """Spawned from within this process; the same 30 steps as alone, up to the order of float32 sums."""
     together = script.fit_map(devices=2, strategy="ddp_spawn")
@@ -106,6 +107,7 @@ def test_weights_learned_by_spawned_processes_come_home(capfd):
     assert not together.training
 
 
+@pytest.mark.slow
 def test_accumulated_gradients_of_two_processes_are_those_of_one_minibatch(capfd):
     """Steps of 6 rows, of which each process takes 3 in parts of 2 and 1; up to the order of float32 sums."""
     together = script.fit_map(devices=2, strategy="ddp_spawn", batch_size=3, accumulate=2)
