@@ -259,3 +259,19 @@ def test_effects_of_single_rows_must_be_asked_for():
         found.individual_to_frame()
     with pytest.raises(InputError, match="label"):
         explain.partial_dependence(LogisticDraws(DRAWS), X, "x0").plot(label="maybe")
+
+
+@pytest.mark.parametrize("write", [lambda v: f"{v:.2f} %", lambda v: f"{v:.2f}".replace(".", ",")])
+def test_numbers_that_are_written_as_text_have_the_effect_of_plain_numbers(write):
+    """A column in percent, or with decimal commas, is the same column to the network."""
+    rng = np.random.default_rng(0)
+    plain = pd.DataFrame({"share": rng.uniform(0, 100, 60).round(2), "other": rng.normal(size=60)})
+    texts = plain.assign(share=plain["share"].map(write))
+    y = plain["share"] / 10 + plain["other"]
+    curves = []
+    for table in (plain, texts):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            model = credo.Regressor("map", epochs=3, hidden=(8,), random_state=0).fit(table, y)
+        curves.append(explain.partial_dependence(model, table, "share").mean)
+    np.testing.assert_allclose(curves[1], curves[0], rtol=1e-9)

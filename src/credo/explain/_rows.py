@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import warnings
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -24,6 +24,7 @@ from credo.predictive.calibrated import CalibratedPredictive
 from credo.seeding import check_seed, derive
 from credo.tabular.base import TableEstimator
 from credo.tabular.columns import as_frame
+from credo.tabular.number_format import PERCENT, NumberFormat
 from credo.tabular.parsing import parse_columns, to_labels
 from credo.tabular.predictions import true_values
 from credo.tabular.targets import ClassTarget, RegressionTarget, known_rows
@@ -213,8 +214,17 @@ class ModelRows:
         if isinstance(self._model, Method):
             return torch.tensor(np.array(frame, np.float64), dtype=self._model.dtype)
         if isinstance(self._model, TableEstimator) and self._model.named_columns_:
-            return frame
+            return self._as_written(frame, self._model.columns_.formats)
         return np.array(frame)  # a copy that can be written to
+
+    def _as_written(self, frame: pd.DataFrame, formats: Mapping[str, object]) -> pd.DataFrame:
+        """The table with numbers of a grid written as the column's own cells, where those are not plain numbers."""
+        texts = {
+            name: [form.write(cell) if isinstance(cell, float) and np.isfinite(cell) else cell for cell in frame[name]]
+            for name, form in formats.items()
+            if name in frame and isinstance(form, NumberFormat) and (form.unit == PERCENT or form.decimal != ".")
+        }
+        return frame.assign(**texts) if texts else frame
 
     def _used_columns(self) -> tuple[str, ...]:
         if not isinstance(self._model, TableEstimator):

@@ -132,6 +132,10 @@ class NumberFormat:
             return math.nan
         return (-size if parts.negative else size) + 0.0  # no negative zero
 
+    def write(self, value: float) -> str:
+        """A text that :meth:`parse` reads as ``value``, for columns of numbers."""
+        return repr(float(value)).replace(".", self.decimal) + (f" {self.unit}" if self.unit == PERCENT else "")
+
     def describe(self) -> str:
         """The format in words; empty for plain numbers."""
         if self.boolean:
