@@ -27,6 +27,7 @@ from credo.architectures.recurrent import LanguageModel
 from credo.architectures.segnet import SegNet
 from credo.architectures.style import StyleDiscriminator, StyleGenerator
 from credo.architectures.super_resolution import ESPCN
+from credo.architectures.tabular import PiecewiseLinear, TabularMLP
 from credo.architectures.transformer import TransformerLanguageModel, VisionTransformer
 from credo.errors import InputError, unknown_name
 
@@ -49,6 +50,7 @@ __all__ = [
     "LanguageModel",
     "LeNet",
     "MLP",
+    "PiecewiseLinear",
     "ProgressiveDiscriminator",
     "ProgressiveGenerator",
     "ResNet",
@@ -57,6 +59,7 @@ __all__ = [
     "SegNet",
     "StyleDiscriminator",
     "StyleGenerator",
+    "TabularMLP",
     "TransformerLanguageModel",
     "VisionTransformer",
     "build",
@@ -87,6 +90,7 @@ REGISTRY: dict[str, type[Architecture]] = {
     "segnet": SegNet,
     "style_discriminator": StyleDiscriminator,
     "style_generator": StyleGenerator,
+    "tabular_mlp": TabularMLP,
     "transformer_language_model": TransformerLanguageModel,
     "vision_transformer": VisionTransformer,
 }

@@ -70,13 +70,14 @@ def _(predictor: EnsemblePredictor, x: Any) -> PredictionFunction:
     found = [evaluate for evaluate in evaluators if isinstance(evaluate, Evaluator)]
     if len(found) < len(parts) or not _are_alike(found):
         functions = [as_function(part, x) for part in parts]
-        return lambda x: Predictive.mixture([function(x) for function in functions])
+        return lambda x: Predictive.mixture([function(x) for function in functions], predictor.weights)
     likelihoods = [part._likelihood for part in parts if isinstance(part, NetworkPredictor)]
     outputs, each = _batched_outputs(found, x), found[0].samples
 
     def predict(x: Any) -> Predictive:
         by_member = outputs(x).split(each)
-        return Predictive.mixture([_predictive(own, part) for own, part in zip(likelihoods, by_member, strict=True)])
+        found = [_predictive(own, part) for own, part in zip(likelihoods, by_member, strict=True)]
+        return Predictive.mixture(found, predictor.weights)
 
     return predict
 

@@ -120,6 +120,10 @@ class FlatStack:
         with torch.no_grad():
             return Evaluation(*function(position.detach(), *tensors(tuple(batch))))
 
+    def rows(self, position: Tensor, batch: Batch) -> Tensor:
+        """log p(y | x, w) of every row ``[K, B]``, without weights of rows."""
+        return self._stack(self.unflatten(position), (batch.x, batch.y), per_copy=self._per_copy)
+
     def unflatten(self, flat: Tensor) -> Draw:
         """Name to ``[..., *shape]`` of vectors ``[..., P]``."""
         parts = flat.split(self._sizes, -1)
@@ -145,7 +149,7 @@ class FlatStack:
         return evaluate
 
     def _sum(self, position: Tensor, batch: Batch) -> Tensor:
-        rows = self._stack(self.unflatten(position), (batch.x, batch.y), per_copy=self._per_copy)
+        rows = self.rows(position, batch)
         weighted = rows if batch.sample_weight is None else rows * batch.sample_weight
         return weighted.double().sum(1)
 

@@ -30,7 +30,7 @@ _INITS = ("fresh", "perturb")
 
 
 class DeepEnsemble(Method):
-    """An equal mixture of models, each trained independently.
+    """A mixture of models, each trained independently; with equal weights, unless :meth:`set_weights` sets others.
 
     Args:
         net_or_factory: a network, which is copied; a callable that makes a network; or a list of ready networks,
@@ -79,6 +79,27 @@ class DeepEnsemble(Method):
         _check_apart(networks)
         self.members = nn.ModuleList(base(net, **_own(options)) for net in networks)
         self.base = base
+        self.weights: list[float] | None = None
+
+    def set_weights(self, weights: Sequence[float] | None) -> None:
+        """Set the weights of the members in predictions.
+
+        Args:
+            weights: one number of at least 0 per member, divided by their sum; ``None``: equal weights.
+
+        Raises:
+            InputError: the weights are not such numbers.
+        """
+        if weights is None:
+            self.weights = None
+            return
+        values = torch.as_tensor(weights, dtype=torch.float64)
+        if values.shape != (len(self.members),) or not bool((values >= 0).all()) or not 0 < float(values.sum()) < 1e300:
+            raise InputError(
+                f"weights must be one finite number of at least 0 for each of {len(self.members)} members, and not all "
+                f"0, got {weights!r:.100}"
+            )
+        self.weights = (values / values.sum()).tolist()
 
     @override
     def forward(self, x: Any, y: Tensor, n_data: int | None = None, **options: Any) -> Tensor:
@@ -142,7 +163,7 @@ class DeepEnsemble(Method):
             member.fit(data, **own)
 
     def _predictor(self, samples: int | str, seed: int | None) -> Predictor:
-        return EnsemblePredictor(self._models(), check_samples(samples), seed)
+        return EnsemblePredictor(self._models(), check_samples(samples), seed, self.weights)
 
     @override
     def elbo(self, data: Any, samples: int = 10, seed: int | None = None) -> float:
@@ -166,6 +187,7 @@ class DeepEnsemble(Method):
             "members": len(self.members),
             "members_at_once": self._at_once,
             "member": first._get_config(),
+            "weights": self.weights,
         }
 
     @classmethod
@@ -187,6 +209,7 @@ class DeepEnsemble(Method):
         networks = _networks(net, config["members"], "as it is")
         ensemble.members = nn.ModuleList(base._from_config(config["member"], n, **_own(overrides)) for n in networks)
         ensemble.base = base
+        ensemble.set_weights(config.get("weights"))
         ensemble._at_once = _check_at_once(config.get("members_at_once", "auto"))
         return ensemble
 
@@ -207,32 +230,42 @@ class DeepEnsemble(Method):
 
 
 class EnsemblePredictor(Predictor):
-    """Predicts with ⌈S/M⌉ draws of each of M members; with S = 0, with the mean weights of the first alone.
+    """Predicts with ⌈S/M⌉ draws of each of M members; with S = 0, with the mean weights of the most important alone.
 
     Args:
         models: the members.
         samples: S, or ``"moments"``.
         seed: of the draws.
+        weights: of the members, summing to 1; ``None``: they are equal.
 
     Attributes:
         parts: the predictors of the members.
+        weights: their weights, ``[M]``; ``None``: they are equal.
     """
 
-    def __init__(self, models: list[NetworkMethod], samples: int | str, seed: int | None) -> None:
+    def __init__(
+        self,
+        models: list[NetworkMethod],
+        samples: int | str,
+        seed: int | None,
+        weights: Sequence[float] | None = None,
+    ) -> None:
         self.parts: list[Predictor]
+        self.weights = None if weights is None else torch.tensor(weights, dtype=torch.float64)
         if isinstance(samples, str):
             self.parts = [model._predictor(samples, None) for model in models]
             return
         if samples == 0:
-            self.parts = [models[0]._predictor(0, None)]
+            first = 0 if self.weights is None else int(self.weights.argmax())
+            self.parts, self.weights = [models[first]._predictor(0, None)], None
             return
         base = check_seed(seed)
         each = -(-samples // len(models))
         self.parts = [model._predictor(each, derive(base, i)) for i, model in enumerate(models)]
 
     def __call__(self, x: Any, batch_size: int | None = None, vectorize: str = "auto") -> Predictive:
-        """The equal mixture of the members' predictive distributions."""
-        return Predictive.mixture([part(x, batch_size, vectorize) for part in self.parts])
+        """The mixture of the members' predictive distributions."""
+        return Predictive.mixture([part(x, batch_size, vectorize) for part in self.parts], self.weights)
 
 
 def _networks(source: Any, members: int | None, init: str | None) -> list[nn.Module]:

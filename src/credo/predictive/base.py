@@ -246,11 +246,12 @@ class Predictive(ABC):
         return replace(first, components=first.components.join([p.components for p in rest], 1))
 
     @staticmethod
-    def mixture(parts: Sequence[P]) -> P:
-        """Mix predictions of the same rows with equal weights, as a deep ensemble does.
+    def mixture(parts: Sequence[P], weights: Tensor | None = None) -> P:
+        """Mix predictions of the same rows, as a deep ensemble does.
 
         Args:
             parts: predictions of the same rows, with any numbers of draws.
+            weights: of the parts, summing to 1; ``None``: they are equal.
 
         Returns:
             One prediction with the draws of all parts.
@@ -263,9 +264,13 @@ class Predictive(ABC):
             raise InputError("calibrated predictions cannot be mixed: mix the plain ones and calibrate the mixture.")
         for part in rest:
             _check_equal("target shapes", *(list(p.components.target_shape) for p in (first, part)))
+        components = first.components.join([p.components for p in rest], 0)
+        if weights is not None:
+            own = [w * _dense_weights(p) for w, p in zip(weights.to(components.draws), parts, strict=True)]
+            return replace(first, components=components, weights=torch.cat(own))
         uniform = all(p.weights is None and p.n_draws == first.n_draws for p in parts)
-        weights = None if uniform else torch.cat([_dense_weights(p) for p in parts]) / len(parts)
-        return replace(first, components=first.components.join([p.components for p in rest], 0), weights=weights)
+        equal = None if uniform else torch.cat([_dense_weights(p) for p in parts]) / len(parts)
+        return replace(first, components=components, weights=equal)
 
     def to(self, device: str | torch.device) -> Self:
         """Return the prediction on another device.

@@ -33,7 +33,7 @@ from credo.tabular.extrapolation import Extrapolation, OutsideRange
 from credo.tabular.methods import NetworkSpec, TabularMethod, TrainingPlan
 from credo.tabular.readings import find_dialect
 from credo.tabular.several_targets import RegressionTargets, as_target_frame, has_several_targets
-from credo.tabular.splitting import RowDetails, Rows, select_rows
+from credo.tabular.splitting import RowDetails, Rows, select_rows, split_folds
 from credo.tabular.target_cells import as_series
 from credo.tabular.targets import ClassTarget, RegressionTarget, known_rows
 from credo.tabular.validation import check_new, check_training
@@ -142,10 +142,11 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         method, self.method_reason_ = automatic.choose(self, len(training), further_rows)
         self.method_ = method.name
         plan = TrainingPlan.make(len(training), self.epochs, self.batch_size, self.lr, method.step_factor)
-        hidden = methods.hidden_layers(self.hidden, plan.rows)
         targets = self._choose_likelihood(y, targets, features, training, details, plan)
         outputs, likelihood = self._network_outputs(plan)
-        spec = NetworkSpec(features.shape[1], outputs, likelihood, hidden, self.activation, plan)
+        hidden = method.hidden if self.hidden is None else None
+        hidden = hidden or methods.hidden_layers(self.hidden, plan.rows)
+        spec = NetworkSpec(features.shape[1], outputs, likelihood, hidden, self.activation, plan, features[training])
         with seeded(derive(self.seed_, INITIAL), torch.device("cpu")):
             model = method.build(spec, **(self.method_options or {}))
         self._train(model, features[training], targets[training], plan, details.take(training), method)
@@ -334,6 +335,16 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         classes = targets if isinstance(self.target_, ClassTarget) else None
         return details.split(count, derive(self.seed_, SPLIT), classes)
 
+    def _parts(self, targets: NDArray[Any], details: RowDetails, count: int) -> list[Rows]:
+        """The rows in ``count`` parts, to be held out in turn; the last tenth every time, if rows have a time."""
+        if details.time is not None:
+            return [self._hold_out(targets, details, max(len(targets) // 10, 1))[1]] * count
+        if details.groups is not None:
+            count = min(count, len(np.unique(details.groups)))
+        classes = targets if isinstance(self.target_, ClassTarget) and np.bincount(targets).min() > 1 else None
+        parts = split_folds(len(targets), min(count, len(targets) // 2), derive(self.seed_, SPLIT), classes, details)
+        return [parts[i % len(parts)] for i in range(count)]
+
     def _train(
         self,
         model: Method,
@@ -353,6 +364,7 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
             data,
             plan,
             validation=validation,
+            held_out=[] if method.folds is None else self._parts(targets, details, method.folds(len(targets))),
             seed=derive(self.seed_, TRAINING),
             device=self.device,
             progress=self.progress,

@@ -19,16 +19,19 @@ from credo._arguments import check_option
 from credo.errors import InputError, LoadError
 from credo.likelihoods import Gaussian, Likelihood
 from credo.methods.base import Predictor
+from credo.methods.deep_ensemble import DeepEnsemble
 from credo.methods.sampler import Sampler
 from credo.predictive import Predictive, RealPredictive
 from credo.predictive.location_scale import GaussianComponents
 from credo.seeding import derive
+from credo.tabular import stacked
 from credo.tabular.base import SCREEN, TableEstimator
 from credo.tabular.classifier import Classifier
 from credo.tabular.columns import TableRows
 from credo.tabular.dialects import Dialect
 from credo.tabular.extrapolation import Extrapolation, at_edge, split_noise
 from credo.tabular.likelihoods import (
+    MAX_ROWS,
     MIN_STEPS,
     ShortTraining,
     TargetFamily,
@@ -36,7 +39,7 @@ from credo.tabular.likelihoods import (
     check_likelihood,
     choose_family,
 )
-from credo.tabular.methods import TrainingPlan, hidden_layers
+from credo.tabular.methods import TrainingPlan
 from credo.tabular.predictions import predict_features
 from credo.tabular.several_targets import (
     RegressionTargets,
@@ -71,7 +74,7 @@ class Regressor(RegressorMixin, TableEstimator):  # type: ignore[misc]
             a clearly higher likelihood on training rows left out of short trainings, which take a few percent of the
             time of ``fit``; with fewer than 1,000 steps of training they are left out. ``notes_`` says which and why.
         noise: ``"heteroscedastic"``: the noise depends on the row; ``"learned"``: it is the same for all rows;
-            ``"auto"``: the former if there are at least 200 rows.
+            ``"auto"``: the former if there are at least 200 rows, and for a stacked ensemble.
         joint_noise: with several targets, whether their noise is correlated, with one correlation matrix for all rows;
             ``False``: it is independent.
         hidden: widths of the hidden layers; ``None``: (50, 50), or (10,) for fewer than 200 rows.
@@ -284,27 +287,30 @@ class Regressor(RegressorMixin, TableEstimator):  # type: ignore[misc]
             chosen = possible
         families = [TargetFamily.learn(name, values, self.target_.mean, self.target_.scale) for name in chosen]
         self.family_ = families[0]
-        if len(families) > 1:
-            seed = derive(self.seed_, SCREEN)
-            varies = self._noise_varies(plan)
-            weight = None if details.weight is None else details.weight[training]
+        if len(families) > 1 and plan.steps >= MIN_STEPS:
+            compared = training[:: -(-len(training) // MAX_ROWS)]
+            some = details.take(compared)
+            parts = list(
+                {id(part): part for part in self._parts(targets[compared], some, stacked.FOLDS_FOR_MANY_ROWS)}.values()
+            )
             train = ShortTraining(
-                features[training],
-                values[training],
-                weight,
-                hidden_layers(self.hidden, plan.rows),
+                features[compared],
+                values[compared],
+                some.weight,
+                parts,
                 self.activation,
                 plan,
-                varies,
-                seed,
+                self._noise_varies(plan),
+                derive(self.seed_, SCREEN),
             )
-            if train.steps >= MIN_STEPS:
-                self.family_ = choose_family(families, values[training], details.take(training), seed, train)
+            self.family_ = choose_family(families, values[compared], parts, train)
         return self._encode_target(y)
 
     def _noise_varies(self, plan: TrainingPlan) -> bool:
         check_option(self.noise, "noise", NOISES)
-        return not plan.has_few_rows if self.noise == "auto" else self.noise == "heteroscedastic"
+        if self.noise != "auto":
+            return self.noise == "heteroscedastic"
+        return self.method_ == stacked.NAME or not plan.has_few_rows
 
     def _network_outputs(self, plan: TrainingPlan) -> tuple[int, Likelihood]:
         outputs = len(self.target_.names)
@@ -357,6 +363,6 @@ class Regressor(RegressorMixin, TableEstimator):  # type: ignore[misc]
         if self.family_.name not in ("gaussian", "log_normal"):
             return None
         # The mean function: that of the mean weights or, for draws around several modes, the mean of some of them.
-        samples = _DRAWS_FOR_SLOPES if isinstance(self.model_, Sampler) else 0
+        samples = _DRAWS_FOR_SLOPES if isinstance(self.model_, Sampler | DeepEnsemble) else 0
         predictor = self.model_._predictor(samples, self.seed_)
         return Extrapolation.learn(self.columns_, rows, lambda features: predict_features(predictor, features))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -14,17 +14,19 @@ from torch import Tensor
 
 from credo._arguments import check_option
 from credo._threads import one_thread
+from credo.data import Batch
 from credo.errors import InputError
 from credo.likelihoods import Beta, Gaussian, Likelihood, NegativeBinomial, Poisson, StudentT
 from credo.methods import MAP
+from credo.methods._fold_training import FoldSchedule, fit_on_folds
 from credo.predictive import RealPredictive
 from credo.predictive.bounded import LogNormalComponents
 from credo.predictive.components import RealComponents
 from credo.predictive.location_scale import GaussianComponents
 from credo.seeding import seeded
+from credo.tabular import stacked
 from credo.tabular.methods import NetworkSpec, TrainingPlan
 from credo.tabular.predictions import predict_features
-from credo.tabular.splitting import RowDetails
 
 FAMILIES = ("gaussian", "student_t", "log_normal", "poisson", "negative_binomial", "beta")
 LIKELIHOODS = ("auto", *FAMILIES)
@@ -35,10 +37,12 @@ STUDENT_T_DF = 4.0
 CLEAR = 2.0
 """Standard errors by which a likelihood must be better than the Gaussian to be chosen."""
 
-MIN_STEPS = 50
-"""The minimum number of steps of a short training by which likelihoods are compared."""
+MIN_STEPS = 500
+"""With fewer steps of training likelihoods are not compared, as that would take most of the time."""
+MAX_ROWS = 4_000
+"""The largest number of rows by which likelihoods are compared."""
 
-_MAX_STEPS, _MAX_ROWS = 200, 4000  # of a short training
+_STEPS = 400  # of a short training
 _MAX_COUNT = 1000  # integers that go beyond are treated as real numbers
 _MIN_ROWS = 50
 _MIN_GAIN = 0.02  # nats per row
@@ -183,33 +187,29 @@ def candidates(values: NDArray[np.float64]) -> list[str]:
 def choose_family(
     families: list[TargetFamily],
     values: NDArray[np.float64],
-    details: RowDetails,
-    seed: int,
-    predict: Callable[[TargetFamily, NDArray[np.intp], NDArray[np.intp]], RealPredictive],
+    parts: Sequence[NDArray[np.intp]],
+    predict: Callable[[TargetFamily], list[RealPredictive]],
 ) -> TargetFamily:
     """Choose a likelihood by the log probability of targets that a short training did not see.
 
-    The rows are split in two halves, and each is predicted by a short training on the other; with times, only the later
-    half. Counts are compared by the probability of the count, for continuous distributions that of the interval
-    y ± ½; other targets by densities in their own units. Another likelihood than the first is chosen if it is better by
-    more than :data:`CLEAR` standard errors of the paired differences, of which none counts for more than 3 nats.
+    Each part of the rows is predicted by a short training on the others. Counts are compared by the probability of the
+    count, for continuous distributions that of the interval y ± ½; other targets by densities in their own units.
+    Another likelihood than the first is chosen if it is better by more than :data:`CLEAR` standard errors of the paired
+    differences, of which none counts for more than 3 nats.
 
     Args:
         families: the candidates; the first one is the default.
         values: the training targets ``[N]``.
-        details: the groups or times of the rows.
-        seed: the random seed.
-        predict: from a family, rows to train on and rows to predict, to the prediction in the target's units.
+        parts: the rows that are predicted without them.
+        predict: from a family to the predictions of every part, in the target's units.
 
     Returns:
         The chosen family, with a note.
     """
-    first, second = details.split(len(values) // 2, seed)
-    parts = [(first, second)] if details.time is not None else [(first, second), (second, first)]
     counts = any(family.discrete for family in families)
     scores = []
     for family in families:
-        by_part = [_log_prob(predict(family, *part), values[part[1]], counts) for part in parts]
+        by_part = [_log_prob(p, values[part], counts) for p, part in zip(predict(family), parts, strict=True)]
         scores.append(np.concatenate(by_part))
     default, others = families[0], families[1:]
     gains = [score - scores[0] for score in scores[1:]]
@@ -227,14 +227,14 @@ def choose_family(
 
 @dataclass(frozen=True, eq=False)
 class ShortTraining:
-    """Trains one network for a twentieth of the steps of a plan, without a posterior, to compare likelihoods.
+    """Trains a few small networks, each on most of the rows, to compare likelihoods by the rows that they hold out.
 
     Attributes:
         features: those of all rows ``[N, D]``.
         values: their targets ``[N]``.
         weight: how often each row counts ``[N]``; ``None``: once.
-        hidden: widths of the hidden layers.
-        activation: the activation function between them.
+        parts: the rows that each network holds out.
+        activation: the activation function between hidden layers.
         plan: the plan of the training that is to follow.
         noise_varies: whether the noise differs from row to row.
         seed: the random seed.
@@ -243,32 +243,33 @@ class ShortTraining:
     features: NDArray[Any]
     values: NDArray[np.float64]
     weight: NDArray[np.float32] | None
-    hidden: tuple[int, ...]
+    parts: Sequence[NDArray[np.intp]]
     activation: str
     plan: TrainingPlan
     noise_varies: bool
     seed: int
 
-    @property
-    def steps(self) -> int:
-        """The number of steps; below :data:`MIN_STEPS`, they say too little."""
-        return min(self.plan.steps // 20, _MAX_STEPS)
-
-    def __call__(self, family: TargetFamily, training: NDArray[np.intp], test: NDArray[np.intp]) -> RealPredictive:
-        """Train on some rows and predict others, in the target's units ``[N]``."""
-        training, batch_size = training[:_MAX_ROWS], min(self.plan.batch_size, 256)
+    def __call__(self, family: TargetFamily) -> list[RealPredictive]:
+        """Train, and predict the rows of every part in the target's units."""
         outputs, likelihood = family.likelihood(self.noise_varies)
-        spec = NetworkSpec(self.features.shape[1], outputs, likelihood, self.hidden, self.activation, self.plan)
+        plan = replace(self.plan, batch_size=min(self.plan.batch_size, 256))
+        spec = NetworkSpec(
+            self.features.shape[1], outputs, likelihood, stacked.HIDDEN, self.activation, plan, self.features
+        )
         with seeded(self.seed, torch.device("cpu")):
-            model = MAP(spec.network(), likelihood)
-        data = [self.features[training], family.encode(self.values[training])[:, None]]
-        data += [] if self.weight is None else [self.weight[training]]
-        epochs = math.ceil(self.steps / math.ceil(len(training) / batch_size))
+            ensemble = stacked.build(spec, scales=[1.0])
+        members = [member for member in ensemble.members if isinstance(member, MAP)][: len(self.parts)]
+        weight = None if self.weight is None else torch.from_numpy(self.weight)
+        targets = torch.from_numpy(family.encode(self.values)[:, None])
+        schedule = FoldSchedule(_STEPS, plan.batch_size, stacked.RATE * plan.lr)
         with one_thread(True):
-            model.fit(
-                tuple(data), epochs=epochs, batch_size=batch_size, lr=self.plan.lr, seed=self.seed, progress=False
+            fit_on_folds(
+                members, Batch(torch.from_numpy(self.features), targets, weight), self.parts, schedule, seed=self.seed
             )
-        predictive = predict_features(model.double()._predictor(0, None), self.features[test])
+        return [self._predict(member, family, part) for member, part in zip(members, self.parts, strict=True)]
+
+    def _predict(self, member: MAP, family: TargetFamily, rows: NDArray[np.intp]) -> RealPredictive:
+        predictive = predict_features(member.double()._predictor(0, None), self.features[rows])
         assert isinstance(predictive, RealPredictive)
         components = predictive.components.map(lambda t: t.squeeze(-1))
         return replace(predictive, components=family.to_target_units(components))

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import numpy as np
 from numpy.typing import NDArray
 
 from credo._arguments import check_integer
@@ -111,6 +112,7 @@ class NetworkSpec:
         hidden: widths of the hidden layers.
         activation: the activation function between them.
         plan: the plan of the training.
+        features: the encoded rows of training ``[N, D]``, for networks with knots at their quantiles; ``None``: none.
     """
 
     in_features: int
@@ -119,6 +121,7 @@ class NetworkSpec:
     hidden: tuple[int, ...]
     activation: str
     plan: TrainingPlan
+    features: NDArray[Any] | None = None
 
     def network(self, dropout: float | None = None, constants: int = 0) -> MLP:
         """A linear function plus a multilayer perceptron, with random initial weights."""
@@ -143,6 +146,7 @@ class Train(Protocol):
         plan: TrainingPlan,
         *,
         validation: Rows | None,
+        held_out: Sequence[NDArray[np.intp]],
         seed: int,
         device: str | None,
         progress: bool | None,
@@ -154,6 +158,7 @@ class Train(Protocol):
             rows: the rows to train on.
             plan: the plan of the training.
             validation: rows by whose log likelihood training is stopped early; ``None``: it is not.
+            held_out: the parts of ``rows``, as positions, that networks hold out in turn, for a method with ``folds``.
             seed: of everything random.
             device: the device; ``None``: where the model is.
             progress: whether to show a progress bar; ``None``: only in a terminal.
@@ -166,6 +171,7 @@ def train_in_epochs(
     plan: TrainingPlan,
     *,
     validation: Rows | None,
+    held_out: Sequence[NDArray[np.intp]],
     seed: int,
     device: str | None,
     progress: bool | None,
@@ -177,6 +183,7 @@ def train_in_epochs(
         rows: features and encoded targets, and weights if rows have them.
         plan: epochs, batch size and learning rate.
         validation: rows by whose log likelihood training is stopped early; ``None``: it is not.
+        held_out: not used.
         seed: of everything random.
         device: where to train; ``None``: where the model is.
         progress: whether to show a progress bar; ``None``: only in a terminal.
@@ -211,6 +218,8 @@ class TabularMethod:
         posterior_as_prior: from a trained model to one whose prior is its posterior, for ``partial_fit``; ``None`` if
             the method has none.
         train: trains the model.
+        hidden: widths of the hidden layers, if the user gives none; ``None``: chosen by the number of rows.
+        folds: from the number of rows to that of parts that networks hold out in turn; ``None``: no part is held out.
         has_epochs: whether ``epochs``, ``batch_size`` and ``lr`` apply; a sampler uses all rows in every step.
 
     Example:
@@ -228,6 +237,8 @@ class TabularMethod:
     early_stopping: bool = False
     posterior_as_prior: Callable[[Any], Method] | None = None
     train: Train = train_in_epochs
+    hidden: tuple[int, ...] | None = None
+    folds: Callable[[int], int] | None = None
     has_epochs: bool = True
 
 

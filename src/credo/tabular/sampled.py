@@ -6,8 +6,12 @@ the same, less than a minute on one core, however many rows there are.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from credo._threads import one_thread
 from credo.hierarchical import HierarchicalNormal
@@ -86,14 +90,15 @@ def run_chains(
     plan: TrainingPlan,
     *,
     validation: Rows | None,
+    held_out: Sequence[NDArray[np.intp]],
     seed: int,
     device: str | None,
     progress: bool | None,
 ) -> None:
     """Run the chains of a sampler, and keep about 200 of their draws.
 
-    Arguments are those of :class:`credo.tabular.methods.Train`. ``plan`` and ``validation`` are not used: a sampler has
-    no epochs, and is not stopped early.
+    Arguments are those of :class:`credo.tabular.methods.Train`. ``plan``, ``validation`` and ``held_out`` are not
+    used: a sampler has no epochs, and is not stopped early.
     """
     weights = sum(parameter.numel() for parameter in model.parameters())
     with one_thread(CHAINS * weights * plan.rows < MIN_PRODUCTS_FOR_THREADS):
