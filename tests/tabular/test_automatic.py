@@ -17,7 +17,6 @@ def short_chains(monkeypatch):
     """Chains that take no time, and are of no use."""
     for name, value in {"WARMUP": 10, "DRAWS": 6, "STARTING_STEPS": 10, "MAX_GRADIENTS": 60}.items():
         monkeypatch.setattr(sampled, name, value)
-    monkeypatch.setattr(automatic, "MAX_SAMPLED_ROWS", 1000)
 
 
 def line(rows: int = 40):
@@ -26,18 +25,12 @@ def line(rows: int = 40):
     return X, X[:, 0] + 0.1 * rng.normal(size=rows)
 
 
-@pytest.mark.parametrize(("rows", "name"), [(150, "bbb"), (200, "hmc"), (1000, "hmc"), (1001, "bbb")])
-def test_chosen_by_the_size_of_the_table(rows, name, short_chains):
-    choice = automatic.choose(credo.Regressor(), rows, further_rows=False)
-    assert choice.method.name == name
-    assert f"{rows:,} rows" in choice.reason
-    assert automatic.choose(credo.Classifier(), rows, further_rows=False).method.name == "bbb"
-
-
-def test_sampling_is_not_chosen_where_it_was_not_found_better():
-    """Nowhere at present, see benchmarks/table_defaults.py."""
-    for rows in (10, 500, 100_000):
-        assert automatic.choose(credo.Regressor(), rows, further_rows=False).method.name == "bbb"
+@pytest.mark.parametrize(("rows", "name"), [(10, "bbb"), (49, "bbb"), (50, "stacked"), (100_000, "stacked")])
+def test_chosen_by_the_size_of_the_table(rows, name):
+    for estimator in (credo.Regressor(), credo.Classifier()):
+        choice = automatic.choose(estimator, rows, further_rows=False)
+        assert choice.method.name == name
+        assert f"{rows:,} rows" in choice.reason
 
 
 @pytest.mark.parametrize("given", [{"epochs": 3}, {"batch_size": 32}, {"method_options": {"temperature": 2.0}}])
@@ -52,14 +45,13 @@ def test_a_method_that_is_given_is_kept():
     assert choice == (credo.tabular.methods.get("map"), "as requested")
 
 
-def test_the_choice_is_noted_without_a_warning(short_chains):
+def test_convergence_is_noted_without_a_warning(short_chains):
     X, y = line(250)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        model = credo.Regressor(random_state=0).fit(X, y)
+        model = credo.Regressor("hmc", random_state=0).fit(X, y)
     assert model.method_ == "hmc"
-    chosen, converged, *_ = model.notes_
-    assert chosen.startswith("The method is Hamiltonian Monte Carlo, because 250 rows are few enough")
+    converged, *_ = model.notes_
     assert "R-hat of the predictions" in converged
     with pytest.raises(AttributeError) as refused:  # scikit-learn's, with ours as its cause
         _ = model.partial_fit
@@ -67,7 +59,7 @@ def test_the_choice_is_noted_without_a_warning(short_chains):
     assert "use method='bbb'" in str(refused.value.__cause__)
 
 
-def test_first_rows_of_many_are_learned_by_a_method_that_can_go_on(short_chains, monkeypatch):
+def test_first_rows_of_many_are_learned_by_a_method_that_can_go_on(monkeypatch):
     monkeypatch.setattr(credo.tabular.methods, "MIN_STEPS", 5)
     monkeypatch.setattr(credo.tabular.methods, "STEPS_PER_ROW", 0)
     X, y = line()

@@ -15,7 +15,6 @@ from credo.errors import InputError
 from credo.likelihoods import Gaussian
 from credo.predictive import RealPredictive
 from credo.tabular.likelihoods import FAMILIES, TargetFamily, candidates, choose_family
-from credo.tabular.splitting import RowDetails
 
 VALUES = {
     "gaussian": np.array([-3.0, 1.0, 2.5, 400.0]),
@@ -100,13 +99,13 @@ def test_the_choice_needs_clear_evidence() -> None:
     families = [TargetFamily("gaussian", 0.0, 1.0), TargetFamily("student_t", 0.0, 1.0)]
 
     def predict(scales: dict[str, float]):  # type: ignore[no-untyped-def]
-        return lambda one, training, test: Gaussian(scales[one.name]).predictive(
-            torch.zeros(1, len(test), dtype=torch.float64)
-        )
+        zeros = [torch.zeros(1, len(part), dtype=torch.float64) for part in parts]
+        return lambda one: [Gaussian(scales[one.name]).predictive(zero) for zero in zeros]
 
-    same = choose_family(families, values, RowDetails(400), 0, predict({"gaussian": 1.0, "student_t": 1.0}))
-    better = choose_family(families, values, RowDetails(400), 0, predict({"gaussian": 2.0, "student_t": 1.0}))
-    worse = choose_family(families, values, RowDetails(400), 0, predict({"gaussian": 1.0, "student_t": 2.0}))
+    parts = [np.arange(150), np.arange(150, 400)]
+    same = choose_family(families, values, parts, predict({"gaussian": 1.0, "student_t": 1.0}))
+    better = choose_family(families, values, parts, predict({"gaussian": 2.0, "student_t": 1.0}))
+    worse = choose_family(families, values, parts, predict({"gaussian": 1.0, "student_t": 2.0}))
     assert (same.name, better.name, worse.name) == ("gaussian", "student_t", "gaussian")
     gain = math.log(2) - (1 - 0.25) / 2  # E log N(0, 1) − log N(0, 4)
     measured = float(better.note.split(": ")[1].split()[0])

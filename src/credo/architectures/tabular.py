@@ -60,6 +60,8 @@ class PiecewiseLinear(nn.Module):
             x: data ``[N, D]``.
             columns: the positions of the F features to encode.
         """
+        if not len(columns):
+            return
         bins = self.start.shape[1]
         levels = torch.linspace(0.0, 1.0, bins + 1, dtype=x.dtype, device=x.device)
         knots = torch.quantile(x[:, list(columns)], levels, dim=0).T

@@ -336,13 +336,15 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         return details.split(count, derive(self.seed_, SPLIT), classes)
 
     def _parts(self, targets: NDArray[Any], details: RowDetails, count: int) -> list[Rows]:
-        """The rows in ``count`` parts, to be held out in turn; the last tenth every time, if rows have a time."""
+        """``count`` parts of the rows, to be held out in turn.
+
+        They are the last tenth every time, if rows have a time, and occur repeatedly if there are fewer groups.
+        """
         if details.time is not None:
             return [self._hold_out(targets, details, max(len(targets) // 10, 1))[1]] * count
-        if details.groups is not None:
-            count = min(count, len(np.unique(details.groups)))
+        groups = len(targets) // 2 if details.groups is None else len(np.unique(details.groups))
         classes = targets if isinstance(self.target_, ClassTarget) and np.bincount(targets).min() > 1 else None
-        parts = split_folds(len(targets), min(count, len(targets) // 2), derive(self.seed_, SPLIT), classes, details)
+        parts = split_folds(len(targets), min(count, groups), derive(self.seed_, SPLIT), classes, details)
         return [parts[i % len(parts)] for i in range(count)]
 
     def _train(
