@@ -62,9 +62,9 @@ def losses() -> str:
             names = ", ".join(f"{row['library']} {row[key]:g} {unit}" for row in better)
             if better:
                 lines.append(f"| Laplace on a CPU, {structure}: {key} | {ours[key]:g} {unit} | {names} |")
-    for row in result("uci_bbb")["rows"]:
-        if row["log_likelihood"] < row["harder_log_likelihood"]:
-            theirs = f"best of ensembles and tuned dropout, published {row['harder_log_likelihood']:.2f}"
+    for row in result("uci_auto")["rows"]:
+        if row["log_likelihood"] < best_published(row["set"]):
+            theirs = f"best published {best_published(row['set']):.2f}"
             lines.append(f"| UCI: {row['set']}, log likelihood | {row['log_likelihood']:.2f} | {theirs} |")
         if round(row["rmse"], 2) > row["published_rmse"]:
             theirs = f"MC dropout, published {row['published_rmse']:.2f}"
@@ -74,6 +74,11 @@ def losses() -> str:
         if row["published"] is not None and row["mean"] > row["published"]:
             lines.append(f"| MNIST: {row['quantity']} | {row['mean']:.2f} | published {row['published']:.2f} |")
     return "\n".join(lines)
+
+
+def best_published(table: str) -> float:
+    """The best published log likelihood on a UCI table of a method whose settings did not see test rows."""
+    return float(result(f"uci_posteriors/{table}_hmc")["rows"][0]["published_log_likelihood"])
 
 
 def laplace() -> str:

@@ -80,7 +80,7 @@ def test_scores_are_the_log_likelihoods_of_held_out_rows() -> None:
 
 @pytest.mark.parametrize("scale", [1.0, 0.1])
 def test_a_linear_network_reaches_ridge_regression(scale: float) -> None:
-    """(XᵀX + (σ/s)²I)⁻¹Xᵀy; the held-out rows are copies of those trained on, so that none of the path to it is worse."""
+    """(XᵀX + (σ/s)²I)⁻¹Xᵀy; held-out rows are copies of those trained on, so that no step towards it is worse."""
     data = rows()
     twice = Batch(data.x.repeat(2, 1), data.y.repeat(2, 1), None)
     net = nn.Linear(2, 1, bias=False).double()

@@ -109,7 +109,7 @@ Method = Annotated[
     str,
     typer.Option(
         callback=_validate(_check_method),
-        help="The method: hmc, bbb, mc_dropout, ensemble, map, or auto, which chooses from the size of the table.",
+        help="The method: stacked, hmc, bbb, mc_dropout, ensemble, map, or auto, which chooses from the size of the table.",
     ),
 ]
 Methods = Annotated[
@@ -117,7 +117,7 @@ Methods = Annotated[
     typer.Option(
         callback=_validate(_check_methods),
         show_default="all but hmc, which takes longer",
-        help="Methods separated by commas, from hmc,bbb,mc_dropout,ensemble,map.",
+        help="Methods separated by commas, from stacked,hmc,bbb,mc_dropout,ensemble,map.",
     ),
 ]
 TaskName = Annotated[

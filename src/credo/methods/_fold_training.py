@@ -121,6 +121,7 @@ class _FoldTraining:
         self.generator = generator(torch.device("cpu"), seed)
         groups, rows = len(members) // len(held_out), np.arange(len(data.y))
         self.trained = [torch.from_numpy(np.setdiff1d(rows, part)) for part in held_out] * groups
+        self._order = torch.empty(len(members), 0, dtype=torch.int64)
         self.sizes = torch.tensor([float(len(part)) for part in self.trained], device=self.device)
         self.validation = self._pad([self._choose(torch.from_numpy(part)) for part in held_out] * groups)
 
@@ -170,7 +171,7 @@ class _FoldTraining:
     def _next_batch(self) -> Batch:
         """Rows of every network, in a random order that has each about equally often."""
         size = min(self.schedule.batch_size, *(len(part) for part in self.trained))
-        if not hasattr(self, "_order") or self._order.shape[1] < size:
+        if self._order.shape[1] < size:
             longest = max(len(part) for part in self.trained)
             self._order = torch.stack([self._shuffle(part, longest) for part in self.trained]).to(self.device)
         rows, self._order = self._order[:, :size], self._order[:, size:]

@@ -59,28 +59,30 @@ _ROWS_FOR_CORRELATION = 5_000
 
 
 class Regressor(RegressorMixin, TableEstimator):  # type: ignore[misc]
-    """Regression with error bars: a Bayesian neural network whose noise may vary from row to row.
+    """Regression with error bars: Bayesian neural networks whose noise may vary from row to row.
 
     Columns of numbers, labels and dates, missing values, constant columns and different scales are handled (see
     :class:`credo.tabular.Columns`). The target is standardized internally; predictions are in its own units.
 
     Args:
-        method: ``"auto"``: chosen by the size of the table, see ``notes_``; ``"hmc"`` (Hamiltonian Monte Carlo),
+        method: ``"auto"``: chosen by the size of the table, see ``notes_``; ``"stacked"`` (networks with wide to narrow
+            priors, weighted by held-out rows, see :mod:`credo.tabular.stacked`), ``"hmc"`` (Hamiltonian Monte Carlo),
             ``"bbb"`` (Bayes by Backprop), ``"mc_dropout"``, ``"ensemble"`` (five networks), ``"map"`` (one network, no
             epistemic uncertainty), or the name of a method added by :func:`credo.tabular.register`.
         likelihood: the distribution of the target: ``"gaussian"``; ``"student_t"`` for outliers; ``"log_normal"`` for
             positive numbers; ``"poisson"`` and ``"negative_binomial"`` for counts; ``"beta"`` for shares from 0 to 1,
             both included (see :class:`credo.Beta`). ``"auto"``: Gaussian, unless another one that the values allow has
-            a clearly higher likelihood on training rows left out of short trainings, which take a few percent of the
-            time of ``fit``; with fewer than 1,000 steps of training they are left out. ``notes_`` says which and why.
+            a clearly higher likelihood on training rows left out of short trainings, which take about a third of the
+            time of ``fit``; with fewer than 500 steps of training they are left out. ``notes_`` says which and why.
         noise: ``"heteroscedastic"``: the noise depends on the row; ``"learned"``: it is the same for all rows;
             ``"auto"``: the former if there are at least 200 rows, and for a stacked ensemble.
         joint_noise: with several targets, whether their noise is correlated, with one correlation matrix for all rows;
             ``False``: it is independent.
-        hidden: widths of the hidden layers; ``None``: (50, 50), or (10,) for fewer than 200 rows.
+        hidden: widths of the hidden layers; ``None``: (64, 64) for ``"stacked"``; otherwise (50, 50), or (10,) for fewer
+            than 200 rows.
         activation: the activation function between them, such as ``"relu"`` or ``"tanh"``.
-        epochs: passes over the table; ``None``: chosen by the number of rows, 2,000 to 16,000 steps in all. If it is
-            given, ``"auto"`` is ``"bbb"``, as samplers have no epochs.
+        epochs: passes over the table; ``None``: chosen by the number of rows, 2,000 to 16,000 steps in all, a quarter of
+            it for ``"stacked"``, which stops early. If it is given, ``"auto"`` is ``"bbb"``.
         batch_size: rows per step; ``None``: chosen by the number of rows, 128 to 4096.
         lr: learning rate at the start; it decays to 0.
         samples: the number of posterior draws per prediction.
