@@ -24,11 +24,11 @@ ROOT = Path(__file__).parent.parent
 
 
 def uci() -> str:
-    """Log likelihood, error and coverage of the default on the UCI tables, beside Bayes by Backprop and published values."""
+    """The default on the UCI tables, beside Bayes by Backprop and published values."""
     found, earlier = result("uci_auto"), {row["set"]: row for row in result("uci_bbb")["rows"]}
     lines = [
         "| table | splits | log likelihood | best published | RMSE | MC dropout, published | 95 % intervals cover "
-        "| `method=\"bbb\"`: log likelihood | RMSE | cover |",
+        '| `method="bbb"`: log likelihood | RMSE | cover |',
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for row in sorted(found["rows"], key=lambda row: row["set"].lower()):

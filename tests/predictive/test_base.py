@@ -143,9 +143,36 @@ def test_mixture_weights_its_parts_equally(likelihood: Likelihood) -> None:
     if likelihood in REAL:
         torch.testing.assert_close(mixed.cdf(y), repeated.cdf(y))
         torch.testing.assert_close(mixed.quantile(0.2), repeated.quantile(0.2))
-    with pytest.raises(InputError, match="weight their draws differently"):
-        Predictive.concatenate([mixed, some_draws(p, slice(0, 4))])
     assert_same(Predictive.concatenate([mixed[:1], mixed[1:]]), mixed)
+
+
+@pytest.mark.parametrize("likelihood", [*REAL, *CLASSES], ids=str)
+def test_mixture_with_weights(likelihood: Likelihood) -> None:
+    """Weights of 1/4 and 3/4 are those of a part and of the other three times."""
+    p = prediction(likelihood, draws=4)
+    halves = [some_draws(p, slice(0, 2)), some_draws(p, slice(2, 4))]
+    mixed = Predictive.mixture(halves, torch.tensor([0.25, 0.75], dtype=torch.float64))
+    repeated = Predictive.mixture([halves[0], *[halves[1]] * 3])
+    for name in ("mean", "variance", "aleatoric", "epistemic", "entropy", "mutual_information"):
+        torch.testing.assert_close(getattr(mixed, name), getattr(repeated, name), rtol=1e-4, atol=1e-5)
+    y = p.sample(1, seed=0)[0]
+    torch.testing.assert_close(mixed.log_prob(y), repeated.log_prob(y))
+
+
+@pytest.mark.parametrize("likelihood", [*REAL, *CLASSES], ids=str)
+def test_parts_with_different_weights_are_joined_by_repeated_draws(likelihood: Likelihood) -> None:
+    """Weights that are multiples of 1/400 stay exactly as they are."""
+    p = prediction(likelihood, draws=2)
+    each = [some_draws(p, slice(0, 1)), some_draws(p, slice(1, 2))]
+    first, second = (Predictive.mixture(each, torch.tensor([w, 1 - w], dtype=torch.float64)) for w in (0.25, 0.6))
+    joined = Predictive.concatenate([first, second])
+    assert joined.n_draws == 400
+    assert joined.weights is None
+    expected = torch.cat([first.mean, second.mean])
+    torch.testing.assert_close(joined.mean, expected, rtol=1e-4, atol=1e-5)
+    y = p.sample(1, seed=0)[0]
+    found = joined.log_prob(torch.cat([y, y]))
+    torch.testing.assert_close(found, torch.cat([first.log_prob(y), second.log_prob(y)]), rtol=1e-4, atol=1e-4)
 
 
 def some_draws(p: Predictive, draws: slice) -> Predictive:

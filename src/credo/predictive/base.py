@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 P = TypeVar("P", bound="Predictive")
 
+_EQUAL_DRAWS = 400
+
 
 class Interval(NamedTuple):
     """The ends of a central credible interval.
@@ -229,7 +231,8 @@ class Predictive(ABC):
         """Concatenate predictions along the rows.
 
         Args:
-            parts: predictions by the same draws, such as those of several batches.
+            parts: predictions by the same draws, such as those of several batches. If their draws have different
+                weights, as those of folds may have, each part gets 400 draws of equal weight, in proportion to its own.
 
         Returns:
             One prediction with the rows of all parts.
@@ -237,12 +240,13 @@ class Predictive(ABC):
         Raises:
             InputError: if there are no parts, or they differ in likelihood, draws, calibration or target shape.
         """
-        first, *rest = _check_compatible(parts)
+        parts = _check_compatible(parts)
+        if any(p.weights is not None and not torch.equal(p.weights, _dense_weights(parts[0])) for p in parts):
+            parts = [_with_equal_weights(part) for part in parts]
+        first, *rest = parts
         for part in rest:
             _check_equal("numbers of draws", first.n_draws, part.n_draws)
             _check_equal("target shapes per row", *(list(p.components.target_shape[1:]) for p in (first, part)))
-            if first.weights is not part.weights and not torch.equal(*(_dense_weights(p) for p in (first, part))):
-                raise InputError("the parts weight their draws differently: only the same draws can be joined.")
         return replace(first, components=first.components.join([p.components for p in rest], 1))
 
     @staticmethod
@@ -306,6 +310,16 @@ def check_levels(q: float | Sequence[float] | Tensor) -> Tensor:
 
 def _dense_weights(p: Predictive) -> Tensor:
     return p.components.parameter.new_full((p.n_draws,), 1 / p.n_draws) if p.weights is None else p.weights
+
+
+def _with_equal_weights(p: P) -> P:
+    """``p`` with 400 draws of equal weight, each of its own as often as its weight says, to the nearest 1/400."""
+    exact = _dense_weights(p).double() * _EQUAL_DRAWS
+    count = exact.floor().long()
+    most = (exact - count).argsort(descending=True, stable=True)
+    count[most[: _EQUAL_DRAWS - int(count.sum())]] += 1
+    draws = torch.arange(p.n_draws, device=count.device).repeat_interleave(count)
+    return replace(p, components=p.components.map(lambda t: t[draws]), weights=None)
 
 
 def _check_compatible(parts: Sequence[P]) -> Sequence[P]:

@@ -19,7 +19,6 @@ from credo._arguments import check_option
 from credo.errors import InputError, LoadError
 from credo.likelihoods import Gaussian, Likelihood
 from credo.methods.base import Predictor
-from credo.methods.deep_ensemble import DeepEnsemble
 from credo.methods.sampler import Sampler
 from credo.predictive import Predictive, RealPredictive
 from credo.predictive.location_scale import GaussianComponents
@@ -78,11 +77,11 @@ class Regressor(RegressorMixin, TableEstimator):  # type: ignore[misc]
             ``"auto"``: the former if there are at least 200 rows, and for a stacked ensemble.
         joint_noise: with several targets, whether their noise is correlated, with one correlation matrix for all rows;
             ``False``: it is independent.
-        hidden: widths of the hidden layers; ``None``: (64, 64) for ``"stacked"``; otherwise (50, 50), or (10,) for fewer
+        hidden: widths of the hidden layers; ``None``: (64, 64) for ``"stacked"``, otherwise (50, 50), or (10,) for less
             than 200 rows.
         activation: the activation function between them, such as ``"relu"`` or ``"tanh"``.
-        epochs: passes over the table; ``None``: chosen by the number of rows, 2,000 to 16,000 steps in all, a quarter of
-            it for ``"stacked"``, which stops early. If it is given, ``"auto"`` is ``"bbb"``.
+        epochs: passes over the table; ``None``: chosen by the number of rows, 2,000 to 16,000 steps in all, a quarter
+            of it for ``"stacked"``, which stops early. If it is given, ``"auto"`` is ``"bbb"``.
         batch_size: rows per step; ``None``: chosen by the number of rows, 128 to 4096.
         lr: learning rate at the start; it decays to 0.
         samples: the number of posterior draws per prediction.
@@ -365,6 +364,6 @@ class Regressor(RegressorMixin, TableEstimator):  # type: ignore[misc]
         if self.family_.name not in ("gaussian", "log_normal"):
             return None
         # The mean function: that of the mean weights or, for draws around several modes, the mean of some of them.
-        samples = _DRAWS_FOR_SLOPES if isinstance(self.model_, Sampler | DeepEnsemble) else 0
+        samples = _DRAWS_FOR_SLOPES if isinstance(self.model_, Sampler) else 0
         predictor = self.model_._predictor(samples, self.seed_)
         return Extrapolation.learn(self.columns_, rows, lambda features: predict_features(predictor, features))
