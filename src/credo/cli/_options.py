@@ -109,7 +109,7 @@ Method = Annotated[
     str,
     typer.Option(
         callback=_validate(_check_method),
-        help="The method: stacked, hmc, bbb, mc_dropout, ensemble, map, or auto, which chooses by the size of the table.",
+        help="The method: stacked, hmc, bbb, mc_dropout, ensemble, map, or auto, chosen by the size of the table.",
     ),
 ]
 Methods = Annotated[
