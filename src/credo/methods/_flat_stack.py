@@ -138,6 +138,15 @@ class FlatStack:
         known = [weights[name] for name in self.shapes if name in weights]
         return torch.cat([value.reshape(len(value), -1).to(dtype) for value in known], 1)
 
+    @torch.no_grad()
+    def write(self, flat: Tensor, copies: Sequence[tuple[nn.Module, Likelihood]]) -> None:
+        """Copy vectors ``[K, P]`` into the parameters of K networks and their likelihoods."""
+        for name, value in self.unflatten(flat.detach()).items():
+            prefix = NET if name.startswith(NET) else LIKELIHOOD
+            for k, (net, likelihood) in enumerate(copies):
+                module = net if prefix == NET else likelihood
+                module.get_parameter(name.removeprefix(prefix)).copy_(value[k])
+
     def _evaluate_leaves(self, batch: Batch) -> Function:
         """A function of a position and the tensors of a batch like ``batch``."""
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from credo.data import Batch
 from credo.errors import DivergenceError, InputError
-from credo.methods._flat_stack import LIKELIHOOD, NET, FlatStack, RowLogLikelihood
+from credo.methods._flat_stack import NET, FlatStack, RowLogLikelihood
 from credo.methods.map import MAP
 from credo.priors import Normal
 from credo.seeding import generator
@@ -221,13 +221,8 @@ class _FoldTraining:
             entry |= {"elbo": -size * entry["nll"] - entry["kl"], "validation_log_likelihood": float(score[k])}
             member.history.append({**entry, "seconds": seconds / len(self.members)})
 
-    @torch.no_grad()
     def write_back(self) -> None:
         """Give the networks their weights."""
-        named = self.stack.unflatten(self.position.detach())
+        self.stack.write(self.position, [(member.net, member.likelihood) for member in self.members])
         for k, member in enumerate(self.members):
-            for prefix, module in ((NET, member.net), (LIKELIHOOD, member.likelihood)):
-                for name, value in named.items():
-                    if name.startswith(prefix):
-                        module.get_parameter(name.removeprefix(prefix)).copy_(value[k])
             member.n_data = int(self.sizes[k])

@@ -151,12 +151,7 @@ class MemberStack(nn.Module):
     @torch.no_grad()
     def write_back(self) -> None:
         """Give the members their rows of the matrix."""
-        named = self._rows.unflatten(self._position())
-        for k, member in enumerate(self.models):
-            for prefix, module in ((NET, member.net), (LIKELIHOOD, member.likelihood)):
-                for name, value in named.items():
-                    if name.startswith(prefix):
-                        module.get_parameter(name.removeprefix(prefix)).copy_(value[k])
+        self._rows.write(self._position(), [(member.net, member.likelihood) for member in self.models])
 
     def finish(self) -> None:
         """Give the members their weights and histories, if training has begun."""
