@@ -67,10 +67,11 @@ def expected(p: credo.Predictive) -> dict[str, Tensor]:
     ("options", "precision", "tolerance"),
     [
         ({"method": "bbb", "noise": "heteroscedastic"}, "float64", 1e-9),
+        ({"method": "stacked"}, "float64", 1e-9),
         ({"method": "ensemble", "noise": "learned", "calibrate": "conformal"}, "float32", 2e-5),
         ({"method": "bbb", "noise": "learned", "calibrate": "quantile", "calibration_fraction": 0.9}, "float64", 1e-7),
     ],
-    ids=["bbb", "conformal", "recalibrated"],
+    ids=["bbb", "stacked", "conformal", "recalibrated"],
 )
 def test_a_regressor(options: dict[str, Any], precision: str, tolerance: float, tmp_path: Path) -> None:
     """Errors relative to mean and std of the row.

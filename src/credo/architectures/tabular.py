@@ -79,7 +79,7 @@ class PiecewiseLinear(nn.Module):
         Returns:
             Codes between 0 and 1 ``[..., F·B]``.
         """
-        passed = (x[..., self.columns].unsqueeze(-1) - self.start) * self.slope
+        passed = (x.index_select(-1, self.columns).unsqueeze(-1) - self.start) * self.slope
         return passed.clamp(0.0, 1.0).flatten(-2)
 
 

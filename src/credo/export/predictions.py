@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from credo._special import sobol_normal
-from credo.architectures import MLP
+from credo.architectures import MLP, TabularMLP
 from credo.errors import UnsupportedError
 from credo.evaluation import Evaluator
 from credo.functional import Draw, Replica, describe_modules, stack_draws
@@ -147,8 +147,11 @@ def _batched_outputs(evaluators: Sequence[Evaluator], x: Any) -> Callable[[Any],
         return replica(draw, x) if posterior is None else posterior.call(replica, draw, x)
 
     stacked, together = stack_draws(draws), vmap(call, in_dims=(0, None))
-    if type(replica.net) is MLP and (posterior is None or type(posterior).call is Posterior.call):
-        return partial(_stacked_mlp, replica.net, stacked)
+    if posterior is None or type(posterior).call is Posterior.call:
+        if type(replica.net) is MLP:
+            return partial(_stacked_mlp, replica.net, stacked)
+        if type(replica.net) is TabularMLP:
+            return partial(_stacked_tabular_mlp, replica.net, stacked)
     try:
         with torch.no_grad():
             together(stacked, x)
@@ -175,6 +178,19 @@ def _stacked_mlp(net: MLP, stacked: Draw, x: Tensor) -> Tensor:
         constants = own["constants.weight"].reshape(-1, 1, own["constants.weight"].shape[-1])
         out = torch.cat([out, constants.expand(out.shape[0], out.shape[1], -1)], -1)
     return out
+
+
+def _stacked_tabular_mlp(net: TabularMLP, stacked: Draw, x: Tensor) -> Tensor:
+    """The outputs ``[S, B, ...]`` of a network for tables, whose draws encode the same columns."""
+    own = {name: tensor[None] for name, tensor in net.state_dict().items()} | stacked
+    inside = {name.removeprefix("perceptron."): value for name, value in own.items() if name.startswith("perceptron.")}
+    codes = x
+    if net.config["encoded"]:
+        values = x.index_select(-1, own["encoding.columns"][0]).unsqueeze(-1)
+        passed = (values - own["encoding.start"].unsqueeze(1)) * own["encoding.slope"].unsqueeze(1)
+        codes = passed.clamp(0.0, 1.0).flatten(-2)
+        codes = torch.cat([x.expand(codes.shape[0], -1, -1), codes], -1)
+    return _stacked_mlp(net.perceptron, inside, codes) + x @ own["linear.weight"].mT
 
 
 def _predictive(likelihood: Likelihood, outputs: Tensor) -> Predictive:
