@@ -8,9 +8,9 @@
 ``corpus``: every file of ``tests/tabular`` that is accepted, with gaps and a category that training did not have in its
 first rows; the largest difference of features, and of predictions for some files, between ONNX Runtime and Python.
 ``latency``: CPU time per row of a regressor with 100 draws, medians of interleaved rounds. ``distill`` and ``mnist``:
-KL(teacher ‖ student) and the change of log likelihood on test rows, with their standard errors, and CPU time of a forward
-pass of 1,000 rows against that of the plain network. All settings of distillation are its defaults, which were chosen on
-held-out training rows. Rows of earlier parts in the file of results are kept.
+KL(teacher ‖ student) and the change of log likelihood on test rows, with their standard errors, and CPU time of a
+forward pass of 1,000 rows against that of the plain network. All settings of distillation are its defaults, which were
+chosen on held-out training rows. Rows of earlier parts in the file of results are kept.
 """
 
 from __future__ import annotations
@@ -202,7 +202,7 @@ def distill(tables: list[str], method: str, epochs: int | None, rounds: int) -> 
             nn.Linear(features.shape[1], 50), nn.ReLU(), nn.Linear(50, 50), nn.ReLU(), nn.Linear(50, 2)
         ).double()
         p, q = (_column(model.predict_dist(X[test])) for model in (teacher, student))
-        row = {"part": "distill", "table": name, "teacher": f"{method} of {teacher.model_.n_members} networks"}
+        row = {"part": "distill", "table": name, "teacher": f"{method} of {len(teacher.model_.members)} networks"}
         row |= lost(p, q, torch.from_numpy(y[test])[:, None], student.model_)
         row |= forward_ratio(plain, student.model_.net, features, rounds)
         row["distillation_cpu_seconds"] = round(seconds, 1)
