@@ -36,7 +36,7 @@ __all__ = ["distill"]
 _STEPS = 10_000
 _AUGMENTATION = 8  # inputs per row, at most
 _AUGMENTED_ROWS = 50_000  # in all, about
-_NOISE = 0.1  # of inputs near a row, in standard deviations
+_CANDIDATES = 80  # random rows, of which the nearest is taken
 _ROWS = 1_000  # of the teacher's predictions at a time
 _SINGLE = "map"
 """The ``method_`` of an estimator with one network."""
@@ -49,7 +49,7 @@ def distill(
     net: nn.Module | None = None,
     extra: Any = None,
     samples: int = 100,
-    components: int = 4,
+    components: int = 2,
     augmentation: int | None = None,
     held_out: float = 0.1,
     epochs: int | None = None,
@@ -80,8 +80,8 @@ def distill(
         components: K, the number of Gaussians of the student's mixture for one real target: ``net`` has 2K + 1 outputs.
             With 1, and for several targets, it outputs [mean, log aleatoric variance, log epistemic variance]. For C
             classes it has C + 1 outputs.
-        augmentation: further inputs per row, which the teacher predicts as well: in turn close to the row, and between
-            it and another row. ``None``: 8, or fewer where there would be more than 50,000 in all.
+        augmentation: further inputs per row, which the teacher predicts as well: in turn on the line to another row,
+            and near the row. ``None``: 8, or fewer where there would be more than 50,000 in all.
         held_out: the share of rows on which the loss is measured.
         epochs: passes over rows and further inputs; ``None``: about 10,000 steps.
         batch_size: rows per step.
@@ -141,21 +141,37 @@ class _Plan:
         return SplitMixture(self.components) if single and self.components > 1 else SplitGaussian()
 
     def augmented(self, rows: Tensor, stream: torch.Generator) -> Tensor:
-        """``rows`` and some further inputs for each: in turn close to it, and uniform between it and another row."""
+        """``rows`` and some further inputs for each: in turn near it, and on the line to another row."""
         times = self.augmentation
         if times is None:
             times = min(_AUGMENTATION, max(0, _AUGMENTED_ROWS // len(rows) - 1))
         if not times or not rows.is_floating_point():
             return rows
-        parts, spread = [rows], _NOISE * rows.std(0)
+        parts = [rows]
         for i in range(times):
-            if i % 2:
-                other = rows[torch.randperm(len(rows), generator=stream).to(rows.device)]
-                weight = torch.rand(len(rows), *[1] * (rows.ndim - 1), generator=stream).to(rows)
-                parts.append(rows + weight * (other - rows))
-            else:
-                parts.append(rows + spread * torch.randn(rows.shape, generator=stream).to(rows))
+            other = _near(rows, stream) if i % 2 else _any(rows, stream)
+            # near a row of a table, each column has its own weight: a box between the two rows, and a little around
+            shape = rows.shape if i % 2 and rows.ndim == 2 else (len(rows), *[1] * (rows.ndim - 1))
+            weight = torch.rand(shape, generator=stream).to(rows)
+            parts.append(rows + (1.5 * weight - 0.25 if i % 2 else weight) * (other - rows))
         return torch.cat(parts)
+
+
+def _any(rows: Tensor, stream: torch.Generator) -> Tensor:
+    """Another row for each of ``rows``."""
+    return rows[torch.randperm(len(rows), generator=stream).to(rows.device)]
+
+
+def _near(rows: Tensor, stream: torch.Generator) -> Tensor:
+    """A row close to each of ``rows``: the nearest of some random ones."""
+    found, least = rows, torch.full((len(rows),), math.inf, dtype=rows.dtype, device=rows.device)
+    for _ in range(_CANDIDATES):
+        other = _any(rows, stream)
+        distance = (other - rows).flatten(1).square().sum(1)
+        closer = (distance < least) & (distance > 0)
+        found = torch.where(closer.view(-1, *[1] * (rows.ndim - 1)), other, found)
+        least = torch.where(closer, distance, least)
+    return found
 
 
 def _fit(
