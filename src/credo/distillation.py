@@ -16,7 +16,7 @@ from credo import architectures
 from credo import data as data_
 from credo._arguments import check_fraction, check_integer, check_positive
 from credo.errors import InputError, UnsupportedError
-from credo.likelihoods.split import SplitCategorical, SplitGaussian, SplitLikelihood
+from credo.likelihoods.split import SplitCategorical, SplitGaussian, SplitLikelihood, SplitMixture
 from credo.methods._last_layer import find_last_linear
 from credo.methods.base import Method
 from credo.methods.deep_ensemble import DeepEnsemble
@@ -33,7 +33,10 @@ from credo.tabular.validation import check_new
 
 __all__ = ["distill"]
 
-_STEPS = 4_000
+_STEPS = 10_000
+_AUGMENTATION = 8  # inputs per row, at most
+_AUGMENTED_ROWS = 50_000  # in all, about
+_CANDIDATES = 80  # random rows, of which the nearest is taken
 _ROWS = 1_000  # of the teacher's predictions at a time
 _SINGLE = "map"
 """The ``method_`` of an estimator with one network."""
@@ -46,7 +49,8 @@ def distill(
     net: nn.Module | None = None,
     extra: Any = None,
     samples: int = 100,
-    augmentation: int = 4,
+    components: int = 2,
+    augmentation: int | None = None,
     held_out: float = 0.1,
     epochs: int | None = None,
     batch_size: int = 128,
@@ -55,12 +59,14 @@ def distill(
 ) -> Any:
     r"""Distill a posterior into one network that outputs the predictive distribution in a single pass.
 
-    The student outputs the mean and both variances of real targets, or probabilities and the epistemic share of their
-    entropy, and is fitted to the teacher's predictions by
+    The student outputs a mixture of Gaussians for a real target, or probabilities, and how its uncertainty is divided.
+    It is fitted to the teacher's predictions by
 
-        KL(N(m_t, v_t) ‖ N(m, v)) + g(a_t/a) + g(e_t/e),    g(r) = (r − 1 − log r)/2,
+        KL(p_t ‖ p) + w · (g(a_t/a) + g(e_t/e)),    g(r) = (r − 1 − log r)/2,
 
-    or KL(p_t ‖ p) + H_t KL(ρ_t ‖ ρ) for classes; see :class:`~credo.likelihoods.split.SplitGaussian` and
+    with aleatoric and epistemic variance a and e, or by KL(p_t ‖ p) + H_t KL(ρ_t ‖ ρ) for classes with an epistemic
+    share ρ of the entropy H; see :class:`~credo.likelihoods.split.SplitMixture`,
+    :class:`~credo.likelihoods.split.SplitGaussian` (several real targets) and
     :class:`~credo.likelihoods.split.SplitCategorical`. Labels are not used. What is lost, KL(teacher ‖ student) of the
     predictive distributions on rows held out of training, is in ``student.distillation["kl"]`` and in the card that
     ``save`` writes. Bayesian dark knowledge (Balan et al. 2015) fits the mean prediction only.
@@ -71,9 +77,13 @@ def distill(
         net: the student's network; ``None``: a copy of the teacher's with a wider last layer, from its weights.
         extra: further inputs, such as unlabeled ones.
         samples: the number of the teacher's draws; that of an estimator is its own.
-        augmentation: further inputs per row, between it and another row, which the teacher predicts as well.
+        components: K, the number of Gaussians of the student's mixture for one real target: ``net`` has 2K + 1 outputs.
+            With 1, and for several targets, it outputs [mean, log aleatoric variance, log epistemic variance]. For C
+            classes it has C + 1 outputs.
+        augmentation: further inputs per row, which the teacher predicts as well: in turn on the line to another row,
+            and near the row. ``None``: 8, or fewer where there would be more than 50,000 in all.
         held_out: the share of rows on which the loss is measured.
-        epochs: passes over rows and further inputs; ``None``: about 4,000 steps.
+        epochs: passes over rows and further inputs; ``None``: about 10,000 steps.
         batch_size: rows per step.
         lr: learning rate at the start; it decays to 0.
         seed: of everything random.
@@ -93,22 +103,75 @@ def distill(
         A. K. Balan, V. Rathod, K. Murphy, M. Welling. Bayesian dark knowledge. NeurIPS 2015.
         A. Malinin, B. Mlodozeniec, M. Gales. Ensemble distribution distillation. ICLR 2020.
     """
-    check_integer(augmentation, "augmentation", minimum=0)
+    if augmentation is not None:
+        check_integer(augmentation, "augmentation", minimum=0)
     check_fraction(held_out, "held_out")
     check_positive(lr, "lr")
-    plan = (augmentation, held_out, epochs, check_integer(batch_size, "batch_size", minimum=1), lr, check_seed(seed))
+    check_integer(components, "components", minimum=1)
+    check_integer(batch_size, "batch_size", minimum=1)
+    plan = _Plan(components, augmentation, held_out, epochs, batch_size, lr, check_seed(seed))
     if isinstance(model, TableEstimator):
         return _distill_table(model, data, net, extra, plan)
     if not isinstance(model, Method):
         raise InputError(f"model must be a method, a Regressor or a Classifier of credo, got {type(model).__name__}")
     teacher: Any = model
-    predictor = teacher._predictor(check_integer(samples, "samples", minimum=0), derive(plan[-1], 1))
+    predictor = teacher._predictor(check_integer(samples, "samples", minimum=0), derive(plan.seed, 1))
     x, more = (_inputs(part, teacher) for part in (data, extra))
     with torch.no_grad():
         return _fit(predictor, teacher, net, x, more, plan, teacher.dtype)
 
 
-_Plan = tuple[int, float, int | None, int, float, int]
+@dataclasses.dataclass(frozen=True)
+class _Plan:
+    """The arguments of :func:`distill` that say how a student is trained."""
+
+    components: int
+    augmentation: int | None
+    held_out: float
+    epochs: int | None
+    batch_size: int
+    lr: float
+    seed: int
+
+    def likelihood(self, example: Predictive) -> SplitLikelihood:
+        """The likelihood of the student of a teacher that predicts ``example``."""
+        if isinstance(example, ClassPredictive):
+            return SplitCategorical()
+        single = example.mean.ndim == 2 and example.mean.shape[1] == 1
+        return SplitMixture(self.components) if single and self.components > 1 else SplitGaussian()
+
+    def augmented(self, rows: Tensor, stream: torch.Generator) -> Tensor:
+        """``rows`` and some further inputs for each: in turn near it, and on the line to another row."""
+        times = self.augmentation
+        if times is None:
+            times = min(_AUGMENTATION, max(0, _AUGMENTED_ROWS // len(rows) - 1))
+        if not times or not rows.is_floating_point():
+            return rows
+        parts = [rows]
+        for i in range(times):
+            other = _near(rows, stream) if i % 2 else _any(rows, stream)
+            # near a row of a table, each column has its own weight: a box between the two rows, and a little around
+            shape = rows.shape if i % 2 and rows.ndim == 2 else (len(rows), *[1] * (rows.ndim - 1))
+            weight = torch.rand(shape, generator=stream).to(rows)
+            parts.append(rows + (1.5 * weight - 0.25 if i % 2 else weight) * (other - rows))
+        return torch.cat(parts)
+
+
+def _any(rows: Tensor, stream: torch.Generator) -> Tensor:
+    """Another row for each of ``rows``."""
+    return rows[torch.randperm(len(rows), generator=stream).to(rows.device)]
+
+
+def _near(rows: Tensor, stream: torch.Generator) -> Tensor:
+    """A row close to each of ``rows``: the nearest of some random ones."""
+    found, least = rows, torch.full((len(rows),), math.inf, dtype=rows.dtype, device=rows.device)
+    for _ in range(_CANDIDATES):
+        other = _any(rows, stream)
+        distance = (other - rows).flatten(1).square().sum(1)
+        closer = (distance < least) & (distance > 0)
+        found = torch.where(closer.view(-1, *[1] * (rows.ndim - 1)), other, found)
+        least = torch.where(closer, distance, least)
+    return found
 
 
 def _fit(
@@ -121,30 +184,27 @@ def _fit(
     dtype: torch.dtype,
 ) -> Distilled:
     """Train a student on the predictions of ``teach``, and measure what is lost on held-out rows."""
-    augmentation, share, epochs, batch_size, lr, seed = plan
     assert x is not None
-    count = math.ceil(share * len(x))
+    count = math.ceil(plan.held_out * len(x))
     if len(x) - count < 2:
         raise InputError(f"{len(x)} rows are too few to distill from: pass more inputs, labels are not needed")
-    stream = torch.Generator().manual_seed(derive(seed, 2))
+    stream = torch.Generator().manual_seed(derive(plan.seed, 2))
     order = torch.randperm(len(x), generator=stream)
     test, rows = x[order[:count]], x[order[count:]]
     rows = rows if extra is None else torch.cat([rows, extra])
-    rows = _augmented(rows, augmentation, stream)
-    example = teach(test[:2])
-    likelihood: SplitLikelihood = SplitCategorical() if isinstance(example, ClassPredictive) else SplitGaussian()
+    rows = plan.augmented(rows, stream)
+    likelihood = plan.likelihood(teach(test[:2]))
     targets = torch.cat([likelihood.targets(teach(part)) for part in rows.split(_ROWS)])
-    net = _student_network(model, targets.shape[1]) if net is None else net
+    net = _student_network(model, likelihood.n_outputs(targets)) if net is None else net
     student = Distilled(net.to(x.device, dtype), likelihood)
-    if epochs is None:
-        epochs = max(1, math.ceil(_STEPS / math.ceil(len(rows) / batch_size)))
+    epochs = plan.epochs or math.ceil(_STEPS / math.ceil(len(rows) / plan.batch_size))
     with torch.enable_grad():
         student.fit(
             (rows.to(student.dtype), targets.to(student.dtype)),
             epochs=epochs,
-            batch_size=batch_size,
-            lr=lr,
-            seed=derive(seed, 3),
+            batch_size=plan.batch_size,
+            lr=plan.lr,
+            seed=derive(plan.seed, 3),
             progress=False,
         )
     lost = []
@@ -161,18 +221,6 @@ def _fit(
         "epochs": epochs,
     }
     return student
-
-
-def _augmented(rows: Tensor, times: int, stream: torch.Generator) -> Tensor:
-    """``rows`` and ``times`` points for each, uniform between it and another row."""
-    if not times or not rows.is_floating_point():
-        return rows
-    parts = [rows]
-    for _ in range(times):
-        other = rows[torch.randperm(len(rows), generator=stream).to(rows.device)]
-        weight = torch.rand(len(rows), *[1] * (rows.ndim - 1), generator=stream).to(rows)
-        parts.append(rows + weight * (other - rows))
-    return torch.cat(parts)
 
 
 def _student_network(model: Method, outputs: int) -> nn.Module:

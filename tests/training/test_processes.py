@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -123,13 +124,71 @@ print(model.n_data, script.digest(model), model.history[-1]["nll"])
 """
 
 
-def start_node(rank: int, port: int, address: str = "127.0.0.1", prefix: tuple[str, ...] = (), **variables: str):
+LOST = """
+import os, signal
+import distributed_script as script
+
+def lose_second(model, entry):
+    if os.environ["NODE_RANK"] == "1" and len(model.history) == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+script.fit_map(num_nodes=2, strategy="ddp", checkpoint={folder!r}, on_epoch_end=lose_second)
+"""
+
+CONTINUED = """
+import distributed_script as script
+model = script.fit_map(num_nodes=2, strategy="ddp", checkpoint={folder!r}, resume=True)
+print(len(model.history), script.digest(model))
+"""
+
+SHARDED = """
+import sys
+import torch
+from torch.distributed import destroy_process_group, get_rank, init_process_group
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+import credo
+import distributed_script as script
+
+init_process_group("gloo")
+x, y = (t[:20] for t in script.table())
+own = slice(10 * get_rank(), 10 * get_rank() + 10)
+for method in (credo.MAP, credo.BayesByBackprop):
+    model = method(script.make_net(), credo.Gaussian(0.3))
+    fully_shard(model, mesh=init_device_mesh("cpu", (2,)))
+    optimizer = torch.optim.Adam(model.parameter_groups(), lr=1e-2)
+    for _ in range(20):
+        loss = model(x[own], y[own], n_data=20)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    local = sum(parameter.to_local().numel() for parameter in model.parameters())
+    whole = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True, cpu_offload=True))
+    if get_rank() == 0:
+        again = method(script.make_net(), credo.Gaussian(0.3))
+        again.load_state_dict(whole)
+        again.save(sys.argv[1] + "/" + method.__name__)
+    print(local)
+destroy_process_group()
+"""
+
+
+def start_node(
+    rank: int,
+    port: int,
+    address: str = "127.0.0.1",
+    prefix: tuple[str, ...] = (),
+    program: str = NODE,
+    words: tuple[str, ...] = (),
+    **variables: str,
+):
     """One machine's part of a run on two, as its user would start it there."""
     path = os.pathsep.join([str(Path(credo.__file__).parents[1]), str(Path(script.__file__).parent)])
     own = {"NODE_RANK": str(rank), "MASTER_ADDR": address, "MASTER_PORT": str(port), "PYTHONPATH": path, **variables}
     foreign = ("LOCAL_RANK", "WORLD_SIZE")
     return subprocess.Popen(
-        [*prefix, sys.executable, "-c", NODE],
+        [*prefix, sys.executable, "-c", program, *words],
         env={**{k: v for k, v in os.environ.items() if k not in foreign}, "OMP_NUM_THREADS": "1", **own},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -159,6 +218,60 @@ def test_two_machines_train_one_model():
     assert first == second
     assert int(first[0]) == script.ROWS
     assert float(first[2]) == pytest.approx(script.fit_map().history[-1]["nll"], rel=1e-5)
+
+
+@pytest.mark.slow
+def test_a_lost_machine_ends_the_run_and_the_next_continues_to_the_same_bits(tmp_path):
+    """The second machine is killed at the end of epoch 3 of 6, before the checkpoint of that epoch."""
+    place = str(tmp_path / "run")
+    port = free_port()
+    nodes = [start_node(rank, port, program=LOST.format(folder=place)) for rank in (0, 1)]
+    try:
+        codes = [node.wait(timeout=180) for node in nodes]
+    finally:
+        for node in nodes:
+            node.kill()
+            node.communicate()
+    assert codes[1] == -signal.SIGKILL
+    assert codes[0] not in (0, -signal.SIGKILL)  # it ended by itself, with an error
+    assert isinstance(credo.load(place, net=script.make_net()), credo.MAP)
+    port = free_port()
+    again = results([start_node(rank, port, program=CONTINUED.format(folder=place)) for rank in (0, 1)])
+    port = free_port()
+    undisturbed = results([start_node(rank, port) for rank in (0, 1)])
+    assert again == [[str(script.EPOCHS), undisturbed[0][1]]] * 2
+
+
+@pytest.mark.slow
+def test_a_sharded_model_trains_in_a_loop_of_its_own(tmp_path):
+    """FSDP over gloo: each process holds a part of all weights; MAP draws nothing, so its weights are those of one."""
+    port = str(free_port())
+    nodes = [
+        start_node(rank, int(port), program=SHARDED, words=(str(tmp_path),), RANK=str(rank), WORLD_SIZE="2")
+        for rank in (0, 1)
+    ]
+    sizes = torch.tensor([[int(word) for word in told] for told in results(nodes)])
+    alone = credo.MAP(script.make_net(), credo.Gaussian(0.3))
+    optimizer = torch.optim.Adam(alone.parameter_groups(), lr=1e-2)
+    x, y = (t[:20] for t in script.table())
+    for _ in range(20):
+        loss = alone(x, y, n_data=20)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    together = credo.load(tmp_path / "MAP", net=script.make_net())
+    for name, value in alone.state_dict().items():
+        torch.testing.assert_close(together.state_dict()[name], value, rtol=1e-5, atol=1e-5)
+    count = sum(parameter.numel() for parameter in alone.parameters())
+    assert sizes.sum(0).tolist() == [count, 2 * count]
+    assert bool((sizes < torch.tensor([count, 2 * count])).all())
+    bbb = credo.load(tmp_path / "BayesByBackprop", net=script.make_net())
+    assert bool(bbb.predict(x).std.isfinite().all())
+
+
+def test_fsdp_in_fit_is_a_sentence():
+    with pytest.raises(InputError, match="fully_shard"):
+        script.fit_map(devices=2, strategy="fsdp")
 
 
 @pytest.fixture

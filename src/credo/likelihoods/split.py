@@ -2,31 +2,46 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 from typing_extensions import override
 
+from credo._arguments import check_integer
 from credo.errors import InputError, UnsupportedError
 from credo.likelihoods.base import REGISTRY, Likelihood
 from credo.predictive import ClassPredictive, Predictive, RealPredictive
 from credo.predictive.classes import SplitCategoricalComponents
-from credo.predictive.components import RealComponents
+from credo.predictive.components import RealComponents, log_average_exp, quadrature
 from credo.predictive.location_scale import GaussianComponents
+from credo.predictive.real import chunk_size
 
 _SMALLEST_SHARE = 1e-6
 """Of the variance or entropy that each part is at least, so that its logarithm is finite."""
+
+
+_POINTS = 512  # per distribution, on which a KL is integrated
+_NODES = 8  # of a trapezoidal rule for one Gaussian
+_DRAWS_PER_STEP = 16
+_MOST_DRAWS = 256  # in targets
+_QUANTILES = 64  # that stand for a mixture of other components than Gaussian ones
 
 
 class SplitLikelihood(Likelihood):
     """A likelihood that also says how far a distilled network is from its teacher."""
 
     def targets(self, predictive: Predictive) -> Tensor:
-        """What the network should output for the rows of a teacher's prediction, ``[B, K]``."""
+        """What the network learns of the rows of a teacher's prediction, ``[B, T]``."""
         raise NotImplementedError
 
+    def n_outputs(self, target: Tensor) -> int:
+        """The number of outputs that a network needs for targets ``[B, T]``: T, unless a likelihood says otherwise."""
+        return target.shape[-1]
+
     def divergence(self, output: Tensor, target: Tensor) -> Tensor:
-        """The training loss of each row in nats, ``[B]``; 0 only where ``output`` is ``target``."""
+        """The training loss of each row in nats, ``[B]``: 0 if student and teacher are the same, up to quadrature."""
         raise NotImplementedError
 
     def kl(self, teacher: Predictive, student: Predictive) -> Tensor:
@@ -68,14 +83,7 @@ class SplitGaussian(SplitLikelihood):
 
     @override
     def targets(self, predictive: Predictive) -> Tensor:
-        if not isinstance(predictive, RealPredictive) or predictive.components.discrete or predictive.mean.ndim != 2:
-            raise UnsupportedError("real targets of shape [rows, outputs] can be distilled, and classes of [rows]")
-        variance = predictive.variance
-        if not bool(variance.isfinite().all()):
-            raise UnsupportedError("a prediction with infinite variance cannot be distilled into a Gaussian")
-        parts = (predictive.aleatoric, predictive.epistemic)
-        logs = [part.maximum(_SMALLEST_SHARE * variance).log() for part in parts]
-        return torch.cat([predictive.mean, *logs], -1)
+        return torch.cat([predictive.mean, *_check_variance(_log_parts(predictive))], -1)
 
     @override
     def divergence(self, output: Tensor, target: Tensor) -> Tensor:
@@ -95,6 +103,101 @@ class SplitGaussian(SplitLikelihood):
         spread = teacher.variance + (teacher.mean - own.mean[0]).square()
         cross = own.entropy[0] + 0.5 * (spread / own.variance[0] - 1.0)
         return (cross - teacher.entropy).flatten(1).sum(1)
+
+
+@REGISTRY.register
+class SplitMixture(SplitLikelihood):
+    r"""(1/K) Σ_k N(y | m_k, v_k) for one real target, a share ρ of each v_k being aleatoric.
+
+    The network outputs [m_1, …, m_K, log v_1, …, log v_K, logit ρ], so that
+
+        a = ρ · mean_k v_k,    e = (1 − ρ) · mean_k v_k + var_k m_k.
+
+    A mixture follows the tails and the skewness of a teacher that is a mixture over draws, which one Gaussian cannot.
+    For a teacher Σ_s N(m_s, v_s)/S the divergence is
+
+        −H[teacher] − mean_s E_z[log q(m_s + √v_s z)] + w · (g(a_t/a) + g(e_t/e)),    g(r) = (r − 1 − log r)/2,
+
+    with z ~ N(0, 1) and w = 0.1. The expectation is the trapezoidal rule on eight points, shifted at random in every
+    step: on fixed points, narrow components there would gain without limit. A step uses at most 16 of the draws, chosen
+    at random. ``targets`` are m, log v, log a_t, log e_t and H[teacher].
+
+    Args:
+        components: K.
+
+    Example:
+        >>> p = SplitMixture(2).predictive(torch.tensor([[[-1.0, 1.0, 0.0, 0.0, 0.0]]]))
+        >>> float(p.aleatoric), float(p.epistemic)
+        (0.5, 1.5)
+    """
+
+    part_weight: ClassVar[float] = 0.1
+
+    def __init__(self, components: int = 2) -> None:
+        super().__init__()
+        self.n_components = check_integer(components, "components", minimum=1)
+
+    @override
+    def components(self, outputs: Tensor) -> GaussianComponents:
+        k = self.n_components
+        if outputs.shape[-1] != 2 * k + 1:
+            raise InputError(
+                f"a network distilled with {k} components outputs {2 * k + 1} values, their means, their log variances "
+                f"and the logit of the aleatoric share, but its output has size {outputs.shape[-1]}"
+            )
+        # draws are dim 0: [S, B, K] becomes [S·K, B, 1]
+        mean, log_variance = (t.movedim(-1, 1).flatten(0, 1).unsqueeze(-1) for t in outputs[..., :-1].chunk(2, -1))
+        logit = outputs[..., -1:].repeat_interleave(k, 0)
+        variance = log_variance.exp()
+        return GaussianComponents(mean, log_variance, logit.sigmoid() * variance, (-logit).sigmoid() * variance)
+
+    @override
+    def get_config(self) -> dict[str, object]:
+        return {"name": "SplitMixture", "components": self.n_components}
+
+    @override
+    def targets(self, predictive: Predictive) -> Tensor:
+        parts = _check_variance(_log_parts(predictive))
+        if predictive.mean.shape[1] != 1:
+            raise UnsupportedError("a mixture is distilled from one real target: use SplitGaussian for several")
+        gaussians = _as_gaussians(predictive)
+        moments = [t.squeeze(-1).T for t in (gaussians.mean, gaussians.log_variance)]
+        return torch.cat([*moments, *parts, predictive.entropy], -1)
+
+    @override
+    def n_outputs(self, target: Tensor) -> int:
+        return 2 * self.n_components + 1
+
+    @override
+    def divergence(self, output: Tensor, target: Tensor) -> Tensor:
+        own = RealPredictive(self.components(output[None]))
+        draws = (target.shape[-1] - 3) // 2
+        mean, log_variance, wanted, entropy = target.split([draws, draws, 2, 1], -1)
+        if draws > _DRAWS_PER_STEP and self.training:
+            some = torch.rand(draws, device=target.device).topk(_DRAWS_PER_STEP).indices
+            mean, log_variance = mean[:, some], log_variance[:, some]
+        shift = torch.rand_like(entropy) if self.training else torch.full_like(entropy, 0.5)
+        z = torch.arange(_NODES, device=target.device) - _NODES / 2 + shift
+        y = mean[:, :, None] + (0.5 * log_variance).exp()[:, :, None] * z[:, None]  # [B, S, nodes]
+        log_q = _log_density(own, y.flatten(1).T[..., None])[..., 0].T.view_as(y)
+        cross = -(log_q.mean(1) * (-0.5 * z.square()).softmax(-1)).sum(-1)
+        parts = _variance_divergence(wanted - torch.cat(_log_parts(own), -1)).sum(-1)
+        loss: Tensor = cross - entropy[:, 0] + self.part_weight * parts
+        return loss
+
+    @override
+    def kl(self, teacher: Predictive, student: Predictive) -> Tensor:
+        """∫ p_t (log p_t − log p) dy, by quadrature on a grid that resolves all components of both."""
+        pair = [p.double() for p in (teacher, student)]
+        size = chunk_size(pair[0].mean.device, 4 * _POINTS * sum(p.n_draws for p in pair))
+        found = []
+        for start in range(0, len(teacher), size):
+            parts = [p[start : start + size] for p in pair]
+            grids = [p.components.grid(_POINTS) for p in parts if isinstance(p.components, RealComponents)]
+            y, areas = quadrature(torch.cat(grids).sort(0).values, discrete=False)
+            wanted, own = (_log_density(p, y) for p in parts)
+            found.append((areas * wanted.exp() * (wanted - own)).sum(0)[:, 0])
+        return torch.cat(found)
 
 
 @REGISTRY.register
@@ -150,6 +253,44 @@ class SplitCategorical(SplitLikelihood):
         wanted = teacher.mean
         tiny = torch.finfo(wanted.dtype).tiny
         return (wanted * (wanted.clamp(min=tiny).log() - student.mean.clamp(min=tiny).log())).sum(-1)
+
+
+def _log_parts(predictive: Predictive) -> list[Tensor]:
+    """The logarithms of the aleatoric and the epistemic variance of real targets, ``[B, D]`` each."""
+    if not isinstance(predictive, RealPredictive) or predictive.components.discrete or predictive.mean.ndim != 2:
+        raise UnsupportedError("real targets of shape [rows, outputs] can be distilled, and classes of [rows]")
+    variance = predictive.variance
+    return [part.maximum(_SMALLEST_SHARE * variance).log() for part in (predictive.aleatoric, predictive.epistemic)]
+
+
+def _check_variance(logs: list[Tensor]) -> list[Tensor]:
+    """``logs``, or ``UnsupportedError`` if a variance is infinite."""
+    if not all(bool(part.isfinite().all()) for part in logs):
+        raise UnsupportedError("a prediction with infinite variance cannot be distilled into Gaussians")
+    return logs
+
+
+def _as_gaussians(predictive: Predictive) -> GaussianComponents:
+    """Gaussians ``[S, B, 1]`` of equal weight: those of a Gaussian mixture, or narrow ones at quantiles of another."""
+    components, weights = predictive.components, predictive.weights
+    if not isinstance(components, GaussianComponents):
+        levels = (torch.arange(_QUANTILES, dtype=torch.float64) + 0.5) / _QUANTILES
+        points = predictive.quantile(levels)
+        gaps = torch.cat([points[:1], 0.5 * (points[:-1] + points[1:]), points[-1:]]).diff(dim=0)
+        tiny = _SMALLEST_SHARE * predictive.variance
+        return GaussianComponents(points, (0.25 * gaps.square()).maximum(tiny).log())
+    draws = predictive.n_draws
+    if weights is None and draws <= _MOST_DRAWS:
+        return components
+    levels = (torch.arange(_MOST_DRAWS, device=components.mean.device) + 0.5) / _MOST_DRAWS
+    total = levels.new_full((draws,), 1 / draws) if weights is None else weights.to(levels)
+    picked = torch.searchsorted(total.cumsum(0), levels).clamp(max=draws - 1)
+    return components.map(lambda t: t[picked])
+
+
+def _log_density(predictive: Predictive, y: Tensor) -> Tensor:
+    """The log density of the mixture at points ``[Q, B, 1]``."""
+    return log_average_exp(predictive.components.log_density(y[:, None]).transpose(0, 1), predictive.weights)
 
 
 def _variance_divergence(log_ratio: Tensor) -> Tensor:

@@ -27,10 +27,10 @@ class Distilled(NetworkMethod):
     ``model.fit((x, model.likelihood.targets(teacher.predict(x))))``.
 
     Args:
-        net: outputs [mean, log aleatoric variance, log epistemic variance] of real targets, or [log probabilities,
-            logit of the epistemic share of the entropy] of classes.
-        likelihood: :class:`~credo.likelihoods.split.SplitGaussian` or
-            :class:`~credo.likelihoods.split.SplitCategorical`.
+        net: outputs what its likelihood needs.
+        likelihood: :class:`~credo.likelihoods.split.SplitMixture` for one real target,
+            :class:`~credo.likelihoods.split.SplitGaussian` for several, or
+            :class:`~credo.likelihoods.split.SplitCategorical` for classes.
         forward: ``callable(net, x)`` for networks with unusual inputs or outputs.
 
     Attributes:
@@ -47,8 +47,8 @@ class Distilled(NetworkMethod):
     def __init__(self, net: nn.Module, likelihood: SplitLikelihood, *, forward: Forward | None = None) -> None:
         if not isinstance(likelihood, SplitLikelihood):
             raise InputError(
-                f"likelihood must be SplitGaussian() or SplitCategorical(), got {likelihood!r}: use credo.distill, "
-                "which chooses it"
+                f"likelihood must be SplitMixture(), SplitGaussian() or SplitCategorical(), got {likelihood!r}: use "
+                "credo.distill, which chooses it"
             )
         super().__init__(net, likelihood, forward)
         self.posterior = PointMass(net, select(net, "*"))
@@ -102,11 +102,10 @@ class _DistillationTask(SupervisedTask[Distilled]):
     @torch.no_grad()
     def _check_output(self, batch: data_.Batch) -> Tensor:
         output = self.model._predictor(0, None).outputs(batch.x)[0]
-        if output.shape != batch.y.shape:
-            raise InputError(
-                f"the network outputs {list(output.shape)}, but the teacher's predictions are {list(batch.y.shape)}: "
-                "pass likelihood.targets(teacher.predict(x)) as targets"
-            )
+        assert isinstance(self.model.likelihood, SplitLikelihood)
+        needed = [len(batch.y), self.model.likelihood.n_outputs(batch.y)]
+        if list(output.shape) != needed:
+            raise InputError(f"the network outputs {list(output.shape)}, but {needed} are needed to distill")
         return output
 
     @torch.no_grad()

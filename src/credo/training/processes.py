@@ -35,6 +35,11 @@ def make_fabric(options: FitOptions, home: torch.device) -> Fabric:
     """Fabric for ``options``; without a device among them, for the device ``home``."""
     from lightning_fabric import Fabric  # takes seconds, which only training should cost
 
+    if "fsdp" in str(options.strategy).lower():
+        raise InputError(
+            f"strategy={options.strategy!r} is not for fit, whose checkpoints and best weights are whole models: shard "
+            "the model by torch.distributed.fsdp.fully_shard in a loop of your own, as docs/howto/scale.md shows"
+        )
     try:
         device = home if options.device is None else torch.device(options.device)
         if device.type == "cuda" and options.devices * options.num_nodes == 1:
