@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 import torch
 from torch import Tensor
-from torch.optim import Adam, Optimizer
+from torch.optim import Optimizer
 
 from credo._arguments import check_integer, check_positive
 from credo._threads import one_thread
@@ -16,6 +16,7 @@ from credo.decisions._models import ModelSource, as_rows, check_model, child_see
 from credo.errors import InputError
 from credo.methods.base import Method
 from credo.seeding import check_seed, generator, seeded
+from credo.training.optimizers import adam
 
 _DECISIONS, _TRAINING, _FIRST_ARMS = range(3)
 """The random streams of a bandit."""
@@ -121,7 +122,7 @@ class ThompsonBandit:
         if fit_options:
             raise InputError("fit_options are for refit_every; gradient steps have steps, batch_size, lr and optimizer")
         groups = model.parameter_groups()
-        self._optimizer = (optimizer or Adam)(groups, lr=check_positive(lr, "lr"))
+        self._optimizer = (optimizer or adam)(groups, lr=check_positive(lr, "lr"))
 
     @property
     def n_arms(self) -> int:
