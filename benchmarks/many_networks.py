@@ -69,9 +69,9 @@ def train(members: int, x: Tensor, y: Tensor) -> None:
 
 
 def hmc() -> list[dict[str, Any]]:
-    """Eight chains on Concrete, with the one hidden layer of the UCI protocol and with two."""
+    """Eight chains on Concrete, with the one hidden layer of 50 units of the UCI protocol."""
     fold = load_folds("concrete", inside=False, limit=1, device=torch.device("cpu"))[0]
-    return [sample(fold, name) for name in ("protocol", "wide")]
+    return [sample(fold, "protocol")]
 
 
 def sample(fold: Fold, name: str) -> dict[str, Any]:
