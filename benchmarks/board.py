@@ -91,6 +91,58 @@ def laplace() -> str:
     return "\n".join([*lines, "", f"{found['what']}. {found['machine']}, {found['date']}."])
 
 
+def many_networks() -> str:
+    """Members of an ensemble beside one, and chains of HMC, on a CPU."""
+    found = result("many_networks_cpu")
+    lines = ["| | CPU seconds | |", "|---|---|---|"]
+    for row in found["rows"]:
+        note = f"R-hat of the functions {row['r_hat_median']:.2f} in the median" if "r_hat_median" in row else ""
+        if "ratio" in row:
+            note = f"{row['ratio']:.2f}× one member, {row['cpu_seconds_of_one']:.3g} s"
+        lines.append(f"| {row['task']} | {row['cpu_seconds']:.3g} s | {note} |")
+    return "\n".join([*lines, "", f"`{found['command']}`, {found['date']}, {found['hardware']}."])
+
+
+METHODS = {
+    "map": "MAP",
+    "laplace": "Laplace, Kronecker",
+    "last_layer": "variational last layer",
+    "dropout": "MC dropout, p = 0.05",
+    "concrete_dropout": "concrete dropout",
+    "bbb": "Bayes by Backprop",
+    "ivon": "IVON",
+    "swag": "SWAG",
+    "ensemble": "ensemble of 8",
+    "hmc": "HMC, settings chosen inside training folds",
+}
+
+
+def uci_methods() -> str:
+    """Every method on some splits of the small UCI tables; HMC on the same splits of its run on all of them."""
+    found = {
+        (row["rows"][0]["set"], row["rows"][0]["method"]): row
+        for row in (json.loads(path.read_text("utf-8")) for path in sorted((RESULTS / "uci_posteriors").glob("*.json")))
+    }
+    trained = {key: row for key, row in found.items() if key[1] != "hmc"}
+    tables = sorted({table for table, _ in trained}, key=str.lower)
+    splits = min(row["rows"][0]["splits"] for row in trained.values())
+    lines = [f"| | {' | '.join(tables)} | CPU seconds per fit |", f"|---|{'---|' * (len(tables) + 1)}"]
+    for method, label in METHODS.items():
+        cells, seconds = [], []
+        for table in tables:
+            own = found.get((table, method))
+            raw = [] if own is None else own["raw"][:splits]
+            means = [sum(r[key] for r in raw) / len(raw) for key in ("log_likelihood", "rmse", "coverage") if raw]
+            cells.append(f"{means[0]:.2f}, {means[1]:.3g}, {means[2]:.0%}" if means else "")
+            if own is not None and "cpu_seconds" in own["rows"][0]:
+                seconds.append(own["rows"][0]["cpu_seconds"] / own["rows"][0]["splits"])
+        timing = f"{min(seconds):.2g} to {max(seconds):.2g}" if seconds else ""
+        lines.append(f"| {label} | {' | '.join(cells)} | {timing} |")
+    first = next(iter(trained.values()))
+    note = f"Log likelihood, RMSE and coverage of 95 % intervals on the first {splits} of 20 test folds"
+    return "\n".join([*lines, "", f"{note}. {first['hardware']}, {first['date']}; HMC on a GPU."])
+
+
 def published() -> str:
     """Every number of the files of results that has a published one beside it."""
     lines = ["| | quantity | published | ours |", "|---|---|---|---|"]
@@ -160,6 +212,8 @@ BOARD: dict[str, Callable[[], str]] = {
     "fit_cpu": fit_cpu,
     "laplace": laplace,
     "losses": losses,
+    "many_networks": many_networks,
     "off_range": off_range,
     "published": published,
+    "uci_methods": uci_methods,
 }

@@ -58,7 +58,7 @@ def main() -> None:
     parser.add_argument("--agents", choices=["all", "thompson", "greedy"], default="all")
     parser.add_argument("--thompson", type=json.loads, default={}, help="settings of Thompson sampling, as JSON")
     parser.add_argument("--labels", type=int, default=1000)
-    parser.add_argument("--epochs", type=int, default=100)
+    parser.add_argument("--steps", type=int, default=400, help="gradient steps of a round of active learning")
     parser.add_argument("--test", type=int, help="number of test images; all by default")
     parser.add_argument("--workers", type=int, default=1, help="runs at a time, each with one thread")
     parser.add_argument("--device", help="device of the networks of active learning")
@@ -85,7 +85,7 @@ def mushroom_runs(options: argparse.Namespace) -> list[Run]:
 
 def digits_runs(options: argparse.Namespace) -> list[Run]:
     """Test error of every acquisition function and seed, after every round."""
-    changed = {"labels": options.labels, "epochs": options.epochs, "test": options.test}
+    changed = {"labels": options.labels, "steps": options.steps, "test": options.test}
     settings = replace(digits.SETTINGS["full"], **changed)
     return [
         Run(

@@ -252,12 +252,15 @@ def convergence(predictions: list[Predictions]) -> dict[str, float]:
 
 
 TRAINED: dict[str, Callable[[nn.Module, credo.Gaussian], Any]] = {
+    "map": lambda net, likelihood: credo.MAP(net, likelihood),
     "bbb": lambda net, likelihood: credo.BayesByBackprop(net, likelihood, credo.HierarchicalNormal()),
     "dropout": lambda net, likelihood: credo.MCDropout(net, likelihood, p=0.05, length_scale=0.1),
     "ensemble": lambda net, likelihood: credo.DeepEnsemble(net, members=8, init="fresh", likelihood=likelihood),
     "laplace": lambda net, likelihood: credo.Laplace(net, likelihood),
     "swag": lambda net, likelihood: credo.SWAG(net, likelihood),
     "ivon": lambda net, likelihood: credo.IVON(net, likelihood),
+    "concrete_dropout": lambda net, likelihood: credo.ConcreteDropout(net, likelihood),
+    "last_layer": lambda net, likelihood: credo.VariationalLastLayer(net, likelihood),
 }
 """Methods that train, one split after the other."""
 
@@ -268,7 +271,7 @@ def run_trained(method: str, folds: list[Fold], setting: Setting, epochs: int) -
     for split, fold in enumerate(folds):
         torch.manual_seed(split)
         model = TRAINED[method](network(fold.x.shape[1], setting), credo.Gaussian(setting.noise))
-        lr = 0.1 if method == "ivon" else 0.01
+        lr = 0.3 if method == "ivon" else 0.01  # on a held-out part of a training fold of yacht, 0.1 underfits
         model.fit((fold.x, fold.y), epochs=epochs, lr=lr, seed=split, device=fold.x.device, progress=False)
         p = model.predict(fold.x_test, samples=200, seed=split)
         scores.append(
@@ -307,7 +310,7 @@ def run_table(name: str, method: str, chosen: str, arguments: argparse.Namespace
     """Run a method on all splits of a table and write the result."""
     device = torch.device(arguments.device)
     setting = SETTINGS[chosen]
-    start, seconds = time.perf_counter(), arguments.seconds
+    start, cpu, seconds = time.perf_counter(), time.process_time(), arguments.seconds
     folds = load_folds(name, arguments.inside, arguments.splits, device)
     if len(folds[0].y) > 5_000:
         setting = setting._replace(chains=setting.chains // 2)
@@ -326,7 +329,8 @@ def run_table(name: str, method: str, chosen: str, arguments: argparse.Namespace
         values = np.array([s[key] for s in scores])
         row[key] = round(float(values.mean()), 5)
         row[f"{key}_se"] = round(float(values.std(ddof=1) / math.sqrt(len(values))), 5) if len(values) > 1 else None
-    row |= {"published_log_likelihood": PUBLISHED[name], "seconds": round(time.perf_counter() - start, 2), **notes}
+    row |= {"published_log_likelihood": PUBLISHED[name], "seconds": round(time.perf_counter() - start, 2)}
+    row |= {"cpu_seconds": round(time.process_time() - cpu, 2), **notes}
     hardware = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine()
     report = {
         "name": f"uci_posteriors_{name}_{method}",

@@ -105,6 +105,22 @@ def test_every_round_starts_from_scratch_unless_warm() -> None:
     assert not torch.equal(weights[0], weights[1])
 
 
+def test_fit_options_can_depend_on_the_number_of_labels() -> None:
+    x, y = pool()
+    epochs = []
+    found = ActiveLearner(
+        network(),
+        x,
+        "random",
+        5,
+        fit_options=lambda n: {"epochs": 30 // n, "lr": 1e-2},
+        score=lambda model: epochs.append(len(model.history)) or 0.0,
+        seed=0,
+    )
+    found.run(y, 15)
+    assert epochs == [6, 3, 2]
+
+
 def test_a_factory_makes_every_model() -> None:
     _, y = pool()
     made = []

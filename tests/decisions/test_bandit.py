@@ -100,6 +100,17 @@ def test_other_methods_train_by_gradient_steps(kind: type[credo.Method]) -> None
     assert any(not torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
 
 
+@pytest.mark.parametrize("n_data", [None, 50])
+def test_the_prior_weighs_one_over_n_data_per_row(n_data: int | None) -> None:
+    """A step of gradient descent on one reward r: w − lr·((w·x − r)·x/σ² + w/n), with the prior N(0, 1)."""
+    model = credo.MAP(linear().net, credo.Gaussian(noise=0.1), credo.Normal(0.0, 1.0))
+    bandit = ThompsonBandit(model, arms=2, lr=1e-3, n_data=n_data, optimizer=torch.optim.SGD, seed=0)
+    x, w = torch.tensor([2.0, 1.0, 0.0]), torch.tensor([0.0, 0.1, 0.0])
+    bandit.update(torch.tensor([2.0]), 0, 1.0)
+    expected = w - 1e-3 * ((w @ x - 1.0) * x / 0.1**2 + w / (n_data or 1))
+    torch.testing.assert_close(model.net.weight.detach()[0], expected)
+
+
 def test_estimators_are_refitted() -> None:
     """A linear model on the features (x, arm, x · arm) given as the context of each arm."""
     bandit = ThompsonBandit(BayesianLinearRegression(), torch.tensor([[-1.0], [1.0]]), refit_every=20, seed=0)

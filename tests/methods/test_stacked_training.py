@@ -195,6 +195,27 @@ def test_a_recording_has_the_results_of_the_function() -> None:
         record(lambda x: (x * x.sum().item(),), torch.ones(2))
 
 
+@pytest.mark.parametrize("activation", [torch.relu, torch.tanh, torch.sigmoid])
+def test_a_recording_writes_over_products_that_nothing_else_reads(activation: Callable[[Tensor], Tensor]) -> None:
+    """The same numbers to the last bit; of two sums with one product, neither may overwrite it."""
+
+    def function(x: Tensor, w: Tensor, b: Tensor) -> tuple[Tensor, ...]:
+        with torch.enable_grad():
+            w = w.detach().requires_grad_()
+            z = activation(b + x.bmm(w)).bmm(w)
+            (gradient,) = torch.autograd.grad((z + b).square().sum() + (z * b).sum(), w)
+        return z.detach(), gradient
+
+    x, w, b = torch.randn(3, 7, 5), torch.randn(3, 5, 5), torch.randn(3, 1, 5)
+    recorded = record(function, x, w, b)
+    targets = [str(node.target) for node in recorded.graph.nodes]
+    assert sum("add_.Tensor" in target for target in targets) >= 1
+    assert any("grad_input" in target for target in targets)
+    for _ in range(2):
+        for found, expected in zip(recorded(x, w, b), function(x, w, b), strict=True):
+            assert torch.equal(found, expected)
+
+
 def test_often_evaluated_shapes_run_through_a_recording() -> None:
     net, likelihood = mlp(), credo.Gaussian("learned").double()
     module = _flat_stack.RowLogLikelihood(net, likelihood, None)

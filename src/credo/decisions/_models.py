@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -23,6 +23,9 @@ from credo.seeding import derive, generator, seeded
 _CPU = torch.device("cpu")
 _MAX_RANDOM_STATE = 2**32
 
+FitOptionsSource: TypeAlias = Mapping[str, Any] | Callable[[int], Mapping[str, Any]]
+"""The options of ``fit``, the same for all calls or by the number of rows."""
+
 
 class ModelSource:
     """Where the models of a loop come from: copies of one model, or the calls of a factory.
@@ -30,14 +33,15 @@ class ModelSource:
     Args:
         model: a method, an estimator with ``predict_dist``, or a callable without arguments that returns one. A model
             is copied as it is: a network keeps its weights, an estimator its arguments.
-        fit_options: the options of ``fit`` of a method; an estimator has them as arguments of its constructor.
+        fit_options: the options of ``fit`` of a method, or a callable that returns them for a number of rows; an
+            estimator has them as arguments of its constructor.
 
     Raises:
         InputError: if ``model`` is none of these, or an estimator is given ``fit_options``.
     """
 
-    def __init__(self, model: Any, fit_options: Mapping[str, Any] | None = None) -> None:
-        self._options = dict(fit_options or {})
+    def __init__(self, model: Any, fit_options: FitOptionsSource | None = None) -> None:
+        self._options: FitOptionsSource = fit_options if callable(fit_options) else dict(fit_options or {})
         self._factory = model if _is_factory(model) else None
         self._model = None if self._factory else _unfitted_copy(self._check(model))
 
@@ -51,7 +55,8 @@ class ModelSource:
     def fit(self, model: Any, x: Any, y: Any, seed: int) -> Any:
         """Fit ``model`` to rows ``x`` and targets ``y``; a method continues from its weights."""
         if isinstance(model, Method):
-            return model.fit((x, y), **{"seed": seed, "progress": False, **self._options})
+            options = self._options(len(y)) if callable(self._options) else self._options
+            return model.fit((x, y), **{"seed": seed, "progress": False, **options})
         if "random_state" in model.get_params(deep=False) and model.random_state is None:
             model.set_params(random_state=seed % _MAX_RANDOM_STATE)
         return model.fit(as_array(x), as_array(y))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Self, TypeAlias
 
 import numpy as np
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from credo._arguments import check_bool, check_integer, check_option
-from credo.decisions._models import ModelSource, child_seed, predict, row_count, take_rows
+from credo.decisions._models import FitOptionsSource, ModelSource, child_seed, predict, row_count, take_rows
 from credo.decisions.batch_bald import batch_bald
 from credo.decisions.uncertainty import uncertainty
 from credo.errors import InputError
@@ -58,7 +58,8 @@ class ActiveLearner:
         samples: number of posterior draws for the scores.
         candidates: number of unlabeled rows, drawn at random, that a query scores; ``None``: all.
         warm_start: whether to continue from the weights of the round before, instead of from scratch.
-        fit_options: the options of the method's ``fit``, such as ``{"epochs": 100, "lr": 1e-2}``.
+        fit_options: the options of the method's ``fit``, such as ``{"epochs": 100, "lr": 1e-2}``, or ``callable(n)``
+            that returns them for n labels, such as ``lambda n: {"epochs": 10_000 // n}``.
         score: ``callable(model)`` evaluated after every fit, for ``history``: an accuracy on test rows, for example.
         seed: makes all rounds reproducible; ``None``: from torch's random state.
 
@@ -96,7 +97,7 @@ class ActiveLearner:
         samples: int = 100,
         candidates: int | None = None,
         warm_start: bool = False,
-        fit_options: Mapping[str, Any] | None = None,
+        fit_options: FitOptionsSource | None = None,
         score: Callable[[Any], float] | None = None,
         seed: int | None = None,
     ) -> None:

@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 import torch
 from torch import Tensor
-from torch.optim import Adam, Optimizer
+from torch.optim import Optimizer
 
 from credo._arguments import check_integer, check_positive
 from credo._threads import one_thread
@@ -16,6 +16,7 @@ from credo.decisions._models import ModelSource, as_rows, check_model, child_see
 from credo.errors import InputError
 from credo.methods.base import Method
 from credo.seeding import check_seed, generator, seeded
+from credo.training.optimizers import adam
 
 _DECISIONS, _TRAINING, _FIRST_ARMS = range(3)
 """The random streams of a bandit."""
@@ -46,6 +47,10 @@ class ThompsonBandit:
         batch_size: rows per gradient step.
         steps: gradient steps per reward.
         lr: learning rate of the gradient steps, constant.
+        n_data: number of rewards that a gradient step takes the buffer for, so that the weight of the prior, or of the
+            KL, is 1/``n_data`` per row; ``None``: as many as there are. A constant, as in Blundell et al., whose 64
+            minibatches of 64 rewards share the KL from the first reward on, counts the first rewards several times:
+            a network under Bayes by Backprop then learns from them instead of staying with its prior.
         optimizer: ``callable(parameter_groups, lr=...)``; ``None``: Adam.
         refit_every: number of rewards between calls of ``fit``; ``None``: gradient steps. Until the first fit, arms are
             chosen at random. A method continues from its weights, an estimator starts anew.
@@ -83,6 +88,7 @@ class ThompsonBandit:
         batch_size: int = 64,
         steps: int = 1,
         lr: float = 1e-3,
+        n_data: int | None = None,
         optimizer: Callable[..., Optimizer] | None = None,
         refit_every: int | None = None,
         fit_options: Mapping[str, Any] | None = None,
@@ -93,6 +99,7 @@ class ThompsonBandit:
         self.buffer_size = check_integer(buffer_size, "buffer_size", minimum=1)
         self.batch_size = check_integer(batch_size, "batch_size", minimum=1)
         self.steps = check_integer(steps, "steps", minimum=1)
+        self.n_data = None if n_data is None else check_integer(n_data, "n_data", minimum=1)
         self.draws = check_integer(draws, "draws", minimum=1)
         self.refit_every = None if refit_every is None else check_integer(refit_every, "refit_every", minimum=1)
         self.seed = check_seed(seed)
@@ -115,7 +122,7 @@ class ThompsonBandit:
         if fit_options:
             raise InputError("fit_options are for refit_every; gradient steps have steps, batch_size, lr and optimizer")
         groups = model.parameter_groups()
-        self._optimizer = (optimizer or Adam)(groups, lr=check_positive(lr, "lr"))
+        self._optimizer = (optimizer or adam)(groups, lr=check_positive(lr, "lr"))
 
     @property
     def n_arms(self) -> int:
@@ -229,7 +236,7 @@ class ThompsonBandit:
             for _ in range(steps):
                 rows = torch.randint(n, (size,), device=x.device)
                 self._optimizer.zero_grad()
-                self.model.loss(x[rows], y[rows], n_data=n).backward()
+                self.model.loss(x[rows], y[rows], n_data=self.n_data or n).backward()
                 self._optimizer.step()
 
     def _refit(self) -> None:

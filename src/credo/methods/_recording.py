@@ -19,7 +19,24 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 Function = Callable[..., tuple[Tensor, ...]]
 
-_RESHAPING = (torch.ops.aten.view.default, torch.ops.aten.expand.default, torch.ops.aten._unsafe_view.default)
+_aten = torch.ops.aten
+_ALLOCATING = (_aten.bmm.default, _aten.mm.default, _aten.add_.Tensor)
+"""Operations whose results are new memory, or a change to such a result that nothing else reads."""
+_IN_PLACE = {
+    _aten.relu.default: _aten.relu_.default,
+    _aten.tanh.default: _aten.tanh_.default,
+    _aten.sigmoid.default: _aten.sigmoid_.default,
+}
+_INTO_GRADIENT = {
+    _aten.threshold_backward.default: _aten.threshold_backward.grad_input,
+    _aten.tanh_backward.default: _aten.tanh_backward.grad_input,
+    _aten.sigmoid_backward.default: _aten.sigmoid_backward.grad_input,
+}
+"""Elementwise operations that can write over their first argument."""
+_KIND = "kind"
+"""Under which a node keeps the shape and dtype of its result."""
+
+_RESHAPING = (_aten.view.default, _aten.expand.default, _aten._unsafe_view.default)
 
 
 def record(function: Function, *arguments: Tensor) -> Function:
@@ -67,6 +84,7 @@ class _Tape(TorchDispatchMode):
         written = pytree.tree_map_only(Tensor, self._node, (args, kwargs))
         node = self._graph.call_function(func, *written)
         if isinstance(out, Tensor):
+            node.meta[_KIND] = (out.shape, out.dtype)
             self._name(out, node)
         else:
             for i, part in enumerate(out or ()):
@@ -78,6 +96,8 @@ class _Tape(TorchDispatchMode):
         """What was recorded, as a function that returns ``results``."""
         self._graph.output(tuple(self._node(result) for result in results))
         self._graph.eliminate_dead_code()
+        for node in self._graph.nodes:
+            _write_in_place(node)
         return fx.GraphModule(self._constants, self._graph)
 
     def _name(self, tensor: Tensor, node: fx.Node) -> None:
@@ -92,13 +112,37 @@ class _Tape(TorchDispatchMode):
         return self._nodes[id(tensor)]
 
 
+def _write_in_place(node: fx.Node) -> None:
+    """Let an elementwise operation write over the product of matrices that nothing else reads.
+
+    The numbers are the same. Results of a hidden layer for all chains are a few MB, more than a processor's cache, and
+    new memory costs as much as the operation.
+    """
+    if node.target is _aten.add.Tensor and not node.kwargs and len(node.args) == 2:
+        for written, other in (node.args, node.args[::-1]):
+            if _is_free(written, node):
+                node.target, node.args = _aten.add_.Tensor, (written, other)
+                return
+    elif node.target in _IN_PLACE and _is_free(node.args[0], node):
+        node.target = _IN_PLACE[node.target]
+    elif node.target in _INTO_GRADIENT and _is_free(node.args[0], node):
+        node.target = _INTO_GRADIENT[node.target]
+        node.kwargs = {**node.kwargs, "grad_input": node.args[0]}
+
+
+def _is_free(argument: Any, node: fx.Node) -> bool:
+    """Whether ``argument`` is new memory of the kind of the result of ``node``, and read by ``node`` alone."""
+    return (
+        isinstance(argument, fx.Node)
+        and argument.target in _ALLOCATING
+        and len(argument.users) == 1
+        and argument.meta[_KIND] == node.meta.get(_KIND)
+    )
+
+
 def _returns_its_input(func: Any, args: Any, out: Tensor) -> bool:
     """Whether an operation changes nothing: ``vmap`` and autograd leave many of them."""
     before = args[0]
     if not isinstance(before, Tensor) or before.shape != out.shape or before.dtype != out.dtype:
         return False
-    return (
-        func is torch.ops.aten.detach.default
-        or (func is torch.ops.aten.mul.Scalar and args[1] == 1)
-        or func in _RESHAPING
-    )
+    return func is _aten.detach.default or (func is _aten.mul.Scalar and args[1] == 1) or func in _RESHAPING

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
 
 ACQUISITIONS = {"BALD": "bald", "random": "random"}
 INITIAL, BATCH = 20, 10
-LENGTH_SCALE = 0.1
-"""A wide prior: with the default of 1, the dense network is not able to fit a few images."""
+LENGTH_SCALE, LEARNING_RATE, MINIBATCH = 0.1, 3e-3, 32
+"""Chosen by the error of networks trained on 100 and 400 images at random, on 2,000 other training images."""
 TARGET = 0.05
 """The error rate to reach."""
 
@@ -34,15 +35,15 @@ class Settings:
 
     Attributes:
         labels: number of labels at the end.
-        epochs: passes over the labeled images in each round.
+        steps: gradient steps in each round, rounded to whole passes over the labeled images.
         candidates: images of the pool that are scored in each round.
         draws: posterior draws, for scores and test errors.
         test: number of test images; ``None``: all.
-        convolutional: whether the network is that of the paper, for 28×28 images, or a dense one.
+        convolutional: whether the network is convolutional, for 28×28 images, or dense.
     """
 
     labels: int
-    epochs: int
+    steps: int
     candidates: int
     draws: int
     test: int | None = None
@@ -50,9 +51,9 @@ class Settings:
 
 
 SETTINGS: dict[Budget, Settings] = {
-    "full": Settings(labels=1000, epochs=100, candidates=10_000, draws=50, convolutional=True),
-    "quick": Settings(labels=150, epochs=300, candidates=1000, draws=50),
-    "smoke": Settings(labels=30, epochs=1, candidates=100, draws=5),
+    "full": Settings(labels=1000, steps=400, candidates=5000, draws=25, convolutional=True),
+    "quick": Settings(labels=150, steps=400, candidates=1000, draws=50),
+    "smoke": Settings(labels=30, steps=1, candidates=100, draws=5),
 }
 
 
@@ -69,17 +70,17 @@ def run(config: RunConfig) -> Result:
     The paper's claim. From 20 labeled images of MNIST, with 10 more in each round, a network with MC dropout reaches a
     given test error with far fewer labels if BALD chooses them than if they are chosen at random.
 
-    What is run. The same rounds, each from scratch, up to 1,000 labels or until the error is 5 %, with the
-    convolutional network of the paper on MNIST in the full run. The first 20 images are the same for both, two of each
-    digit. In each round a random part of the pool is scored, 10,000 images with 50 draws. The table has the error after
-    the last round, and the number of labels after which the error was first 5 % or less; where it was not, the next
-    number of labels, with a note.
+    What is run. The same rounds, each from scratch, up to 1,000 labels or until the test error is 5 %, with a
+    convolutional network on MNIST in the full run. The first 20 images are the same for both, two of each digit. In
+    each round a random part of the pool is scored, 5,000 images with 25 draws. The table has the error after the last
+    round, and the number of labels after which the error was first 5 % or less; where it was not, the next number of
+    labels, with a note.
 
-    What differs. One prior for all rounds, where the paper chooses the weight decay on validation images, and Adam with
-    a cosine. The quick and the smoke run have the 8×8 digits of scikit-learn and a dense network with two hidden layers
-    and dropout after each. Its prior was widened, and the number of steps raised, by looking at errors on these digits
-    with one seed: with the default length scale of 1, or with 60 steps, it underfits, and BALD was worse than random
-    images.
+    What differs. The network pools after each of its convolutions of 16 and 32 filters, where that of the paper pools
+    once, after two of 32: an eighth of the operations, so that a round takes a few seconds on one core. One prior for
+    all rounds, where the paper chooses the weight decay on validation images in each; 400 steps of Adam with a cosine
+    in each round. The paper needs 335 labels by BALD and 835 at random for an error of 5 %. The quick and the smoke run
+    have the 8×8 digits of scikit-learn and a dense network with two hidden layers and dropout after each.
     """
     images = handwritten_digits(config)
     settings = SETTINGS[config.budget]
@@ -105,24 +106,30 @@ def error_curve(
     Returns:
         The number of ``labels`` and the test error, ``score``, of every round, up to that with an error of ``TARGET``.
     """
-    test = slice(settings.test)
+    pool, x_test = _standardized(images.x_train, images.x_test[: settings.test])
+    y_test = images.y_test[: settings.test]
 
     def error(model: Any) -> float:
-        p = model.predict(images.x_test[test], samples=settings.draws, seed=seed)
-        return float((p.mode.cpu() != images.y_test[test]).double().mean())
+        p = model.predict(x_test, samples=settings.draws, seed=seed)
+        return float((p.mode.cpu() != y_test).double().mean())
+
+    def fit_options(labels: int) -> dict[str, Any]:
+        steps_per_epoch = math.ceil(labels / MINIBATCH)
+        epochs = max(1, settings.steps // steps_per_epoch)
+        return {"epochs": epochs, "lr": LEARNING_RATE, "batch_size": MINIBATCH, "device": device}
 
     def network() -> credo.Method:
-        net = _convolutional() if settings.convolutional else _dense(images.x_train[0].numel())
+        net = _convolutional() if settings.convolutional else _dense(pool[0].numel())
         return credo.MCDropout(net, likelihood=credo.Categorical(), length_scale=LENGTH_SCALE)
 
     learner = ActiveLearner(
         network,
-        images.x_train,
+        pool,
         acquisition,
         BATCH,
         samples=settings.draws,
         candidates=settings.candidates,
-        fit_options={"epochs": settings.epochs, "lr": 1e-3, "batch_size": 128, "device": device},
+        fit_options=fit_options,
         score=error,
         seed=seed,
     )
@@ -139,20 +146,27 @@ def _dense(pixels: int) -> nn.Module:
 
 
 def _convolutional() -> nn.Module:
-    """The network of the paper: two convolutions of 32 filters of 4×4, pooling, and 128 units, with dropout."""
+    """Two convolutions of 5×5, each with pooling, and 128 units; dropout of the paper's rates after both parts."""
     return nn.Sequential(
-        nn.Conv2d(1, 32, 4),
+        nn.Conv2d(1, 16, 5),
         nn.ReLU(),
-        nn.Conv2d(32, 32, 4),
+        nn.MaxPool2d(2),
+        nn.Conv2d(16, 32, 5),
         nn.ReLU(),
         nn.MaxPool2d(2),
         nn.Dropout(0.25),
         nn.Flatten(),
-        nn.Linear(32 * 11 * 11, 128),
+        nn.Linear(32 * 4 * 4, 128),
         nn.ReLU(),
         nn.Dropout(0.5),
         nn.Linear(128, 10),
     )
+
+
+def _standardized(pool: Tensor, x_test: Tensor) -> tuple[Tensor, Tensor]:
+    """Images with the mean 0 and the standard deviation 1 over all pixels of the pool."""
+    std, mean = torch.std_mean(pool)
+    return (pool - mean) / std, (x_test - mean) / std
 
 
 def _first_rows(labels: Tensor, seed: int) -> Tensor:

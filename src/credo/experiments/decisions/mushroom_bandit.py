@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 INTERACTIONS: dict[Budget, int] = {"full": 50_000, "quick": 2_000, "smoke": 64}
 HIDDEN = (100, 100)
+BUFFER = 4096
+"""Rewards that the networks learn from."""
 BLOCK = 8
 """Interactions between two updates of the network."""
 BATCH_SIZE = 256
@@ -42,17 +44,19 @@ class Agent:
         epsilon: the probability of an arm at random.
         prior_scale: standard deviation of the prior of every weight.
         initial_scale: σ of the weights at the start, with Thompson sampling.
+        n_data: number of rewards that share the prior; ``None``: as many as there are.
     """
 
     name: str
     thompson: bool
     epsilon: float = 0.0
     prior_scale: float = 1.0
-    initial_scale: float = 0.05
+    initial_scale: float = 0.02
+    n_data: int | None = None
 
 
 AGENTS = (
-    Agent("Thompson sampling, Bayes by Backprop", True),
+    Agent("Thompson sampling, Bayes by Backprop", True, n_data=BUFFER),
     Agent("greedy", False),
     Agent("1 % greedy", False, 0.01),
     Agent("5 % greedy", False, 0.05),
@@ -178,7 +182,14 @@ def _bandit(agent: Agent, features: int, seed: int) -> ThompsonBandit:
     else:
         model = credo.MAP(net, likelihood, prior)
     return ThompsonBandit(
-        model, arms=2, batch_size=BATCH_SIZE, lr=LEARNING_RATE, draws=2 if agent.thompson else 1, seed=seed
+        model,
+        arms=2,
+        buffer_size=BUFFER,
+        batch_size=BATCH_SIZE,
+        lr=LEARNING_RATE,
+        n_data=agent.n_data,
+        draws=2 if agent.thompson else 1,
+        seed=seed,
     )
 
 
