@@ -71,14 +71,15 @@ _SMALL = Settings(
     layers=1,
     batch_size=10,
     length=30,
-    epochs=10,
+    epochs=12,
     constant_epochs=6,
-    decay=0.5,
+    decay=0.6,
     optimizer="adam",
     lr=0.01,
     tied=True,
     initial_scale=0.05,
     temperature=0.2,
+    sharpening=0.1,
 )
 PLANS: dict[Budget, Plan] = {
     "full": Plan(Settings()),
