@@ -203,7 +203,7 @@ def _figure(found: dict[str, list[Scores]]) -> Figure:
         _draw(left, place, ours[:, 0], published and published.log_likelihood)
         _draw(right, place, ours[:, 1] / unit, published and 1.0)
     left.set_yticks(range(len(found)), list(found))
-    left.invert_yaxis()
+    left.set_ylim(len(found) - 0.5, -0.5)
     left.set_xlabel("test log likelihood, nats")
     right.set_xlabel("test RMSE, relative to the published")
     add_legend(figure, left)
