@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from credo.methods.base import Method
 
 
+_Data = tuple[NDArray[np.float64], NDArray[np.float64]]
+"""Features and targets in their own units."""
+
+
 class Scores(NamedTuple):
     """Two numbers of the test part of a split, or of a published table, in the units of the target."""
 
@@ -133,7 +137,7 @@ def _score(name: str, table: Table, index: int, plan: Plan, config: RunConfig) -
     held_out, kept = np.split(order, [round(HELD_OUT * len(order))])
     units = 100 if name == WIDE else 50
 
-    def score(rate: float, train: tuple[NDArray[np.float64], ...], test: tuple[NDArray[np.float64], ...]) -> Scores:
+    def score(rate: float, train: _Data, test: _Data) -> Scores:
         data = _Standardized.of(*train)
         training = TrainingConfig(
             name=name,
