@@ -21,6 +21,7 @@ NETWORKS = [
     (LeNet(classes=4, size=8, dropout=0.5), (2, 1, 8, 8), (2, 4)),
     (LeNet(in_channels=3, size=32), (2, 3, 32, 32), (2, 10)),
     (LeNet(size=15), (2, 1, 15, 15), (2, 10)),
+    (LeNet(dropout=0.5, relu=True), (2, 1, 28, 28), (2, 10)),
     (LeNet(size=16), (2, 1, 16, 16), (2, 10)),
     (AllConvNet(widths=(4, 8)), (2, 1, 28, 28), (2, 10)),
     (AllConvNet(classes=3, in_channels=3, widths=(4,), dropout=0.1), (2, 3, 9, 11), (2, 3)),
@@ -56,6 +57,18 @@ def test_every_parameter_is_reset_by_its_own_layer(net, in_shape, out_shape):
 def test_lenet_has_the_parameters_of_the_caffe_model():
     """20·(25 + 1) + 50·(20·25 + 1) + 500·(800 + 1) + 10·(500 + 1) = 431,080."""
     assert sum(p.numel() for p in LeNet().parameters()) == 431_080
+
+
+def test_features_of_lenet_are_rectified_on_request_only():
+    x = torch.randn(4, 1, 28, 28, generator=torch.Generator().manual_seed(0))
+    torch.manual_seed(0)
+    plain = LeNet()
+    rectified = LeNet(relu=True)
+    rectified.load_state_dict({name.replace("features.2", "features.3"): v for name, v in plain.state_dict().items()})
+    first = plain.features[:2](x)
+    assert first.min() < 0
+    torch.testing.assert_close(rectified.features[:3](x), first.clamp_min(0.0))
+    assert rectified.features(x).min() == 0
 
 
 def test_all_conv_net_has_the_weights_of_all_cnn_c():

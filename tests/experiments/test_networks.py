@@ -1,11 +1,13 @@
 """The experiments on networks reproduce the claims in their descriptions."""
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
 import credo
 from credo import datasets
+from credo.experiments.networks import dropout_uci
 
 
 @pytest.mark.slow
@@ -105,6 +107,34 @@ def test_only_rectified_units_are_more_uncertain_further_from_the_data(run_value
     assert value[f"{relu}: std at x = 6"] > 1.5 * value[f"{relu}: std at x = 3"]
     assert value[f"{tanh}: std at x = 6"] == pytest.approx(value[f"{tanh}: std at x = 3"], rel=0.1)
     assert value["standard dropout, ReLU: std at x = 6"] == pytest.approx(0.1)
+
+
+def test_scores_of_a_table_are_in_the_units_of_its_target():
+    """A network of zeros predicts N(mean, (0.5·std)²) of the training targets, whatever the inputs."""
+    random = np.random.default_rng(0)
+    x, y = random.normal(size=(30, 2)), random.normal(7.0, 3.0, size=30)
+    x[:, 1] = 4.0  # a constant column
+    data = dropout_uci._Standardized.of(x[:20], y[:20])
+    net = nn.Linear(2, 1)
+    for parameter in net.parameters():
+        nn.init.zeros_(parameter)
+    method = credo.MCDropout(net, credo.Gaussian(noise=0.5), p=0.1)
+    found = data.score(method, x[20:], y[20:], draws=2, seed=0)
+    center, scale = torch.tensor(y[:20]).mean(), torch.tensor(y[:20]).std(correction=0)
+    expected = torch.distributions.Normal(center, 0.5 * scale).log_prob(torch.tensor(y[20:])).mean()
+    assert found.log_likelihood == pytest.approx(float(expected), rel=1e-5)
+    assert found.rmse == pytest.approx(float((torch.tensor(y[20:]) - center).square().mean().sqrt()), rel=1e-5)
+
+
+@pytest.mark.slow
+def test_dropout_reaches_the_published_errors_of_small_tables(run_values):
+    if not datasets.available()["uci/yacht"]:
+        pytest.skip("the UCI tables are not in the data folder")
+    value = run_values("dropout-uci", "quick")
+    for name, published in dropout_uci.PUBLISHED.items():
+        if name in dropout_uci.PLANS["quick"].tables:
+            assert value[f"{name}: test RMSE"] < 1.5 * published.rmse
+            assert value[f"{name}: test log likelihood, nats"] > published.log_likelihood - 0.5
 
 
 @pytest.mark.slow

@@ -26,6 +26,7 @@ class LeNet(Architecture):
         size: height and width of the image, 4 or more.
         dropout: drop rate of an ``nn.Dropout`` before each weight layer except the first, the "LeNet-all" of Gal &
             Ghahramani; ``None`` for no dropout.
+        relu: whether a ReLU follows each pooling as well, where the network of 1998 has a sigmoid.
 
     Raises:
         InputError: if a size is not an integer of at least 1, or ``size`` is below 4.
@@ -42,22 +43,30 @@ class LeNet(Architecture):
     """
 
     def __init__(
-        self, classes: int = 10, in_channels: int = 1, size: int = 28, *, dropout: float | None = None
+        self,
+        classes: int = 10,
+        in_channels: int = 1,
+        size: int = 28,
+        *,
+        dropout: float | None = None,
+        relu: bool = False,
     ) -> None:
         classes, in_channels = check_integer(classes, "classes", 1), check_integer(in_channels, "in_channels", 1)
         size = check_integer(size, "size", 1)
         if size < 4:
             raise InputError(f"size must be at least 4 for two rounds of 2×2 pooling, got {size}")
-        super().__init__(classes=classes, in_channels=in_channels, size=size, dropout=dropout)
+        super().__init__(classes=classes, in_channels=in_channels, size=size, dropout=dropout, relu=relu)
         padding = 2 if size < 16 else 0
         shrink = 4 - 2 * padding
         side = ((size - shrink) // 2 - shrink) // 2
         self.features = nn.Sequential(
             nn.Conv2d(in_channels, 20, 5, padding=padding),
             nn.MaxPool2d(2),
+            *([nn.ReLU()] if relu else []),
             *dropout_layers(dropout),
             nn.Conv2d(20, 50, 5, padding=padding),
             nn.MaxPool2d(2),
+            *([nn.ReLU()] if relu else []),
         )
         self.classifier = nn.Sequential(
             nn.Flatten(),

@@ -66,6 +66,7 @@ class Settings:
         batch_size: images per step.
         lr: learning rate at the start of its cosine.
         widths: channels of the two stages of the all-convolutional network.
+        relu: whether LeNet has a ReLU after each pooling.
         prior_scale: standard deviation of the Gaussian prior of Bayes by Backprop.
         temperature: T of Bayes by Backprop.
         initial_scale: σ at the start.
@@ -81,6 +82,7 @@ class Settings:
     batch_size: int = 128
     lr: float = 1e-3
     widths: tuple[int, int] = (32, 64)
+    relu: bool = False
     prior_scale: float = 1.0
     temperature: float = 0.1
     initial_scale: float = 0.01
@@ -109,6 +111,8 @@ def measure(variant: Variant, data: Data, settings: Settings, seed: int, device:
     digits = data.digits
     with seeded(seed, torch.device("cpu")):
         model = _build(variant, digits, settings)
+    if device in (None, "cpu"):  # convolutions are a third faster there
+        model.to(memory_format=torch.channels_last)
     start = time.perf_counter()
     model.fit(
         (digits.x_train, digits.y_train),
@@ -143,7 +147,7 @@ def _build(variant: Variant, digits: Images, settings: Settings) -> Method:
 
     def network(dropout: float | None = None) -> nn.Module:
         if variant.network == "lenet":
-            return LeNet(classes, size=size, dropout=dropout)
+            return LeNet(classes, size=size, dropout=dropout, relu=settings.relu)
         return AllConvNet(classes, widths=settings.widths, dropout=dropout)
 
     likelihood = credo.Categorical()
