@@ -69,11 +69,9 @@ plt.show()
 # The basis functions themselves, and the functions that a posterior over their weights draws.
 
 figure, axes = plt.subplots(1, 4, figsize=(12, 2.8), layout="constrained")
-for ax, (name, basis) in zip(
-    axes[:2], {"Gaussians": GaussianBasis(12), "sigmoids": Sigmoidal(12)}.items(), strict=True
-):
-    ax.plot(grid, models[f"12 {name}"].basis_(grid))
-    ax.set(title=f"12 {name}", xlabel="x")
+for ax, name in zip(axes[:2], ("12 Gaussians", "12 sigmoids"), strict=True):
+    ax.plot(grid, models[name].basis_(grid))
+    ax.set(title=name, xlabel="x")
 for ax, name in zip(axes[2:], ("12 Gaussians", "Fourier and trend"), strict=True):
     ax.plot(grid, models[name].sample_y(grid, 8), linewidth=0.8)
     ax.set(title=f"draws, {name}", xlabel="x", ylim=(-3, 4))
@@ -90,8 +88,8 @@ for name, classifier in {"inputs alone": straight, "with squares and products": 
     print(f"logistic regression, {name}: accuracy {classifier.score(points, label):.1%}")
 
 # %%
-# Where there are data the curves hardly differ. Beyond them the polynomial explodes, Gaussians return to the mean, sigmoids
-# stay at their last level, and only the basis that knows of season *and* trend goes on as the truth does. The evidence, from
-# the training data alone, prefers it: 0.2 nats, -4.7 for the Gaussians, -28.5 for the season without the trend and -35.0 for
-# the polynomial. With squares as features the logistic regression is right in 91 % of the rows; with the inputs alone it is
-# worse than a guess.
+# Where there are data the curves hardly differ. Beyond them the polynomial explodes, Gaussians return to the mean,
+# sigmoids stay at their last level, and only the basis that knows of season *and* trend goes on as the truth does.
+# The evidence, from the training data alone, prefers it: 0.2 nats, -4.7 for the Gaussians, -28.5 for the season
+# without the trend and -35.0 for the polynomial. With squares as features the logistic regression is right in 91 % of
+# the rows; with the inputs alone it is worse than a guess.

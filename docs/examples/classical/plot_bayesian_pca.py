@@ -34,8 +34,8 @@ print(f"components kept of {len(model.alpha_)}: {model.n_components_}")
 print(f"noise: standard deviation {np.sqrt(model.noise_variance_):.3f}, truth 0.5")
 
 # %%
-# Left: the variances of PCA, which say nothing about where signal ends. Middle: the precisions α, with a gap of many orders
-# of magnitude. Right: the loadings, a row for each component.
+# Left: the variances of PCA, which say nothing about where signal ends. Middle: the precisions α, with a gap of many
+# orders of magnitude. Right: the loadings, a row for each component.
 
 figure, axes = plt.subplots(1, 3, figsize=(11, 3), layout="constrained")
 axes[0].plot(range(1, 13), PCA().fit(X).explained_variance_, "o-")
@@ -50,8 +50,8 @@ figure.colorbar(shades, ax=axes[2], shrink=0.6)
 plt.show()
 
 # %%
-# The other way to choose: probabilistic PCA with every number of components, judged by new rows. It needs them; Bayesian
-# PCA does not.
+# The other way to choose: probabilistic PCA with every number of components, judged by new rows. It needs them;
+# Bayesian PCA does not.
 
 scores = [ProbabilisticPCA(k).fit(X).score(X_new) for k in range(1, 9)]
 figure, ax = plt.subplots(figsize=(5.5, 3), layout="constrained")
@@ -70,6 +70,6 @@ for n in (15, 30, 60, 120, 240):
     print(f"{n} rows: components kept in ten tables {found}")
 
 # %%
-# Three of eleven components are kept from 200 rows; the precisions of the others are beyond 10⁸. New rows agree: the log
-# likelihood of probabilistic PCA is highest with three. With 15 rows the weak direction, whose variance is 2.6 times that
-# of the noise, is found in two tables of ten, with 60 in all.
+# Three of eleven components are kept from 200 rows; the precisions of the others are beyond 10⁸. New rows agree: the
+# log likelihood of probabilistic PCA is highest with three. With 15 rows the weak direction, whose variance is 2.6
+# times that of the noise, is found in two tables of ten, with 60 in all.

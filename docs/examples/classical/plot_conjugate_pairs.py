@@ -2,11 +2,12 @@ r"""
 Counts, labels and vectors: the other conjugate pairs
 =====================================================
 
-Learning with a conjugate prior is counting. Beside shares of successes (:doc:`plot_conjugate_updating`), credo has pairs for
-counts, for labels, and for numbers and vectors with known or unknown spread. All have ``update``, ``posterior``,
-``predictive`` and ``log_evidence``, in closed form.
+Learning with a conjugate prior is counting. Beside shares of successes (:doc:`plot_conjugate_updating`), credo has
+pairs for counts, for labels, and for numbers and vectors with known or unknown spread. All have ``update``,
+``posterior``, ``predictive`` and ``log_evidence``, in closed form.
 
-Look at the predictive distributions. Where data are few they are wider than the best fit, which is what a decision needs.
+Look at the predictive distributions. Where data are few they are wider than the best fit, which is what a decision
+needs.
 """
 
 # %%
@@ -46,15 +47,15 @@ probabilities = letters.predictive.probs
 print(f"next letter e: {probabilities[4]:.3f}, z, which has not occurred: {probabilities[25]:.4f}")
 
 # %%
-# **A number with known noise.** A scale that is off by a standard deviation of 0.5 g weighs a coin of about 7 ± 1 g three
-# times: precisions add up.
+# **A number with known noise.** A scale that is off by a standard deviation of 0.5 g weighs a coin of about 7 ± 1 g
+# three times: precisions add up.
 
 coin = NormalKnownVariance(mean=7.0, variance=1.0, noise_variance=0.25).update([7.9, 7.4, 7.6])
 print(f"weight {float(coin.posterior.mean):.2f} ± {float(coin.posterior.stddev):.2f} g")
 
 # %%
-# **Vectors with unknown mean and covariance.** The predictive distribution of a Normal–Wishart pair is a Student t: with
-# six points its contours are far wider than those of the fitted Gaussian, and with 200 they agree.
+# **Vectors with unknown mean and covariance.** The predictive distribution of a Normal–Wishart pair is a Student t:
+# with six points its contours are far wider than those of the fitted Gaussian, and with 200 they agree.
 
 torch.manual_seed(0)
 points = torch.randn(200, 2, dtype=torch.float64) @ torch.tensor([[1.0, 0.8], [0.0, 0.6]], dtype=torch.float64)
@@ -87,6 +88,7 @@ for tosses in ([1, 1, 0, 1, 0, 1, 0, 0, 1, 0], [1, 1, 1, 1, 0, 1, 1, 1, 1, 1]):
     print(f"{sum(tosses)} heads of 10: log evidence of an unknown bias {unknown:.2f}, of a fair coin {fair:.2f}")
 
 # %%
-# More than seven calls have a probability of 1.8 % in place of 1.2 %, a z of 2 % in place of 0, and the contour around six
-# points is about twice as far out as that of the best fit. For five heads of ten the fair coin is the better explanation,
-# by one nat, although the other contains it: a bias that was not needed has its price. For nine heads it loses by two.
+# More than seven calls have a probability of 1.8 % in place of 1.2 %, a z of 2 % in place of 0, and the contour
+# around six points is about twice as far out as that of the best fit. For five heads of ten the fair coin is the
+# better explanation, by one nat, although the other contains it: a bias that was not needed has its price. For nine
+# heads it loses by two.

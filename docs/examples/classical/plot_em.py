@@ -2,13 +2,14 @@ r"""
 EM for a model of your own
 ==========================
 
-Counts with too many zeros: some rows are zero because nothing can happen there, others by chance. Which is which was not
-recorded. With the class known, fitting would be counting; EM alternates between guessing the class and counting,
+Counts with too many zeros: some rows are zero because nothing can happen there, others by chance. Which is which was
+not recorded. With the class known, fitting would be counting; EM alternates between guessing the class and counting,
 
 .. math:: \gamma_n = \frac{(1 - \pi)\, [x_n = 0]}{(1 - \pi)\, [x_n = 0] + \pi\, \mathrm{Pois}(x_n \mid \lambda)},
    \qquad \lambda = \frac{\sum_n x_n}{\sum_n (1 - \gamma_n)}, \qquad \pi = 1 - \bar \gamma.
 
-:func:`credo.em.fit_em` is the loop; the model is the two steps. It checks what the theory promises: the bound never falls.
+:func:`credo.em.fit_em` is the loop; the model is the two steps. It checks what the theory promises: the bound never
+falls.
 
 Look at the bound, and at what happens with a wrong M-step.
 """
@@ -68,16 +69,19 @@ axes[1].legend()
 plt.show()
 
 # %%
-# An M-step with a mistake, here the rate of the rows that are not zero, does not maximize the bound of the E-step. From the
-# fitted parameters it can only fall. The loop says so, in place of a wrong answer.
+# An M-step with a mistake, here the rate of the rows that are not zero, does not maximize the bound of the E-step.
+# From the fitted parameters it can only fall. The loop says so, in place of a wrong answer.
+
+
+def wrong_m_step(closed: np.ndarray) -> tuple[float, float]:
+    return float(1 - closed.mean()), float(counts[counts > 0].mean())
+
 
 try:
-    fit_em(
-        lambda k: fit.parameters, e_step, lambda closed: (float(1 - closed.mean()), float(counts[counts > 0].mean()))
-    )
+    fit_em(lambda k: fit.parameters, e_step, wrong_m_step)
 except credo.errors.BoundError as error:
     print(f"BoundError: {error}")
 
 # %%
-# After ten steps 60 % of the rows are open, with a rate of 2.35; the truth is 65 % and 2.5. The first step does most of the
-# work. The Poisson distribution of the same mean has 24 % zeros where the data have 46 %.
+# After ten steps 60 % of the rows are open, with a rate of 2.35; the truth is 65 % and 2.5. The first step does most
+# of the work. The Poisson distribution of the same mean has 24 % zeros where the data have 46 %.

@@ -2,9 +2,9 @@ r"""
 Kernels: saying what a function is like
 =======================================
 
-A Gaussian process knows its function only through the kernel, :math:`k(x, x') = \operatorname{cov}(f(x), f(x'))`. Sums and
-products of simple kernels say "a trend, plus a season that changes slowly, plus short weather". The evidence fits their
-numbers, and compares whole structures without held-out data.
+A Gaussian process knows its function only through the kernel, :math:`k(x, x') = \operatorname{cov}(f(x), f(x'))`.
+Sums and products of simple kernels say "a trend, plus a season that changes slowly, plus short weather". The evidence
+fits their numbers, and compares whole structures without held-out data.
 
 Look at the forecasts, which differ far more than the fits.
 """
@@ -33,8 +33,8 @@ for ax, (name, kernel) in zip(axes, priors.items(), strict=True):
 plt.show()
 
 # %%
-# A made-up record of eight years: a slow rise, a season, weather that lasts for some months, and noise. The last two years
-# are to be forecast.
+# A made-up record of eight years: a slow rise, a season, weather that lasts for some months, and noise. The last two
+# years are to be forecast.
 
 rng = np.random.default_rng(0)
 t = np.arange(0, 8, 1 / 12)
@@ -43,13 +43,12 @@ record = 0.4 * t + 0.05 * t**2 + np.sin(2 * np.pi * t) + 0.3 * np.sin(4 * np.pi 
 record += 0.2 * rng.normal(size=len(t))
 past = t < 6
 trend, season = Constant(9.0) * RBF(5.0), Constant(1.0) * Periodic(1.0, period=1.0, period_bounds="fixed")
+for_months = Constant(0.5) * RationalQuadratic(0.3, alpha=1.0, alpha_bounds="fixed")
 structures = {
     "RBF": Constant(4.0) * RBF(1.0),
     "season": season,
     "trend + season": trend + season,
-    "trend + season + weather": trend
-    + season
-    + Constant(0.5) * RationalQuadratic(0.3, alpha=1.0, alpha_bounds="fixed"),
+    "trend + season + weather": trend + season + for_months,
 }
 figure, axes = plt.subplots(1, 4, figsize=(14, 3), sharey=True, layout="constrained")
 for ax, (name, kernel) in zip(axes, structures.items(), strict=True):
@@ -62,14 +61,15 @@ for ax, (name, kernel) in zip(axes, structures.items(), strict=True):
     ax.fill_between(t, lower, upper, color="#56B4E9", alpha=0.3)
     ax.set(title=name, xlabel="year", ylim=(-4, 11))
     score = model.predict_dist(t[~past, None])
+    rmse = np.sqrt(np.mean((score.mean.numpy() - record[~past]) ** 2))
     print(
-        f"{name}: log evidence {model.log_evidence_:.1f}, noise {model.noise_:.2f}; forecast: RMSE "
-        f"{np.sqrt(np.mean((score.mean.numpy() - record[~past]) ** 2)):.2f}, mean standard deviation {score.std.mean():.2f}"
+        f"{name}: log evidence {model.log_evidence_:.1f}, noise {model.noise_:.2f}; forecast: RMSE {rmse:.2f}, "
+        f"mean standard deviation {score.std.mean():.2f}"
     )
 plt.show()
 
 # %%
-# All structures with a smooth part follow the past to within 0.2, the noise that was put in. Two years ahead the RBF has
-# forgotten everything. The sum of trend, season and weather has the highest evidence, -32.5 to -36.9 without weather and
-# -48.3 for the RBF, and the best forecast, with an RMSE of 1.3 to more than 3: without a term of its own, the weather is taken
-# for a trend that bends.
+# All structures with a smooth part follow the past to within 0.2, the noise that was put in. Two years ahead the RBF
+# has forgotten everything. The sum of trend, season and weather has the highest evidence, -32.5 to -36.9 without
+# weather and -48.3 for the RBF, and the best forecast, with an RMSE of 1.3 to more than 3: without a term of its own,
+# the weather is taken for a trend that bends.

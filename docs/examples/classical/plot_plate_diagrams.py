@@ -39,8 +39,8 @@ for ax, (name, model) in zip(axes.values(), models.items(), strict=True):
 plt.show()
 
 # %%
-# Networks: the weights are a dot for a point estimate and a circle for a posterior. A VAE has a latent variable for every
-# row; the dashed arrow is its encoder.
+# Networks: the weights are a dot for a point estimate and a circle for a posterior. A VAE has a latent variable for
+# every row; the dashed arrow is its encoder.
 
 net = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1))
 networks = {
@@ -58,8 +58,8 @@ for ax, (name, model) in zip(axes, networks.items(), strict=True):
 plt.show()
 
 # %%
-# A model of your own is a graph of nodes, edges and plates. Here schools have means of their own around a common one, and
-# pupils scatter around their school's.
+# A model of your own is a graph of nodes, edges and plates. Here schools have means of their own around a common one,
+# and pupils scatter around their school's.
 
 graph = PlateGraph(
     nodes=(

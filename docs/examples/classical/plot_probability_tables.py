@@ -6,8 +6,9 @@ All of Bayesian inference is two rules, and for discrete variables they are sums
 
 .. math:: p(x) = \sum_y p(x, y), \qquad p(y \mid x) = \frac{p(x \mid y)\, p(y)}{p(x)}.
 
-:class:`credo.conjugate.JointTable` and :class:`~credo.conjugate.ConditionalTable` compute with them by name. What cannot be
-summed is estimated from draws; :func:`credo.conjugate.expectation` returns the estimate with its standard error.
+:class:`credo.conjugate.JointTable` and :class:`~credo.conjugate.ConditionalTable` compute with them by name. What
+cannot be summed is estimated from draws; :func:`credo.conjugate.expectation` returns the estimate with its standard
+error.
 
 Look at the third test in a row, and at the error of an estimate that never saw the event.
 """
@@ -56,9 +57,9 @@ for name, part in {"all year": table.marginal("rain", "ice_cream"), "summer": ta
     print(f"{name}: ice cream on dry days {dry:.3f}, on wet days {wet:.3f}")
 
 # %%
-# A rare event by Monte Carlo: P(z > 4) of a standard normal variable is 3.17·10⁻⁵, and of 10,000 draws none need be beyond
-# 4: then the estimate is 0, and its standard error, which can only know what was drawn, is 0 as well. Draws from a
-# proposal around 4, weighted by p/q, answer with an error of 2 %.
+# A rare event by Monte Carlo: P(z > 4) of a standard normal variable is 3.17·10⁻⁵, and of 10,000 draws none need be
+# beyond 4: then the estimate is 0, and its standard error, which can only know what was drawn, is 0 as well. Draws
+# from a proposal around 4, weighted by p/q, answer with an error of 2 %.
 
 exact = float(1 - Normal(0.0, 1.0).cdf(torch.tensor(4.0, dtype=torch.float64)))
 standard = Normal(torch.zeros((), dtype=torch.float64), torch.ones((), dtype=torch.float64))
@@ -77,7 +78,7 @@ ax.legend()
 plt.show()
 
 # %%
-# One positive test leaves the probability of being ill at 1.9 %, because healthy people are so many more; three bring it
-# to 87 %. Over the year ice cream seems to depend on rain (37.5 % on dry days, 19.5 % on wet ones), in summer it does not
-# (50.6 % and 49.9 %). Of 10,000 draws of p none was beyond 4; as many draws of q estimate the probability as 3.14·10⁻⁵
-# ± 0.07·10⁻⁵.
+# One positive test leaves the probability of being ill at 1.9 %, because healthy people are so many more; three bring
+# it to 87 %. Over the year ice cream seems to depend on rain (37.5 % on dry days, 19.5 % on wet ones), in summer it
+# does not (50.6 % and 49.9 %). Of 10,000 draws of p none was beyond 4; as many draws of q estimate the probability as
+# 3.14·10⁻⁵ ± 0.07·10⁻⁵.

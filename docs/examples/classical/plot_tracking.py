@@ -42,8 +42,8 @@ def drive(seed: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 # %%
-# Between two observations the belief is moved; :class:`credo.conjugate.LinearGaussian` conditions it on the next one. Its
-# ``log_evidence`` is the log probability of what was seen, given all before.
+# Between two observations the belief is moved; :class:`credo.conjugate.LinearGaussian` conditions it on the next one.
+# Its ``log_evidence`` is the log probability of what was seen, given all before.
 
 
 def track(observed: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, float]:
@@ -102,5 +102,5 @@ print(f"error of the observations {raw:.2f}, of the belief {filtered:.2f}")
 print(f"95 % intervals cover {torch.stack(covered).mean():.1%} of the positions, the gap included")
 
 # %%
-# The belief is a third closer to the truth than single observations, 0.42 to 0.63, and its 95 % intervals cover 94.1 %. In
-# the gap its standard deviation grows from 0.4 to 3, faster than linearly, since the velocity is uncertain too.
+# The belief is a third closer to the truth than single observations, 0.42 to 0.63, and its 95 % intervals cover 94.1
+# %. In the gap its standard deviation grows from 0.4 to 3, faster than linearly, since the velocity is uncertain too.

@@ -79,6 +79,6 @@ for name, rows in chosen.items():
     )
 
 # %%
-# Six of the ten highest scores come from the crowd, where one label would have settled most of the others: their scores
-# add up to 7.07 nats, but together the ten labels carry 2.74. BatchBALD takes one row of the crowd and nine elsewhere. Its
-# scores add up to less, 5.99, and its labels carry 4.27 nats together, more than half as much again.
+# Six of the ten highest scores come from the crowd, where one label would have settled most of the others: their
+# scores add up to 7.07 nats, but together the ten labels carry 2.74. BatchBALD takes one row of the crowd and nine
+# elsewhere. Its scores add up to less, 5.99, and its labels carry 4.27 nats together, more than half as much again.

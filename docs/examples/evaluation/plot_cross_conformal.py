@@ -2,14 +2,14 @@ r"""
 Conformal prediction without giving up rows
 ===========================================
 
-Split conformal prediction needs held-out rows, which training does not see. On a small table that hurts twice: the model
-has fewer rows, and so has the correction. Cross-conformal prediction (CV+) uses every row for both. Each row is scored
-by a model that was trained without its fold,
+Split conformal prediction needs held-out rows, which training does not see. On a small table that hurts twice: the
+model has fewer rows, and so has the correction. Cross-conformal prediction (CV+) uses every row for both. Each row is
+scored by a model that was trained without its fold,
 
 .. math:: R_i = |y_i - m_{-i}(x_i)| / \sigma_{-i}(x_i),
 
-and the interval collects what all folds say. The guarantee is a little weaker, :math:`1 - 2\alpha` for any model, and in
-practice about :math:`1 - \alpha`.
+and the interval collects what all folds say. The guarantee is a little weaker, :math:`1 - 2\alpha` for any model, and
+in practice about :math:`1 - \alpha`.
 
 Look at the widths on a table of 60 rows, and at the sets of classes in the second part.
 """
@@ -94,6 +94,7 @@ ax.legend(loc="upper left", fontsize=8)
 plt.show()
 
 # %%
-# Asked for 90 %, the model itself covers 88.2 %, the split 89.8 % and CV+ 89.1 %. The intervals of the split are the widest,
-# 195 to 187 of CV+, and vary most from one split to the next (± 19 to ± 13): its correction rests on 20 rows. For the wines,
-# sets of 90 % cover 91 % of the test rows; 70 of the 89 have one class, and the four with all three lie in the middle.
+# Asked for 90 %, the model itself covers 88.2 %, the split 89.8 % and CV+ 89.1 %. The intervals of the split are the
+# widest, 195 to 187 of CV+, and vary most from one split to the next (± 19 to ± 13): its correction rests on 20 rows.
+# For the wines, sets of 90 % cover 91 % of the test rows; 70 of the 89 have one class, and the four with all three
+# lie in the middle.

@@ -89,7 +89,7 @@ for ax, row in zip(axes, order.tolist(), strict=True):
 plt.show()
 
 # %%
-# 14.6 % of the rows are wrong. One minus the highest probability ranks them best, with an AUROC of 0.870 and an AUSE of
-# 0.144; the entropy has 0.831 and 0.192, and the mutual information, which leaves out the noise in the images, 0.775 and
-# 0.279. Of the most certain 40 % of the rows hardly any is wrong. The worst errors, such as a 3 taken for a 9 with 72 %,
-# look like what they are taken for.
+# 14.6 % of the rows are wrong. One minus the highest probability ranks them best, with an AUROC of 0.870 and an AUSE
+# of 0.144; the entropy has 0.831 and 0.192, and the mutual information, which leaves out the noise in the images,
+# 0.775 and 0.279. Of the most certain 40 % of the rows hardly any is wrong. The worst errors, such as a 3 taken for a
+# 9 with 72 %, look like what they are taken for.

@@ -86,7 +86,7 @@ for score in credo.metrics.scores(forecasts["spread 1"], y):
     print(f"{score.label}: {score.value:.3g} ({score.lower:.3g} to {score.upper:.3g})")
 
 # %%
-# The RMSE is 0.975 for all three. The forecaster with the right spread has the lowest NLL, 1.394 (2.127 and 1.731 for the
-# others), and the lowest CRPS, 0.549 (0.590 and 0.647), although its 90 % intervals are twice as wide as those of the
-# first. The two scores disagree about the losers: the log likelihood holds confidence against a forecaster, the CRPS
-# vagueness.
+# The RMSE is 0.975 for all three. The forecaster with the right spread has the lowest NLL, 1.394 (2.127 and 1.731 for
+# the others), and the lowest CRPS, 0.549 (0.590 and 0.647), although its 90 % intervals are twice as wide as those of
+# the first. The two scores disagree about the losers: the log likelihood holds confidence against a forecaster, the
+# CRPS vagueness.

@@ -2,14 +2,14 @@ r"""
 Recalibration of numbers: one factor, or a whole curve
 ======================================================
 
-The error bars of a regression are wrong in two ways: all too narrow or too wide, or of the wrong shape. Held-out rows can
-correct both. :class:`credo.calibration.VarianceScaling` stretches every predictive distribution by one factor s, the
-temperature scaling of regression. :class:`credo.calibration.QuantileRecalibration` learns which share of targets really
-lies below the predicted quantile of each level, and corrects the levels:
+The error bars of a regression are wrong in two ways: all too narrow or too wide, or of the wrong shape. Held-out rows
+can correct both. :class:`credo.calibration.VarianceScaling` stretches every predictive distribution by one factor s,
+the temperature scaling of regression. :class:`credo.calibration.QuantileRecalibration` learns which share of targets
+really lies below the predicted quantile of each level, and corrects the levels:
 
 .. math:: F_\text{new}(y) = R(F(y)), \qquad R(u) = P(F(Y) \le u).
 
-Look at which of them can do something about skewed noise, and at how many rows that takes.
+Look at which of them can do something about skewed noise, and at what that costs.
 """
 
 # %%
@@ -84,5 +84,6 @@ for name, q in predictions.items():
 
 # %%
 # One factor of 3.2 brings the NLL from 3.63 down to 0.76 and the coverage from 44 % to 94 %, but the density is still
-# symmetric. Corrected by levels it has the sharp left edge of the truth, an NLL of 0.50, and a calibration error of 0.023
-# in place of 0.082. The steps in the density are the price: each of its 14 pieces was learned from about 20 rows.
+# symmetric. Corrected by levels it has the sharp left edge of the truth, an NLL of 0.50, and a calibration error of
+# 0.023 in place of 0.082. The steps in the density are the price: each of its 14 pieces was learned from about 20
+# rows.

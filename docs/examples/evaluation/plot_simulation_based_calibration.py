@@ -2,9 +2,9 @@ r"""
 Is the posterior right? Simulation-based calibration
 ====================================================
 
-Every sampler and every approximation returns *some* posterior. Whether it is the right one can be tested without knowing
-the answer: draw parameters from the prior, simulate data with them, and rank the parameter among draws from the posterior
-of these data,
+Every sampler and every approximation returns *some* posterior. Whether it is the right one can be tested without
+knowing the answer: draw parameters from the prior, simulate data with them, and rank the parameter among draws from
+the posterior of these data,
 
 .. math:: \theta \sim p(\theta), \quad y \sim p(y \mid \theta), \quad \theta_1, \dots, \theta_L \sim p(\theta \mid y),
    \quad \text{rank} = \#\{\theta_l < \theta\}.
@@ -80,7 +80,7 @@ axes[0].set(ylabel="simulations")
 plt.show()
 
 # %%
-# The ranks of the exact posterior are uniform (p = 0.87 and 0.96 for the two weights). Of the mean-field posterior half lie
-# in the outermost tenth: with a correlation of -0.91, its standard deviations are less than half of the true ones. Another
-# prior tilts the histogram. The same test runs over every conjugate pair and exact model of the library; see
-# :doc:`the page on calibration </theory/calibration>`.
+# The ranks of the exact posterior are uniform (p = 0.87 and 0.96 for the two weights). Of the mean-field posterior
+# half lie in the outermost tenth: with a correlation of -0.91, its standard deviations are less than half of the true
+# ones. Another prior tilts the histogram. The same test runs over every conjugate pair and exact model of the
+# library; see :doc:`the page on calibration </theory/calibration>`.
