@@ -12,6 +12,7 @@ from torch import Tensor
 
 from credo._registry import Registry
 from credo.errors import InputError
+from credo.metrics._targets import Values, as_tensor
 from credo.predictive import ClassPredictive, Predictive, RealPredictive
 
 if TYPE_CHECKING:
@@ -47,17 +48,18 @@ class Calibrator(ABC):
         if not inspect.isabstract(cls):
             Calibrator.registry.register(cls)
 
-    def fit(self, predictive: Predictive, y: Tensor) -> Self:
+    def fit(self, predictive: Predictive, y: Values) -> Self:
         """Learn from the predictions for held-out rows and their targets.
 
         Args:
             predictive: the predictions for at least ``min_rows`` rows that were not used in training.
-            y: the targets of these rows, in the shape and dtype of ``predictive.log_prob``.
+            y: the targets of these rows, a tensor or an array, in the shape that ``predictive.log_prob`` takes.
 
         Raises:
             InputError: if the kind of prediction, the targets or the number of rows does not match.
         """
         self._check(predictive)
+        y = as_tensor(y, "y")
         predictive.components.check(y)
         self._check_rows(len(y))
         if not bool(predictive.draws.isfinite().all()):

@@ -203,9 +203,16 @@ def evidence_gradient(kernel: Kernel, theta: Tensor, x: Tensor, solution: Soluti
 
 
 def maximize_evidence(
-    kernel: Kernel, x: Tensor, y: Tensor, starts: Sequence[NDArray[np.float64]]
+    kernel: Kernel, x: Tensor, y: Tensor, starts: Sequence[NDArray[np.float64]], *, default: bool = False
 ) -> NDArray[np.float64]:
     """The θ that maximizes the evidence, ``[P]``: the best result of L-BFGS-B over all starts.
+
+    Args:
+        kernel: of the observations.
+        x: the inputs ``[N, D]``.
+        y: the targets ``[N]``.
+        starts: θ to begin with, ``[P]`` each.
+        default: whether the kernel is the default one, which decides what to say about a θ at its bounds.
 
     Warns:
         ConvergenceWarning: if the best search has not converged.
@@ -220,10 +227,10 @@ def maximize_evidence(
         )
     theta: NDArray[np.float64] = best.x
     if bool(np.isclose(theta[:, None], kernel.bounds, rtol=0.0, atol=1e-6).any()):
-        notify(
-            f"the evidence is highest at a bound, {kernel.with_theta(theta)}: rescale the features, widen the bounds, "
-            "or use the default kernel (kernel=None)"
-        )
+        advice = "rescale the features, widen the bounds, or use the default kernel (kernel=None)"
+        if default:
+            advice = "a feature with the largest length scale has no effect that the data show"
+        notify(f"the evidence is highest at a bound, {kernel.with_theta(theta)}: {advice}")
     return theta
 
 

@@ -282,7 +282,8 @@ class GaussianProcessRegressor(RegressorMixin, ClassicalEstimator):  # type: ign
         random = np.random.default_rng(draw_seed(self.random_state))
         restarts = random.uniform(low, high, size=(self.n_restarts_optimizer, len(start)))
         starts = [start] if self.kernel is not None else select_starts(model.kernel, x, z, start)
-        return model.with_theta(maximize_evidence(model.kernel, x, z, [*starts, *restarts]))
+        best = maximize_evidence(model.kernel, x, z, [*starts, *restarts], default=self.kernel is None)
+        return model.with_theta(best)
 
     def _validate_parameters(self) -> None:
         if self.kernel is not None and not isinstance(self.kernel, Kernel):

@@ -253,11 +253,11 @@ class Laplace(NetworkMethod):
                 members.setdefault("" if groups == "all" else _module(name), []).append(i)
         sizes, distances = self._sizes(), self._distances()
         for _ in range(_MOST_UPDATES):
-            shrinkage = self.posterior.shrinkage()
+            shrinkage = self.posterior.shrinkage() if groups == "layer" else {}
             largest = 0.0
             for group, own in members.items():
                 determined = float(sizes[own].sum())
-                determined -= sum(shrinkage.values()) if groups == "all" else shrinkage[group]
+                determined -= shrinkage[group] if groups == "layer" else self.posterior.total_shrinkage()
                 penalty = float((delta[own].double() * distances[own]).sum())
                 prior = self._priors[names[own[0]]]
                 if isinstance(prior, AdaptiveNormal):

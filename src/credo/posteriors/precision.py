@@ -97,6 +97,14 @@ class PrecisionGaussian(Posterior):
             found[path] = found.get(path, 0.0) + delta * float(variance.double().sum())
         return found
 
+    def total_shrinkage(self) -> float:
+        """tr(diag(δ)·Σ), the number of all parameters that the prior determines.
+
+        Returns:
+            The sum of :meth:`shrinkage`.
+        """
+        return sum(self.shrinkage().values())
+
     def fit(self, curvature: GaussNewton) -> None:
         """Compute H at the network's parameters as they are; an error leaves the posterior as it was.
 

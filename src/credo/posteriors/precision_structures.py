@@ -34,6 +34,7 @@ class FullPrecision(PrecisionGaussian):
                 f"{self._size():,} are chosen: use structure='kron' or 'low_rank', or parameters='last_layer'"
             )
         self._factor: tuple[Any, Tensor] | None = None
+        self._spectrum: tuple[Tensor, int, Tensor, Tensor] | None = None
 
     @override
     def _curvature(self, curvature: GaussNewton) -> dict[str, Tensor]:
@@ -58,7 +59,7 @@ class FullPrecision(PrecisionGaussian):
         return self._factor[1]
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_factor": None}  # type: ignore[no-untyped-call]
+        return {**super().__getstate__(), "_factor": None, "_spectrum": None}  # type: ignore[no-untyped-call]
 
     @override
     def _perturbation(self) -> Callable[[Draw], Draw]:
@@ -78,6 +79,15 @@ class FullPrecision(PrecisionGaussian):
     @override
     def variance(self) -> Draw:
         return self._split(torch.cholesky_inverse(self._cholesky()).diagonal().to(self._wide))
+
+    @override
+    def total_shrinkage(self) -> float:
+        h, delta, seen = self.hessian, self._flat_precision(torch.float64), self._spectrum
+        ratio = delta / delta[0]
+        if seen is None or seen[0] is not h or seen[1] != h._version or not torch.allclose(seen[2], ratio, rtol=1e-12):
+            scale = ratio.rsqrt()  # eigenvalues once: only a common factor of δ changes from call to call
+            self._spectrum = seen = h, h._version, ratio, torch.linalg.eigvalsh(scale[:, None] * h.double() * scale)
+        return float((delta[0] / (seen[3].clamp_min(0.0) + delta[0])).sum())
 
     @override
     def output_covariance(self, jacobian: Gradients) -> Tensor:
