@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,7 +26,8 @@ _MAX_HELD_OUT = 2_048
 _PATIENCE = 12
 """Evaluations without a better one for more than a tenth of the networks, after which training stops."""
 _EVALUATIONS = 120
-_SMALLER_RATE = 0.2
+_SMALLER_RATE, _FIRST_SHARE = 0.2, 0.75
+"""The second learning rate, relative to the first, and the largest share of the steps that has the first."""
 
 Rows = NDArray[np.intp]
 
@@ -37,7 +39,8 @@ class FoldSchedule:
     Attributes:
         steps: the largest number of steps.
         batch_size: rows per step of each network.
-        lr: the learning rate of Adam; once no network improves, a fifth of it, from the best weights on.
+        lr: the learning rate of Adam; once hardly a network improves, or after three quarters of the steps, it is a fifth
+            of that, from the best weights on.
     """
 
     steps: int
@@ -138,15 +141,18 @@ class _FoldTraining:
 
     def run(self, bar: ProgressBar) -> None:
         """Train until no network improves, with two learning rates."""
-        every, remaining, done = self.schedule.every, self.schedule.steps, 0
+        every, done = self.schedule.every, 0
         best = _Best(self.position.clone(), torch.full((len(self.members),), -torch.inf, device=self.device))
-        for lr in (self.schedule.lr, _SMALLER_RATE * self.schedule.lr):
+        for lr, limit in (
+            (self.schedule.lr, math.ceil(_FIRST_SHARE * self.schedule.steps)),
+            (_SMALLER_RATE * self.schedule.lr, self.schedule.steps),
+        ):
             self.position = best.position.clone().requires_grad_()
             optimizer, waited = torch.optim.Adam([self.position], lr=lr), 0
-            while remaining > 0 and waited < _PATIENCE:
-                started, steps = time.perf_counter(), min(every, remaining)
+            while done < limit and waited < _PATIENCE:
+                started, steps = time.perf_counter(), min(every, limit - done)
                 losses = [self._step(optimizer) for _ in range(steps)]
-                done, remaining = done + steps, remaining - steps
+                done += steps
                 score = self._score()
                 better = score > best.score
                 waited = 0 if better.double().mean() > 0.1 else waited + 1
