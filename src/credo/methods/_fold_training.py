@@ -39,8 +39,8 @@ class FoldSchedule:
     Attributes:
         steps: the largest number of steps.
         batch_size: rows per step of each network.
-        lr: the learning rate of Adam; once hardly a network improves, or after three quarters of the steps, it is a fifth
-            of that, from the best weights on.
+        lr: the learning rate of Adam; once hardly a network improves, or after three quarters of the steps, a fifth of
+            it, from the best weights on.
     """
 
     steps: int

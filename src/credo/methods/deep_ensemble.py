@@ -99,7 +99,8 @@ class DeepEnsemble(Method):
                 f"weights must be one finite number of at least 0 for each of {len(self.members)} members, and not all "
                 f"0, got {weights!r:.100}"
             )
-        self.weights = (values / values.sum()).tolist()
+        total = float(values.sum())
+        self.weights = (values if abs(total - 1.0) < 1e-9 else values / total).tolist()  # saved ones stay as they are
 
     @override
     def forward(self, x: Any, y: Tensor, n_data: int | None = None, **options: Any) -> Tensor:

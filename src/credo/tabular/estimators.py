@@ -80,8 +80,8 @@ class Regressor(RegressorMixin, TableEstimator):  # type: ignore[misc]
         hidden: widths of the hidden layers; ``None``: (64, 64) for ``"stacked"``, otherwise (50, 50), or (10,) for less
             than 200 rows.
         activation: the activation function between them, such as ``"relu"`` or ``"tanh"``.
-        epochs: passes over the table; ``None``: chosen by the number of rows, 2,000 to 16,000 steps in all, a quarter
-            of it for ``"stacked"``, which stops early. If it is given, ``"auto"`` is ``"bbb"``.
+        epochs: passes over the table; ``None``: chosen by the number of rows, 2,000 to 16,000 steps in all, half of
+            it for ``"stacked"``, which stops early. If it is given, ``"auto"`` is ``"bbb"``.
         batch_size: rows per step; ``None``: chosen by the number of rows, 128 to 4096.
         lr: learning rate at the start; it decays to 0.
         samples: the number of posterior draws per prediction.

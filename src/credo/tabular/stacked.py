@@ -137,6 +137,4 @@ def stacking_weights(log_density: Tensor, weight: Tensor) -> Tensor:
     return weights
 
 
-register(
-    TabularMethod(NAME, "Stacked ensemble", build, step_factor=0.25, train=train, hidden=HIDDEN, folds=count_folds)
-)
+register(TabularMethod(NAME, "Stacked ensemble", build, step_factor=0.5, train=train, hidden=HIDDEN, folds=count_folds))
