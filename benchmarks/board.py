@@ -110,7 +110,6 @@ METHODS = {
     "dropout": "MC dropout, p = 0.05",
     "concrete_dropout": "concrete dropout",
     "bbb": "Bayes by Backprop",
-    "ivon": "IVON",
     "swag": "SWAG",
     "ensemble": "ensemble of 8",
     "hmc": "HMC, settings chosen inside training folds",
