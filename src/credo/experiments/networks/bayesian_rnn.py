@@ -125,9 +125,9 @@ def run(config: RunConfig) -> Result:
     perplexity of 94 after 55 epochs, where variational dropout was at 75 (published 79 and 82); with the prior of
     groups the full run has not been made (``benchmarks/results/bayesian_rnn_unfinished.json``). The quick run has the
     order of the paper on validation text, with one seed: 46.6 without regularization, 39.6 by dropout, 38.1 by Bayes by
-    Backprop, 37.9 with sharpening and a bound of 37.5. Dropout with half the rates has 39.5. After 20 epochs in place of
-    12 dropout has 38.2, Bayes by Backprop 37.8. T matters more than the method: with T = 0.05 it is 41.8, with T = 1 43.4
-    (``benchmarks/results/bayesian_rnn_quick_validation.json``).
+    Backprop, 37.9 with sharpening and a bound of 37.5. Dropout with half the rates has 39.5. After 20 epochs in place
+    of 12 dropout has 38.2, Bayes by Backprop 37.8. T matters more than the method: with T = 0.05 it is 41.8, with T = 1
+    it is 43.4 (``benchmarks/results/bayesian_rnn_quick_validation.json``).
 
     On a GPU, `benchmarks/network_tables.py` runs parts of the table, with checkpoints, stores every run and puts
     them together.
