@@ -11,6 +11,9 @@ ROOT = DOCS.parent
 WORKERS = int(os.environ.get("DOCS_WORKERS", "1"))
 sys.path[:0] = [str(DOCS / "_extensions"), str(ROOT / "src"), str(ROOT / "benchmarks")]
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ["PYTHONPATH"] = os.pathsep.join(sys.path[:3])  # of the processes that run examples
+
+from unmanaged_figures import UnmanagedFigures  # noqa: E402
 
 from credo._version import __version__  # noqa: E402
 
@@ -68,6 +71,7 @@ sphinx_gallery_conf = {
     "backreferences_dir": "api/backreferences",
     "doc_module": ("credo",),
     "filename_pattern": r"/plot_",
+    "image_scrapers": ("matplotlib", UnmanagedFigures()),
     "within_subsection_order": "FileNameSortKey",
     "copyfile_regex": r".*\.json",
     "download_all_examples": False,

@@ -35,6 +35,22 @@ def test_every_public_name_has_a_page_with_a_summary(extension: Any) -> None:
         assert [thing.name for thing in listed.values() if not thing.summary] == []
 
 
+def test_every_method_metric_calibration_plot_and_decision_has_an_example(extension: Any) -> None:
+    """By name, in the text of an example of the gallery; results and interfaces are met through what returns them."""
+    shown = "\n".join(path.read_text(encoding="utf-8") for path in EXAMPLES)
+    interfaces = {"Calibrator", "Distilled", "Method", "NetworkMethod", "Terms", "leading_classes"}
+    missing = [
+        thing.name
+        for package in ("methods", "metrics", "calibration", "plots", "decisions", "likelihoods", "mixture", "linear")
+        for thing in extension("api_objects").public_objects()[package]
+        if (thing.kind == "function" or callable(getattr(thing.value, "fit", None)) or package == "likelihoods")
+        and not thing.name.rpartition(".")[2].endswith(("_from_config", "infer_likelihood"))
+        and not re.search(rf"\b{thing.name.rpartition('.')[2]}\b", shown)
+        and thing.name.rpartition(".")[2] not in interfaces
+    ]
+    assert missing == []
+
+
 def test_members_of_the_reference_are_those_of_credo(extension: Any) -> None:
     api = extension("api_objects")
     methods = {thing.name: thing for thing in api.public_objects()["methods"]}

@@ -28,7 +28,7 @@ PARTS: dict[str, tuple[str, ...]] = {
         "evaluation",
         "curvature",
     ),
-    "Tables": ("tabular", "report", "serving"),
+    "Tables": ("tabular", "tabular.estimators", "tabular.targets", "report"),
     "Evaluation": ("metrics", "calibration", "explain", "plots", "datasets"),
     "Decisions": ("decisions",),
     "Classical models": (
@@ -43,6 +43,14 @@ PARTS: dict[str, tuple[str, ...]] = {
         "em",
     ),
     "Generative models": ("generative", "generative.evaluation", "architectures"),
+    "Production": (
+        "serving",
+        "export",
+        "distillation",
+        "integrations.dask",
+        "integrations.ray",
+        "integrations.skpro",
+    ),
     "For authors": ("experiments", "testing", "errors"),
 }
 """The parts of the reference and their packages, in the order of its index."""
