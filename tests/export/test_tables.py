@@ -95,7 +95,7 @@ def test_a_regressor(options: dict[str, Any], precision: str, tolerance: float, 
 
 
 def test_a_distilled_table(tmp_path: Path) -> None:
-    """A mixture of two Gaussians with both parts of its variance; in double precision up to the end of bisections."""
+    """A mixture of Gaussians with both parts of its variance; in double precision up to the end of bisections."""
     frame = training_frame()
     teacher = credo.Regressor("ensemble", **OPTIONS, likelihood="gaussian").fit(frame, target(frame))
     student = credo.distill(teacher, frame, augmentation=0, epochs=2)

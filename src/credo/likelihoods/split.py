@@ -133,7 +133,7 @@ class SplitMixture(SplitLikelihood):
 
     part_weight: ClassVar[float] = 0.1
 
-    def __init__(self, components: int = 2) -> None:
+    def __init__(self, components: int = 3) -> None:
         super().__init__()
         self.n_components = check_integer(components, "components", minimum=1)
 
