@@ -5,10 +5,10 @@
 Needs the extra ``serve``. A table of 1,000 rows and 8 columns of numbers is fitted by Bayes by Backprop (100 draws per
 prediction), distilled from that into one network by ``credo.distill``, and fitted as one network (``map``). Three
 servers run at once, in processes of their own with one thread of torch, on the same cores: credo with each of the first
-two models, and FastAPI with the third, which reads rows through pydantic, scales them with numpy and returns the mean. The load goes
-to one server at a time, in turns, so that what else happens on the machine meets all of them: each client sends one
-row, waits for the answer and sends the next. The clients share the cores with the servers, unless --client-cores names
-others.
+two models, and FastAPI with the third, which reads rows through pydantic, scales them with numpy and returns the mean.
+The load goes to one server at a time, in turns, so that what else happens on the machine meets all of them: each client
+sends one row, waits for the answer and sends the next. The clients share the cores with the servers, unless
+--client-cores names others.
 
 Reported: requests per second, p50 and p99 of the latency, errors, CPU time of the server per request, resident memory
 after the first turn and at the end, mean rows per batch; and the ratios to the plain server.

@@ -49,7 +49,7 @@ def distill(
     net: nn.Module | None = None,
     extra: Any = None,
     samples: int = 100,
-    components: int = 2,
+    components: int = 3,
     augmentation: int | None = None,
     held_out: float = 0.1,
     epochs: int | None = None,

@@ -94,6 +94,19 @@ def test_a_regressor(options: dict[str, Any], precision: str, tolerance: float, 
             assert (error <= size).all(), name
 
 
+def test_a_distilled_table(tmp_path: Path) -> None:
+    """A mixture of Gaussians with both parts of its variance; in double precision up to the end of bisections."""
+    frame = training_frame()
+    teacher = credo.Regressor("ensemble", **OPTIONS, likelihood="gaussian").fit(frame, target(frame))
+    student = credo.distill(teacher, frame, augmentation=0, epochs=2)
+    student.export(tmp_path / "model.onnx", level=0.8, precision="float64")
+    inside = frame.head(9)  # of the training range
+    found, wanted = run(tmp_path / "model.onnx", student, inside), expected(student.predict_dist(inside))
+    assert found.keys() == wanted.keys()
+    for name, values in wanted.items():
+        np.testing.assert_allclose(found[name], values.numpy(), rtol=1e-9, atol=1e-9, err_msg=name)
+
+
 def test_a_classifier(tmp_path: Path) -> None:
     frame = training_frame()
     labels = np.where(target(frame) > 0, "high", "low")

@@ -133,7 +133,7 @@ class SplitMixture(SplitLikelihood):
 
     part_weight: ClassVar[float] = 0.1
 
-    def __init__(self, components: int = 2) -> None:
+    def __init__(self, components: int = 3) -> None:
         super().__init__()
         self.n_components = check_integer(components, "components", minimum=1)
 
@@ -147,7 +147,7 @@ class SplitMixture(SplitLikelihood):
             )
         # draws are dim 0: [S, B, K] becomes [S·K, B, 1]
         mean, log_variance = (t.movedim(-1, 1).flatten(0, 1).unsqueeze(-1) for t in outputs[..., :-1].chunk(2, -1))
-        logit = outputs[..., -1:].repeat_interleave(k, 0)
+        logit = outputs[:, None, :, -1:].expand(-1, k, -1, -1).flatten(0, 1)
         variance = log_variance.exp()
         return GaussianComponents(mean, log_variance, logit.sigmoid() * variance, (-logit).sigmoid() * variance)
 
