@@ -155,3 +155,13 @@ def test_partial_fit_widens_the_range(line, tmp_path):
     again = credo.load(tmp_path / "run")
     assert again.extrapolation_.get_config() == model.extrapolation_.get_config()
     np.testing.assert_array_equal(again.predict_dist(FAR).std, model.predict_dist(FAR).std)
+
+
+def test_a_row_outside_changes_no_other_row_of_a_distilled_model():
+    x, y = sine()
+    teacher = credo.Regressor("ensemble", epochs=3, samples=10, random_state=0, likelihood="gaussian").fit(x, y)
+    student = credo.distill(teacher, x, augmentation=0, epochs=2)
+    alone, beside = student.predict_dist(x[:3]), student.predict_dist(np.vstack([x[:3], [[50.0]]]))
+    for name in ("mean", "epistemic", "aleatoric"):
+        np.testing.assert_allclose(getattr(beside, name)[:3], getattr(alone, name), rtol=1e-12)
+    assert float(beside.epistemic[3]) > float(alone.epistemic.max())

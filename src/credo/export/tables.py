@@ -175,8 +175,10 @@ def _regression(estimator: Regressor, function: PredictionFunction, dtype: torch
             if distance is not None and slopes is not None:
                 extra = (distance.square() * slopes).sum(-1)
             if own is not None and edge is not None:
-                at_edge = components.log_variance.index_select(1, edge)
-                components = replace(components.map(lambda t: t.index_select(1, own)), log_variance=at_edge)
+                at_edge = components.map(lambda t: t.index_select(1, edge))
+                part = "log_variance" if components.epistemic is None else "noise"
+                components = components.map(lambda t: t.index_select(1, own))
+                components = replace(components, **{part: getattr(at_edge, part)})
             components = split_noise(components, predictive.weights, extra)
         return replace(predictive, components=family.to_target_units(components))  # type: ignore[arg-type]
 

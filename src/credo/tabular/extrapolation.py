@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -137,9 +137,12 @@ def at_edge(components: GaussianComponents, outside: Tensor) -> GaussianComponen
     rows = components.mean.shape[1] - len(outside)
     if not len(outside):
         return components
-    log_variance = components.log_variance[:, :rows].clone()
-    log_variance[:, outside] = components.log_variance[:, rows:]
-    return GaussianComponents(components.mean[:, :rows], log_variance)
+    own = components.map(lambda t: t[:, :rows].clone())
+    if components.noise is None or components.epistemic is None or own.noise is None or own.epistemic is None:
+        own.log_variance[:, outside] = components.log_variance[:, rows:]
+        return own
+    own.noise[:, outside] = components.noise[:, rows:]
+    return replace(own, log_variance=(own.noise + own.epistemic).log())
 
 
 def split_noise(components: GaussianComponents, weights: Tensor | None, extra: Tensor) -> GaussianComponents:
