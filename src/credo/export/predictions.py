@@ -190,7 +190,8 @@ def _stacked_tabular_mlp(net: TabularMLP, stacked: Draw, x: Tensor) -> Tensor:
         passed = (values - own["encoding.start"].unsqueeze(1)) * own["encoding.slope"].unsqueeze(1)
         codes = passed.clamp(0.0, 1.0).flatten(-2)
         codes = torch.cat([x.expand(codes.shape[0], -1, -1), codes], -1)
-    return _stacked_mlp(net.perceptron, inside, codes) + x @ own["linear.weight"].mT
+    out: Tensor = _stacked_mlp(net.perceptron, inside, codes) + x @ own["linear.weight"].mT
+    return out
 
 
 def _predictive(likelihood: Likelihood, outputs: Tensor) -> Predictive:
