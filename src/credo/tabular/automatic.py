@@ -1,8 +1,8 @@
 """Which method ``method="auto"`` is for a table, and why.
 
 The settings of the stacked ensemble were chosen on tables that ``benchmarks/tables.py`` does not have, and inside the
-training folds of those of ``benchmarks/uci.py``; ``docs/tables.md`` has the main figures. Both benchmarks compare it with
-Bayes by Backprop or with other libraries.
+training folds of those of ``benchmarks/uci.py``; ``docs/tables.md`` has the main figures. Both benchmarks compare it,
+with Bayes by Backprop or with other libraries.
 """
 
 from __future__ import annotations
