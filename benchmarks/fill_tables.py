@@ -215,6 +215,34 @@ def peers_gpu() -> str:
     )
 
 
+def speed() -> str:
+    """Races of credo and the best other library, whose posterior is over all weights too."""
+    lines = ["| over the deterministic network | credo | best other library |", "|---|---|---|"]
+    races = {
+        "training step": "train step, {}",
+        "captured training step": "train step, {}, captured",
+        "prediction by draws": "predict, {}",
+        "MC dropout": "MC dropout, {}",
+        "memory of a step": "train step, {}, memory",
+    }
+    smaller = ("deterministic", "loop over forwards", "laplace-torch, last layer")
+    for machine in ("cpu", "gpu"):
+        for title, race in races.items():
+            for network in ("MLP", "CNN"):
+                rows = [row for row in result(f"peers_{machine}")["rows"] if row["race"] == race.format(network)]
+                ratios = {row["name"]: row.get("cpu_ratio") or row.get("ratio") for row in rows}
+                others = {k: v for k, v in ratios.items() if v and not k.startswith(("credo", *smaller))}
+                if ratios.get("credo") and others:
+                    best = min(others, key=lambda name: others[name])
+                    ours, theirs = f"{ratios['credo']:.2f}×", f"{others[best]:.2f}× ({best})"
+                    ours, theirs = (
+                        (f"**{ours}**", theirs) if ratios["credo"] <= others[best] else (ours, f"**{theirs}**")
+                    )
+                    lines.append(f"| {machine.upper()}: {title}, {network} | {ours} | {theirs} |")
+    machines = [result(f"peers_{machine}") for machine in ("cpu", "gpu")]
+    return "\n".join([*lines, "", "; ".join(f"{found['hardware']}, {found['date']}" for found in machines) + "."])
+
+
 def fit_gpu() -> str:
     """Seconds per epoch of ``fit`` on a GPU."""
     columns = {title: (f"fit, {title}", "seconds", lambda value: f"{value:.2f} s") for title in ("MLP", "LeNet")}
@@ -313,6 +341,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "peers_dropout": peers_dropout,
     "peers_gpu": peers_gpu,
     "fit_gpu": fit_gpu,
+    "speed": speed,
     "uci": uci,
     "uci_posteriors": uci_posteriors,
     "uci_short": uci_short,
