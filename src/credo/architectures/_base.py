@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -55,6 +56,30 @@ class TokenEmbedding(nn.Embedding):
     def reset_parameters(self) -> None:
         """Draw the vectors uniformly from [−0.1, 0.1], as Zaremba et al. (2014) do."""
         nn.init.uniform_(self.weight, -0.1, 0.1)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """The vectors of tokens.
+
+        Args:
+            tokens: indices ``[B, T]``, from 0 to the size of the vocabulary − 1.
+
+        Returns:
+            Vectors ``[B, T, D]``.
+
+        Raises:
+            InputError: if the tokens are not such indices; on a GPU an index that is too large is an error of CUDA.
+        """
+        if tokens.dtype not in (torch.int64, torch.int32) or tokens.dim() != 2:
+            raise InputError(f"tokens must be int64 indices [B, T], got {tokens.dtype} of {list(tokens.shape)}")
+        if torch.compiler.is_compiling():
+            return super().forward(tokens)
+        try:
+            return super().forward(tokens)
+        except IndexError:
+            raise InputError(
+                f"tokens must be from 0 to {self.num_embeddings - 1}, for a vocabulary of {self.num_embeddings}, got "
+                f"{int(tokens.min())} to {int(tokens.max())}"
+            ) from None
 
 
 def activation_layer(name: str) -> nn.Module:
