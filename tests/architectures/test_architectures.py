@@ -151,3 +151,19 @@ def test_describe_returns_none_for_other_networks():
 def test_invalid_arguments_raise(make, message):
     with pytest.raises(InputError, match=message):
         make()
+
+
+@pytest.mark.parametrize(
+    ("net", "shape", "message"),
+    [
+        (lambda: architectures.LeNet(), (2, 3, 28, 28), r"shape \[N, 1, 28, 28\], got \[N, 3, 28, 28\]"),
+        (lambda: architectures.LeNet(size=28), (2, 1, 32, 32), r"\[N, 1, 28, 28\], got \[N, 1, 32, 32\]"),
+        (lambda: architectures.AllConvNet(widths=(2,)), (2, 3, 9, 9), r"\[N, 1, H, W\], got \[N, 3, 9, 9\]"),
+        (lambda: architectures.ResNet(widths=(2,)), (2, 9, 9), r"\[N, 1, H, W\], got \[N, 9, 9\]"),
+        (lambda: architectures.SegNet(3, 5, (2,)), (2, 1, 8, 8), r"\[N, 3, H, W\], got \[N, 1, 8, 8\]"),
+        (lambda: architectures.ESPCN(2), (2, 3, 8, 8), r"\[N, 1, H, W\], got \[N, 3, 8, 8\]"),
+    ],
+)
+def test_images_of_another_shape_raise(net, shape, message):
+    with pytest.raises(InputError, match=message):
+        net()(torch.zeros(shape))

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from credo._arguments import check_integer
-from credo.architectures._base import Architecture, check_sizes, dropout_layers
+from credo.architectures._base import Architecture, check_rows, check_sizes, dropout_layers
 from credo.errors import InputError
 
 
@@ -56,6 +56,7 @@ class LeNet(Architecture):
         if size < 4:
             raise InputError(f"size must be at least 4 for two rounds of 2×2 pooling, got {size}")
         super().__init__(classes=classes, in_channels=in_channels, size=size, dropout=dropout, relu=relu)
+        self.shape = (in_channels, size, size)
         padding = 2 if size < 16 else 0
         shrink = 4 - 2 * padding
         side = ((size - shrink) // 2 - shrink) // 2
@@ -85,7 +86,11 @@ class LeNet(Architecture):
 
         Returns:
             Logits ``[B, classes]``.
+
+        Raises:
+            InputError: if the shape of the images does not match.
         """
+        check_rows(x, self.shape)
         logits: Tensor = self.classifier(self.features(x))
         return logits
 
@@ -129,6 +134,7 @@ class AllConvNet(Architecture):
         classes, in_channels = check_integer(classes, "classes", 1), check_integer(in_channels, "in_channels", 1)
         widths = _check_widths(widths)
         super().__init__(classes=classes, in_channels=in_channels, widths=widths, dropout=dropout)
+        self.shape = (in_channels, "H", "W")
         layers: list[nn.Module] = []
         channels = in_channels
         for width in widths:
@@ -157,7 +163,11 @@ class AllConvNet(Architecture):
 
         Returns:
             Logits ``[B, classes]``.
+
+        Raises:
+            InputError: if the shape of the images does not match.
         """
+        check_rows(x, self.shape)
         logits: Tensor = self.pool(self.features(x))
         return logits
 
@@ -227,6 +237,7 @@ class ResNet(Architecture):
         classes, in_channels = check_integer(classes, "classes", 1), check_integer(in_channels, "in_channels", 1)
         widths, blocks = _check_widths(widths), check_integer(blocks, "blocks", 1)
         super().__init__(classes=classes, in_channels=in_channels, widths=widths, blocks=blocks, dropout=dropout)
+        self.shape = (in_channels, "H", "W")
         self.stem = nn.Conv2d(in_channels, widths[0], 3, padding=1, bias=False)
         channels = widths[0]
         stages: list[nn.Module] = []
@@ -253,7 +264,11 @@ class ResNet(Architecture):
 
         Returns:
             Logits ``[B, classes]``.
+
+        Raises:
+            InputError: if the shape of the images does not match.
         """
+        check_rows(x, self.shape)
         logits: Tensor = self.head(self.stages(self.stem(x)))
         return logits
 
