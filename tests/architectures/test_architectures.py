@@ -153,6 +153,20 @@ def test_invalid_arguments_raise(make, message):
         make()
 
 
+@pytest.mark.parametrize("relu", [False, True])
+def test_weights_of_a_rectified_lenet_are_those_of_he(relu):
+    """Var w = 2/fan in; torch's default is uniform with variance 1/(3·fan in). Also in the members of an ensemble."""
+    with seeded(0, torch.device("cpu")):
+        ensemble = credo.DeepEnsemble(LeNet(relu=relu), members=2, likelihood=credo.Categorical())
+        networks = [LeNet(relu=relu), *(member.net for member in ensemble.members)]
+    for net in networks:
+        for layer, fan_in in ((net.features[0], 25), (net.classifier[1], 800), (net.classifier[3], 500)):
+            weight, expected = layer.weight.detach(), 2.0 / fan_in if relu else 1.0 / (3.0 * fan_in)
+            error = expected * (2.0 / weight.numel()) ** 0.5  # of the variance of a normal sample
+            assert weight.square().mean().item() == pytest.approx(expected, abs=5 * error)
+            assert bool(layer.bias.eq(0).all()) == relu
+
+
 @pytest.mark.parametrize(
     ("net", "shape", "message"),
     [
