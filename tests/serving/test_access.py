@@ -172,7 +172,7 @@ def test_a_prediction_that_takes_too_long_is_given_up(runs: Path) -> None:
     with running(runs / "regression", timeout=0.3) as live:
         batcher, release = live.service.batcher, threading.Event()
         compute = batcher._compute
-        batcher._compute = lambda jobs: [release.wait(30), *compute(jobs)][1:]
+        batcher._compute, batcher._is_short = lambda jobs: [release.wait(30), *compute(jobs)][1:], lambda jobs: False
         refused = live.predict([ROW])
         release.set()
         assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
