@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from board import BOARD, RESULTS, best_published, result
+from production_tables import PRODUCTION
 from table_report import TABLE_BOARD
 
 from credo.experiments.networks.lenet_by_method import LABELS
@@ -347,6 +348,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "uci_short": uci_short,
     "vae_mnist": vae_mnist,
     **BOARD,
+    **PRODUCTION,
     **TABLE_BOARD,
 }
 
@@ -360,7 +362,8 @@ def filled(text: str) -> str:
 
 def main() -> int:
     stale = []
-    for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
+    docs = ROOT / "docs"
+    for page in [ROOT / "README.md", *sorted(docs.glob("*.md")), *sorted((docs / "howto").glob("*.md"))]:
         text = page.read_text(encoding="utf-8")
         new = filled(text)
         if new != text:
