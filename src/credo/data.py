@@ -287,7 +287,8 @@ def prepare_input(x: Any, device: torch.device, dtype: torch.dtype, *, keep_devi
                 raise InputError("x is a sparse tensor, whose rows cannot be cut apart; give x.to_dense()")
         elif leaf is rows or bool(tensor.isnan().any()):  # a mask beside the rows may hold −∞
             _check_finite(tensor, "x")
-        return tensor if keep_device else tensor.to(device)
+        tensor = tensor if keep_device else tensor.to(device)
+        return tensor.clone() if tensor.is_inference() else tensor  # nothing can be differentiated through the former
 
     rows = next((leaf for leaf in leaves(x) if isinstance(leaf, Tensor) or _is_array(leaf)), None)
     if _is_array(x):

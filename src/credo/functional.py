@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import weakref
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeAlias
@@ -61,6 +62,16 @@ def default_forward(net: nn.Module, x: Any) -> Any:
     if isinstance(x, tuple | list):
         return net(*x)
     return net(x)
+
+
+@contextmanager
+def outside_inference_mode() -> Iterator[None]:
+    """Leave torch's inference mode, whose tensors cannot be differentiated and do not tell what changes them."""
+    if torch.is_inference_mode_enabled():
+        with torch.inference_mode(False), torch.no_grad():
+            yield
+    else:
+        yield
 
 
 class Caller(nn.Module):
@@ -125,8 +136,33 @@ def restore_flat_weights(layers: Iterable[nn.RNNBase]) -> None:
         layer._flat_weight_refs = [weakref.ref(weight) for weight in layer._flat_weights if weight is not None]
 
 
+def padding_rows(net: nn.Module) -> dict[str, int]:
+    """Where embeddings have a vector for padding, which no gradient reaches: it is no parameter.
+
+    Args:
+        net: the network.
+
+    Returns:
+        The row by the name of the weight; without tied weights, whose rows are all in use.
+    """
+    uses = Counter(id(parameter) for _, parameter in net.named_parameters(remove_duplicate=False))
+    return {
+        f"{path}.weight" if path else "weight": layer.padding_idx
+        for path, layer in _embeddings(net).items()
+        if layer.padding_idx is not None and uses[id(layer.weight)] == 1
+    }
+
+
+def _embeddings(net: nn.Module) -> dict[str, nn.Embedding | nn.EmbeddingBag]:
+    return {path: m for path, m in net.named_modules() if isinstance(m, nn.Embedding | nn.EmbeddingBag)}
+
+
 class Replica:
     """A private copy of a network's module tree over the network's own parameters.
+
+    Embeddings need care. The vector at ``padding_idx`` is no parameter, since no gradient reaches it: drawn weights get
+    the network's own one. ``max_norm`` scales weights in place where they are looked up: prediction scales a copy.
+    ``sparse`` gradients, which cannot be added to those of a KL or of a prior, are dense here.
 
     Args:
         net: the user's network.
@@ -140,15 +176,18 @@ class Replica:
 
     def __init__(self, net: nn.Module, forward: Forward | None, *, own_buffers: bool) -> None:
         memo: dict[int, Any] = {id(parameter): parameter for parameter in net.parameters()}
+        embeddings = _embeddings(net)
+        if own_buffers:
+            memo |= {id(m.weight): _clone(m.weight) for m in embeddings.values() if m.max_norm is not None}
         for tensor in plain_tensors(net):  # a forward pass may have left tensors with a graph, which cannot be copied
             if not own_buffers or tensor.grad_fn is not None:
                 memo[id(tensor)] = tensor.detach().clone() if own_buffers else tensor.detach()
         if not own_buffers:
             memo |= {id(buffer): buffer for buffer in net.buffers()}
-        for module in net.modules():
-            if id(module) not in memo and (leaf := _copy_leaf(module, memo)) is not None:
-                memo[id(module)] = leaf
         try:
+            for module in net.modules():
+                if id(module) not in memo and (leaf := _copy_leaf(module, memo)) is not None:
+                    memo[id(module)] = leaf
             twin = copy.deepcopy(net, memo)
         except Exception as error:
             raise UnsupportedError(
@@ -159,6 +198,9 @@ class Replica:
         self.has_used_draw = False
         self._pairs = list(zip(twin.modules(), net.modules(), strict=True))
         self._recurrent = {path: m for path, m in twin.named_modules() if isinstance(m, nn.RNNBase)}
+        self._embeddings = {path: twin.get_submodule(path) for path in embeddings}
+        self._padded = padding_rows(net)
+        self._make_gradients_dense()
         self._foreign = [pair for pair in self._pairs if not type(pair[0]).__module__.startswith("torch.nn.")]
         self._found = self._state() if own_buffers else []
 
@@ -174,6 +216,11 @@ class Replica:
             prefix = f"net.{path}." if path else "net."
             drawn = {name.removeprefix(prefix): weight for name, weight in named.items() if name.startswith(prefix)}
             named |= {prefix + name: weight for name, weight in complete_weights(layer, drawn).items()}
+        for name, row in self._padded.items():
+            if name in weights:
+                drawn, own = weights[name], self.net.get_parameter(name).detach()[row : row + 1]
+                named[f"net.{name}"] = torch.cat([drawn[:row], own.to(drawn.dtype), drawn[row + 1 :]])
+                self.has_used_draw = True  # elsewhere in memory than the draw, where its use would be seen
         try:
             return functional_call(self.caller, named, (x,)) if named else self.caller(x)  # type: ignore[no-any-return]
         finally:
@@ -190,8 +237,13 @@ class Replica:
                     own.__dict__[key] = value
             own._parameters.update(theirs._parameters)
             own._buffers.update(theirs._buffers)
+        self._make_gradients_dense()
         for own, theirs in self._foreign:
             _copy_state(theirs, own)
+
+    def _make_gradients_dense(self) -> None:
+        for layer in self._embeddings.values():
+            layer.__dict__["sparse"] = False
 
     def sync_to_network(self) -> None:
         """Copy buffers and plain attributes that a forward pass changed to the user's network."""
@@ -266,6 +318,10 @@ def plain_tensors(net: nn.Module) -> Iterator[Tensor]:
         for key, value in vars(module).items():
             if key not in _REGISTRIES and not _is_plain(value):
                 yield from tensors(value)
+
+
+def _clone(parameter: nn.Parameter) -> nn.Parameter:
+    return nn.Parameter(parameter.detach().clone(), requires_grad=parameter.requires_grad)
 
 
 def _is_plain(value: Any) -> bool:

@@ -153,3 +153,9 @@ def test_sparsification_error_without_losses_and_with_invalid_ones() -> None:
             metrics.ause(loss, [1.0, 2.0])
     with pytest.raises(InputError, match="one number per row, got 2 and 3"):
         metrics.ause([1.0, 2.0], [1.0, 2.0, 3.0])
+
+
+def test_a_prediction_in_place_of_a_loss_raises() -> None:
+    p = Categorical().predictive(torch.zeros(1, 3, 2))
+    with pytest.raises(InputError, match="loss must hold one number per row, got a prediction"):
+        metrics.aurc(p, torch.zeros(3))  # type: ignore[arg-type]

@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader
 from credo import data as data_
 from credo._arguments import check_integer
 from credo.errors import InputError
+from credo.functional import outside_inference_mode
 from credo.model import Model
 from credo.predictive import Predictive
 
@@ -121,7 +122,8 @@ class Method(Model):
         """
         if isinstance(x, DataLoader):
             return Predictive.concatenate([p.cpu() for p in self.stream(x, samples, seed)])
-        return self._predictor(samples, seed)(x, batch_size, vectorize)
+        with outside_inference_mode():
+            return self._predictor(samples, seed)(x, batch_size, vectorize)
 
     def stream(self, batches: Iterable[Any], samples: int | str = 100, seed: int | None = None) -> Iterator[Predictive]:
         """Predict batch by batch, in memory for one batch, with the same draws for all.
@@ -134,9 +136,12 @@ class Method(Model):
         Yields:
             The predictive distribution for each batch.
         """
-        predictor = self._predictor(samples, seed)
+        with outside_inference_mode():
+            predictor = self._predictor(samples, seed)
         for batch in data_.without_rng_side_effects(batches):
-            yield predictor(data_.inputs_of(batch))
+            with outside_inference_mode():
+                prediction = predictor(data_.inputs_of(batch))
+            yield prediction
 
     def export(
         self,

@@ -17,7 +17,7 @@ from credo import data as data_
 from credo._arguments import check_integer, check_option, check_positive
 from credo._notices import notify
 from credo.errors import UnsupportedError, unknown_name
-from credo.functional import Forward
+from credo.functional import Forward, padding_rows
 from credo.likelihoods import Likelihood
 from credo.methods._fold_chains import fit_models, joint_target
 from credo.methods._initialization import reinitialize
@@ -139,6 +139,7 @@ class Sampler(NetworkMethod):
             "predict(x).log_prob(y)"
         )
 
+    @torch.inference_mode(False)
     def fit(
         self,
         data: Any,
@@ -257,6 +258,9 @@ class Sampler(NetworkMethod):
     def _keep(self, target: LogJoint, run: Run) -> None:
         """Store the draws; put the one of the highest density into the network and the likelihood."""
         weights, noise = target.split(run.draws)
+        for name, row in padding_rows(self.net).items():
+            if name in weights:
+                weights[name][:, :, row] = self.net.get_parameter(name)[row]
         best = divmod(int(run.log_density.argmax()), run.log_density.shape[1])
         for values, module in ((weights, self.net), (noise, self.likelihood)):
             for name, value in values.items():

@@ -20,6 +20,8 @@ def as_tensor(values: Values, name: str) -> Tensor:
     """Return numbers of any kind as a tensor without a graph; arrays are copied."""
     if isinstance(values, Tensor):
         return values.detach()
+    if isinstance(values, Predictive):
+        raise InputError(f"{name} must hold one number per row, got a prediction: pass one of its quantities.")
     array = np.asarray(values)
     if array.dtype.kind not in "biuf":
         raise InputError(

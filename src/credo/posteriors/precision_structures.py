@@ -6,7 +6,6 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 import numpy as np
-import scipy.sparse.linalg
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
@@ -314,6 +313,8 @@ class LowRankPrecision(PrecisionGaussian):
 
     @override
     def _curvature(self, curvature: GaussNewton) -> dict[str, Tensor]:
+        from scipy.sparse.linalg import LinearOperator, eigsh
+
         size, device, dtype = self._size(), self.prior_precision.device, self._wide
         weights = self.mean()
 
@@ -322,12 +323,12 @@ class LowRankPrecision(PrecisionGaussian):
             found = curvature.product({name: part.to(weights[name].dtype) for name, part in flat.items()})
             return torch.cat([found[name].flatten() for name in weights]).double().cpu().numpy()
 
-        operator = scipy.sparse.linalg.LinearOperator((size, size), matvec=product, dtype=np.float64)
+        operator = LinearOperator((size, size), matvec=product, dtype=np.float64)
         if self._rank == size:
             values, vectors = np.linalg.eigh(operator @ np.eye(size))
         else:
             start = np.random.default_rng(0).standard_normal(size)
-            values, vectors = scipy.sparse.linalg.eigsh(operator, k=self._rank, which="LA", v0=start)
+            values, vectors = eigsh(operator, k=self._rank, which="LA", v0=start)
         return {
             "values": torch.as_tensor(values.clip(min=0.0)).to(device, dtype),
             "vectors": torch.as_tensor(np.ascontiguousarray(vectors)).to(device, dtype),

@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol, Self
 
 import torch
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import Tensor
 
 from credo.data import Batch
@@ -166,6 +164,9 @@ class ProgressBar:
     """
 
     def __init__(self, show: bool | None, epochs: int, start: int, enabled: bool, unit: str = "epoch") -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
         console = Console(stderr=True)
         show = console.is_terminal or console.is_jupyter if show is None else show
         self._bar = Progress(

@@ -190,8 +190,12 @@ class FitKeywords(TypedDict, total=False):
 
 
 def with_fit_options(fit: Fit) -> Fit:
-    """Show every option in the signature and the docstring of a ``fit`` that takes ``**options``."""
+    """Show every option in the signature and the docstring of a ``fit`` that takes ``**options``.
+
+    It runs outside torch's inference mode, also where it is called inside it.
+    """
     signature = inspect.signature(fit)
+    fit = torch.inference_mode(False)(fit)
     own = [p for p in signature.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
     options = [
         inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=field.type)

@@ -1,0 +1,98 @@
+"""Embeddings: a padding vector that is no parameter, weights that a lookup scales in place, sparse gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import credo
+
+METHODS: dict[str, Callable[[nn.Module], Any]] = {
+    "BayesByBackprop": lambda net: credo.BayesByBackprop(net, credo.Categorical(), initial_scale=0.5),
+    "IVON": lambda net: credo.IVON(net, credo.Categorical()),
+    "Laplace": lambda net: credo.Laplace(net, credo.Categorical(), linearized=False),
+    "HMC": lambda net: credo.HMC(net, credo.Categorical(), chains=2, warmup=3, draws=3, leapfrog_steps=3),
+    "SGLD": lambda net: credo.SGLD(net, credo.Categorical(), chains=2, warmup=3, draws=3),
+}
+
+
+class Bag(nn.Module):
+    """The mean of token vectors, and a linear layer without an intercept."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(6, 4, **options)
+        self.head = nn.Linear(4, 3, bias=False)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return self.head(self.embedding(tokens).mean(1))
+
+
+def _texts() -> tuple[Tensor, Tensor]:
+    random = torch.Generator().manual_seed(0)
+    return torch.randint(0, 6, (12, 5), generator=random), torch.randint(0, 3, (12,), generator=random)
+
+
+def _fit(model: Any) -> Any:
+    options = {} if isinstance(model, credo.HMC | credo.SGLD) else {"epochs": 5}
+    return model.fit(_texts(), seed=0, **options)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_the_padding_vector_is_the_same_in_every_draw(name: str) -> None:
+    """No gradient reaches it, so its posterior is the prior, whose draws would be noise in every padded text."""
+    torch.manual_seed(0)
+    net = Bag(padding_idx=2)
+    assert not net.embedding.weight[2].any()
+    model = _fit(METHODS[name](net))
+    p = model.predict(torch.full((1, 5), 2), samples=8, seed=0)
+    torch.testing.assert_close(p.draws, torch.full_like(p.draws, 1 / 3))
+
+
+def test_a_padding_vector_of_the_user_stays() -> None:
+    torch.manual_seed(0)
+    net = Bag(padding_idx=5)
+    with torch.no_grad():
+        net.embedding.weight[5] = 1.0
+    model = credo.BayesByBackprop(net, credo.Categorical(), bayesian="embedding.*", initial_scale=0.5)
+    x = torch.full((1, 5), 5)
+    p = model.predict(x, samples=8, seed=0)
+    torch.testing.assert_close(p.draws, net(x).softmax(-1).detach().expand(8, 1, 3))
+    assert model.predict(x - 1, samples=8, seed=0).draws.std(0).max() > 0.01
+
+
+def test_a_tied_padding_vector_is_drawn() -> None:
+    """As a row of the output layer it has a gradient."""
+    net = Bag(padding_idx=0)
+    net.head = nn.Linear(4, 6, bias=False)
+    net.head.weight = net.embedding.weight
+    model = credo.BayesByBackprop(net, credo.Categorical(), initial_scale=0.5)
+    draws = model.predict(torch.ones(1, 5, dtype=torch.long), samples=8, seed=0).draws
+    weights = model.posterior.sample(8, seed=0)["embedding.weight"]
+    torch.testing.assert_close(draws[:, 0], torch.einsum("skd,sd->sk", weights, weights[:, 1]).softmax(-1))
+
+
+@pytest.mark.parametrize("bayesian", ["*", "head.*"])
+@pytest.mark.parametrize("method", [credo.MAP, credo.BayesByBackprop])
+def test_predict_leaves_weights_with_a_maximal_norm_alone(method: type[credo.MAP], bayesian: str) -> None:
+    net = Bag(max_norm=0.1)
+    before = net.embedding.weight.detach().clone()
+    p = method(net, credo.Categorical(), bayesian=bayesian).predict(_texts()[0], samples=0)
+    assert torch.equal(net.embedding.weight, before)
+    assert torch.allclose(p.mean, net(_texts()[0]).softmax(-1))  # which scales the weights
+    assert not torch.equal(net.embedding.weight, before)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_sparse_gradients_give_the_results_of_dense_ones(name: str) -> None:
+    means = []
+    for sparse in (False, True):
+        torch.manual_seed(0)
+        model = _fit(METHODS[name](Bag(sparse=sparse)))
+        assert model.net.embedding.sparse is sparse
+        means.append(model.predict(_texts()[0], samples=4, seed=0).mean)
+    torch.testing.assert_close(*means)
