@@ -158,7 +158,9 @@ def _build(variant: Variant, digits: Images, settings: Settings) -> Method:
 
     likelihood = credo.Categorical()
     if variant.method == "ensemble":
-        return credo.DeepEnsemble(lambda: network(settings.member_dropout), members=settings.members, likelihood=likelihood)
+        return credo.DeepEnsemble(
+            lambda: network(settings.member_dropout), members=settings.members, likelihood=likelihood
+        )
     if variant.method == "dropout":
         return credo.MCDropout(network(settings.dropout), likelihood, length_scale=settings.length_scale)
     return credo.BayesByBackprop(
