@@ -28,7 +28,7 @@ from credo.serving.served_model import FLAGS, ParsedRows, ServedModel
 
 _HELD_BODIES = 8  # times max_body may be in memory at once
 _SMALL, _FEW_ROWS = 2**16, 300  # bytes of a body and rows of an answer that are handled without another thread
-_SHORT = 0.01  # seconds of a batch that is computed without another thread
+_SHORT = 0.05  # seconds of a batch that is computed without another thread
 
 
 @dataclass(frozen=True, eq=False)
