@@ -198,8 +198,12 @@ def test_arguments() -> None:
     model = credo.BayesByBackprop(nn.Linear(2, 1), credo.Poisson())
     with pytest.raises(UnsupportedError, match="can be distilled"):
         credo.distill(model, torch.randn(30, 2))
-    with pytest.raises(InputError, match="too few"):
+    with pytest.raises(InputError, match="more inputs than 2 rows"):
         credo.distill(model, torch.randn(2, 2))
+    with pytest.raises(InputError, match="data must be the inputs"):
+        credo.distill(model, None)
+    with pytest.raises(InputError, match="epochs"):
+        credo.distill(model, torch.randn(30, 2), epochs=0)
     with pytest.raises(InputError, match="held_out"):
         credo.distill(model, torch.randn(30, 2), held_out=1.5)
     with pytest.raises(InputError, match="components"):

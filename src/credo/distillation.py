@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from credo import architectures
 from credo import data as data_
 from credo._arguments import check_fraction, check_integer, check_positive
+from credo._text import counted
 from credo.errors import InputError, UnsupportedError
 from credo.likelihoods.split import SplitCategorical, SplitGaussian, SplitLikelihood, SplitMixture
 from credo.methods._last_layer import find_last_linear
@@ -109,6 +110,8 @@ def distill(
     check_positive(lr, "lr")
     check_integer(components, "components", minimum=1)
     check_integer(batch_size, "batch_size", minimum=1)
+    if epochs is not None:
+        check_integer(epochs, "epochs", minimum=1)
     plan = _Plan(components, augmentation, held_out, epochs, batch_size, lr, check_seed(seed))
     if isinstance(model, TableEstimator):
         return _distill_table(model, data, net, extra, plan)
@@ -184,10 +187,13 @@ def _fit(
     dtype: torch.dtype,
 ) -> Distilled:
     """Train a student on the predictions of ``teach``, and measure what is lost on held-out rows."""
-    assert x is not None
+    if x is None:
+        raise InputError("data must be the inputs to distill from, such as those of training, got None")
     count = math.ceil(plan.held_out * len(x))
     if len(x) - count < 2:
-        raise InputError(f"{len(x)} rows are too few to distill from: pass more inputs, labels are not needed")
+        raise InputError(
+            f"distilling needs more inputs than {counted(len(x), 'row')}: pass more of them, labels are not needed"
+        )
     stream = torch.Generator().manual_seed(derive(plan.seed, 2))
     order = torch.randperm(len(x), generator=stream)
     test, rows = x[order[:count]], x[order[count:]]

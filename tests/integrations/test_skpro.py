@@ -89,3 +89,14 @@ def test_metrics_of_skpro_score_it(model, data):
     X, y = data
     expected = -model.estimator_.predict_dist(X).log_prob(torch.from_numpy(y["target"].to_numpy())).mean()
     assert LogLoss()(y, model.predict_proba(X)) == pytest.approx(float(expected))
+
+
+def test_a_forecaster_of_sktime_has_intervals():
+    compose = pytest.importorskip("sktime.forecasting.compose")
+    months = pd.period_range("2020-01", periods=40, freq="M")
+    y = pd.Series(np.sin(np.arange(40) / 4), index=months, name="y")
+    regressor = ProbaRegressor(credo.Regressor("bbb", epochs=5, samples=20, random_state=0, progress=False))
+    forecaster = compose.make_reduction(regressor, window_length=6, strategy="direct").fit(y[:-3], fh=[1, 2, 3])
+    mean, interval = forecaster.predict(), forecaster.predict_interval(coverage=0.9)["y", 0.9]
+    assert list(interval.index) == list(months[-3:])
+    assert bool(((interval["lower"] < mean) & (mean < interval["upper"])).all())

@@ -28,7 +28,7 @@ from credo.serving.served_model import FLAGS, ParsedRows, ServedModel
 
 _HELD_BODIES = 8  # times max_body may be in memory at once
 _SMALL, _FEW_ROWS = 2**16, 300  # bytes of a body and rows of an answer that are handled without another thread
-_SHORT = 0.01  # seconds of a batch that is computed without another thread
+_SHORT = 0.05  # seconds of a batch that is computed without another thread
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,12 +113,10 @@ class Service:
     ) -> dict[str, NDArray[Any]]:
         """The columns of an answer. A large table is predicted in parts, and other requests get their turn between."""
         step, results = self.options.batch_rows, []
-        is_parsed = isinstance(rows, ParsedRows)
         for start in range(0, len(rows), step):
-            stop = min(start + step, len(rows))
-            part = rows if len(rows) <= step else rows.part(start, stop) if is_parsed else rows[start:stop]
-            job = _Job(loaded.model, wanted, part)
-            results.append(await self.batcher.submit(job, stop - start, key=(loaded, is_parsed)))
+            part = rows if len(rows) <= step else rows[start : start + step]
+            key = (loaded, isinstance(rows, ParsedRows))
+            results.append(await self.batcher.submit(_Job(loaded.model, wanted, part), len(part), key))
         columns = results[0]
         if len(results) > 1:
             columns = {name: np.concatenate([result[name] for result in results]) for name in columns}
@@ -190,7 +188,8 @@ def _compute(jobs: Sequence[_Job]) -> list[dict[str, NDArray[Any]]]:
     """Predict the jobs of a batch, all of the same model, and all of cells or all of parsed rows."""
     model = jobs[0].model
     parsed = [job.rows for job in jobs if isinstance(job.rows, ParsedRows)]
-    rows = ParsedRows.concatenate(parsed) if parsed else model.parse_cells([row for job in jobs for row in job.rows])
+    cells = [row for job in jobs if not isinstance(job.rows, ParsedRows) for row in job.rows]
+    rows = ParsedRows.concatenate(parsed) if parsed else model.parse_cells(cells)
     return model.predict(rows, _requests(jobs))
 
 

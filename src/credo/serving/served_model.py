@@ -72,9 +72,8 @@ class ParsedRows:
     def __len__(self) -> int:
         return len(self.flags)
 
-    def part(self, start: int, stop: int) -> ParsedRows:
-        """The rows from ``start`` to before ``stop``."""
-        return ParsedRows(self.rows.take(slice(start, stop)), self.flags[start:stop], self.notes)
+    def __getitem__(self, which: slice) -> ParsedRows:
+        return ParsedRows(self.rows.take(which), self.flags[which], self.notes)
 
     @classmethod
     def concatenate(cls, parts: Sequence[ParsedRows]) -> ParsedRows:

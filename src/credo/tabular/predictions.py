@@ -200,7 +200,7 @@ def _class_columns(predictive: Predictive, target: ClassTarget) -> dict[str, NDA
 
 def _columns_of_targets(predictive: Predictive, target: RegressionTargets, level: float) -> dict[str, NDArray[Any]]:
     assert isinstance(predictive, RealPredictive)
-    columns = {}
+    columns: dict[str, NDArray[Any]] = {}
     for k, one in enumerate(target.targets):
         of_target = to_columns(replace(predictive, components=marginal_components(predictive, k)), one, level)
         columns |= {f"{one.name}_{name}": values for name, values in of_target.items()}
