@@ -162,7 +162,8 @@ class Replica:
 
     Embeddings need care. The vector at ``padding_idx`` is no parameter, since no gradient reaches it: drawn weights get
     the network's own one. ``max_norm`` scales weights in place where they are looked up: prediction scales a copy.
-    ``sparse`` gradients, which cannot be added to those of a KL or of a prior, are dense here.
+    Gradients are those of the loss: dense, as those of a KL are, where ``sparse`` is set, and not divided by
+    frequencies where ``scale_grad_by_freq`` is.
 
     Args:
         net: the user's network.
@@ -200,7 +201,7 @@ class Replica:
         self._recurrent = {path: m for path, m in twin.named_modules() if isinstance(m, nn.RNNBase)}
         self._embeddings = {path: twin.get_submodule(path) for path in embeddings}
         self._padded = padding_rows(net)
-        self._make_gradients_dense()
+        self._make_gradients_plain()
         self._foreign = [pair for pair in self._pairs if not type(pair[0]).__module__.startswith("torch.nn.")]
         self._found = self._state() if own_buffers else []
 
@@ -237,13 +238,13 @@ class Replica:
                     own.__dict__[key] = value
             own._parameters.update(theirs._parameters)
             own._buffers.update(theirs._buffers)
-        self._make_gradients_dense()
+        self._make_gradients_plain()
         for own, theirs in self._foreign:
             _copy_state(theirs, own)
 
-    def _make_gradients_dense(self) -> None:
+    def _make_gradients_plain(self) -> None:
         for layer in self._embeddings.values():
-            layer.__dict__["sparse"] = False
+            layer.__dict__.update(sparse=False, scale_grad_by_freq=False)
 
     def sync_to_network(self) -> None:
         """Copy buffers and plain attributes that a forward pass changed to the user's network."""
