@@ -194,6 +194,10 @@ BAD_OPTIONS: dict[str, tuple[dict[str, Any], str]] = {
     "lr nan": ({"lr": float("nan")}, "lr must be a positive number, got nan"),
     "lr text": ({"lr": "fast"}, "lr must be a positive number, got 'fast'"),
     "optimizer": ({"optimizer": "adam"}, "optimizer must be a callable such as torch.optim.SGD, got 'adam'"),
+    "optimizer instance": (
+        {"optimizer": torch.optim.SGD([torch.zeros(1)])},
+        "optimizer must be a callable such as torch.optim.SGD, got a ready SGD: fit calls it",
+    ),
     "optimizer of nothing": (
         {"optimizer": lambda groups, lr: None},
         "return a torch.optim.Optimizer, got NoneType",
