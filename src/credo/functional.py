@@ -219,8 +219,8 @@ class Replica:
             named |= {prefix + name: weight for name, weight in complete_weights(layer, drawn).items()}
         for name, row in self._padded.items():
             if name in weights:
-                drawn, own = weights[name], self.net.get_parameter(name).detach()[row : row + 1]
-                named[f"net.{name}"] = torch.cat([drawn[:row], own.to(drawn.dtype), drawn[row + 1 :]])
+                weight, own = weights[name], self.net.get_parameter(name).detach()[row : row + 1]
+                named[f"net.{name}"] = torch.cat([weight[:row], own.to(weight.dtype), weight[row + 1 :]])
                 self.has_used_draw = True  # elsewhere in memory than the draw, where its use would be seen
         try:
             return functional_call(self.caller, named, (x,)) if named else self.caller(x)  # type: ignore[no-any-return]
@@ -321,7 +321,7 @@ def plain_tensors(net: nn.Module) -> Iterator[Tensor]:
                 yield from tensors(value)
 
 
-def _clone(parameter: nn.Parameter) -> nn.Parameter:
+def _clone(parameter: Tensor) -> nn.Parameter:
     return nn.Parameter(parameter.detach().clone(), requires_grad=parameter.requires_grad)
 
 
