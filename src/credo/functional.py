@@ -186,10 +186,11 @@ class Replica:
         if not own_buffers:
             memo |= {id(buffer): buffer for buffer in net.buffers()}
         try:
-            for module in net.modules():
-                if id(module) not in memo and (leaf := _copy_leaf(module, memo)) is not None:
-                    memo[id(module)] = leaf
-            twin = copy.deepcopy(net, memo)
+            with outside_inference_mode():
+                for module in net.modules():
+                    if id(module) not in memo and (leaf := _copy_leaf(module, memo)) is not None:
+                        memo[id(module)] = leaf
+                twin = copy.deepcopy(net, memo)
         except Exception as error:
             raise UnsupportedError(
                 f"the network cannot be copied ({error}); every attribute of it must work with copy.deepcopy"
