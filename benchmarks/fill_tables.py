@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from board import BOARD, RESULTS, best_published, result
+from production_tables import PRODUCTION
 from table_report import TABLE_BOARD
 
 from credo.experiments.networks.lenet_by_method import LABELS
@@ -215,6 +216,34 @@ def peers_gpu() -> str:
     )
 
 
+def speed() -> str:
+    """Races of credo and the best other library, whose posterior is over all weights too."""
+    lines = ["| over the deterministic network | credo | best other library |", "|---|---|---|"]
+    races = {
+        "training step": "train step, {}",
+        "captured training step": "train step, {}, captured",
+        "prediction by draws": "predict, {}",
+        "MC dropout": "MC dropout, {}",
+        "memory of a step": "train step, {}, memory",
+    }
+    smaller = ("deterministic", "loop over forwards", "laplace-torch, last layer")
+    for machine in ("cpu", "gpu"):
+        for title, race in races.items():
+            for network in ("MLP", "CNN"):
+                rows = [row for row in result(f"peers_{machine}")["rows"] if row["race"] == race.format(network)]
+                ratios = {row["name"]: row.get("cpu_ratio") or row.get("ratio") for row in rows}
+                others = {k: v for k, v in ratios.items() if v and not k.startswith(("credo", *smaller))}
+                if ratios.get("credo") and others:
+                    best = min(others, key=lambda name: others[name])
+                    ours, theirs = f"{ratios['credo']:.2f}×", f"{others[best]:.2f}× ({best})"
+                    ours, theirs = (
+                        (f"**{ours}**", theirs) if ratios["credo"] <= others[best] else (ours, f"**{theirs}**")
+                    )
+                    lines.append(f"| {machine.upper()}: {title}, {network} | {ours} | {theirs} |")
+    machines = [result(f"peers_{machine}") for machine in ("cpu", "gpu")]
+    return "\n".join([*lines, "", "; ".join(f"{found['hardware']}, {found['date']}" for found in machines) + "."])
+
+
 def fit_gpu() -> str:
     """Seconds per epoch of ``fit`` on a GPU."""
     columns = {title: (f"fit, {title}", "seconds", lambda value: f"{value:.2f} s") for title in ("MLP", "LeNet")}
@@ -313,11 +342,13 @@ TABLES: dict[str, Callable[[], str]] = {
     "peers_dropout": peers_dropout,
     "peers_gpu": peers_gpu,
     "fit_gpu": fit_gpu,
+    "speed": speed,
     "uci": uci,
     "uci_posteriors": uci_posteriors,
     "uci_short": uci_short,
     "vae_mnist": vae_mnist,
     **BOARD,
+    **PRODUCTION,
     **TABLE_BOARD,
 }
 
@@ -331,7 +362,8 @@ def filled(text: str) -> str:
 
 def main() -> int:
     stale = []
-    for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
+    docs = ROOT / "docs"
+    for page in [ROOT / "README.md", *sorted(docs.glob("*.md")), *sorted((docs / "howto").glob("*.md"))]:
         text = page.read_text(encoding="utf-8")
         new = filled(text)
         if new != text:

@@ -2,6 +2,7 @@
 
     python benchmarks/uci_posteriors.py run --inside --setting wide relevance --seconds 3    # for choices
     python benchmarks/uci_posteriors.py run --setting best --seconds 10                      # for the record
+    python benchmarks/uci_posteriors.py run --inside --setting wide short --splits 2 --methods map bbb
     python benchmarks/uci_posteriors.py table
 
 All splits and chains of a table are sampled as one batch: 20 splits times 8 chains are 160 networks behind one
@@ -78,6 +79,7 @@ class Setting(NamedTuple):
         draws: per chain.
         acceptance: of HMC.
         init_steps: of the optimizer at the start of chains.
+        epochs: of methods that train.
     """
 
     hidden: tuple[int, ...]
@@ -90,11 +92,13 @@ class Setting(NamedTuple):
     draws: int = 200
     acceptance: float = 0.8
     init_steps: int = 500
+    epochs: int = 400
 
 
 SETTINGS = {
     "protocol": Setting((50,)),
     "wide": Setting((50, 50)),
+    "short": Setting((50, 50), epochs=40),
     "relevance": Setting((50, 50), inputs="input", rate=0.1),
     "heteroscedastic": Setting((50, 50), noise="heteroscedastic"),
     "both": Setting((50, 50), inputs="input", rate=0.1, noise="heteroscedastic"),
@@ -261,18 +265,22 @@ TRAINED: dict[str, Callable[[nn.Module, credo.Gaussian], Any]] = {
     "ivon": lambda net, likelihood: credo.IVON(net, likelihood),
     "concrete_dropout": lambda net, likelihood: credo.ConcreteDropout(net, likelihood),
     "last_layer": lambda net, likelihood: credo.VariationalLastLayer(net, likelihood),
+    "sgld": lambda net, likelihood: credo.SGLD(net, likelihood, credo.HierarchicalNormal()),
+    "sghmc": lambda net, likelihood: credo.SGHMC(net, likelihood, credo.HierarchicalNormal()),
 }
-"""Methods that train, one split after the other."""
+"""Methods that see minibatches, one split after the other."""
 
 
-def run_trained(method: str, folds: list[Fold], setting: Setting, epochs: int) -> list[dict[str, Any]]:
+def run_trained(method: str, folds: list[Fold], setting: Setting) -> list[dict[str, Any]]:
     """Scores of one of the methods of ``TRAINED`` on every split."""
+    options: dict[str, Any] = {} if method in ("sgld", "sghmc") else {"epochs": setting.epochs}
+    if options and method != "ivon":
+        options["lr"] = 0.01
     scores = []
     for split, fold in enumerate(folds):
         torch.manual_seed(split)
         model = TRAINED[method](network(fold.x.shape[1], setting), credo.Gaussian(setting.noise))
-        lr = 0.1 if method == "ivon" else 0.01
-        model.fit((fold.x, fold.y), epochs=epochs, lr=lr, seed=split, device=fold.x.device, progress=False)
+        model.fit((fold.x, fold.y), seed=split, device=fold.x.device, progress=False, **options)
         p = model.predict(fold.x_test, samples=200, seed=split)
         scores.append(
             {
@@ -297,12 +305,12 @@ def score(fold: Fold, prediction: Predictions) -> dict[str, float]:
     }
 
 
-def best_setting(name: str, folder: Path) -> str:
-    """The setting with the highest log likelihood of HMC inside the training folds of a table."""
-    paths = [folder / f"inside_{setting}" / f"{name}_hmc.json" for setting in SETTINGS]
+def best_setting(name: str, method: str, folder: Path) -> str:
+    """The setting with the highest log likelihood of a method inside the training folds of a table."""
+    paths = [folder / f"inside_{setting}" / f"{name}_{method}.json" for setting in SETTINGS]
     rows = [json.loads(path.read_text("utf-8"))["rows"][0] for path in paths if path.exists()]
     if not rows:
-        raise SystemExit(f"no results of --inside for {name} in {folder}")
+        raise SystemExit(f"no results of --inside for {name} by {method} in {folder}")
     return str(max(rows, key=lambda row: row["log_likelihood"])["setting"])
 
 
@@ -320,7 +328,7 @@ def run_table(name: str, method: str, chosen: str, arguments: argparse.Namespace
     setting = setting._replace(**arguments.change)
     notes: dict[str, Any] = {}
     if method in TRAINED:
-        scores = run_trained(method, folds, setting, arguments.epochs)
+        scores = run_trained(method, folds, setting)
     else:
         predictions, notes = run_sampler(method, folds, setting, start + 0.9 * seconds)
         scores = [score(*pair) for pair in zip(folds, predictions, strict=True)]
@@ -381,7 +389,6 @@ def main() -> int:
     parser.add_argument("--setting", nargs="+", default=["wide"], choices=[*SETTINGS, "best"])
     parser.add_argument("--change", type=json.loads, default={}, help="fields of the setting to replace, as JSON")
     parser.add_argument("--seconds", type=float, default=10.0, help="per table, of a sampler")
-    parser.add_argument("--epochs", type=int, default=400, help="of methods that train")
     parser.add_argument("--splits", type=int, help="only the first so many")
     parser.add_argument("--inside", action="store_true", help="score held-out parts of the training folds")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
@@ -396,7 +403,7 @@ def main() -> int:
     for name in arguments.sets:
         for method in arguments.methods:
             for setting in arguments.setting:
-                chosen = best_setting(name, arguments.out) if setting == "best" else setting
+                chosen = best_setting(name, method, arguments.out) if setting == "best" else setting
                 folder = arguments.out / f"inside_{chosen}" if arguments.inside else arguments.out
                 out = folder / f"{name}_{method}.json"
                 if not out.exists():

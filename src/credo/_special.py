@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -17,6 +18,12 @@ _SERIES_COEFFICIENTS = tuple(1 / (2 * j + 1) for j in range(1, 9))
 def ndtr(z: Tensor) -> Tensor:
     """Φ(z) = ½ erfc(−z/√2), accurate in the lower tail too, where torch's ½(1 + erf(z/√2)) cancels."""
     return 0.5 * torch.erfc(-math.sqrt(0.5) * z)
+
+
+@lru_cache
+def normal_quantile(q: float) -> float:
+    """Φ⁻¹(q) of one number."""
+    return float(torch.special.ndtri(torch.tensor(q, dtype=torch.float64)))
 
 
 def log_rising(start: Tensor, steps: Tensor) -> Tensor:

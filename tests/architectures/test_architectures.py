@@ -151,3 +151,33 @@ def test_describe_returns_none_for_other_networks():
 def test_invalid_arguments_raise(make, message):
     with pytest.raises(InputError, match=message):
         make()
+
+
+@pytest.mark.parametrize("relu", [False, True])
+def test_weights_of_a_rectified_lenet_are_those_of_he(relu):
+    """Var w = 2/fan in; torch's default is uniform with variance 1/(3·fan in). Also in the members of an ensemble."""
+    with seeded(0, torch.device("cpu")):
+        ensemble = credo.DeepEnsemble(LeNet(relu=relu), members=2, likelihood=credo.Categorical())
+        networks = [LeNet(relu=relu), *(member.net for member in ensemble.members)]
+    for net in networks:
+        for layer, fan_in in ((net.features[0], 25), (net.classifier[1], 800), (net.classifier[3], 500)):
+            weight, expected = layer.weight.detach(), 2.0 / fan_in if relu else 1.0 / (3.0 * fan_in)
+            error = expected * (2.0 / weight.numel()) ** 0.5  # of the variance of a normal sample
+            assert weight.square().mean().item() == pytest.approx(expected, abs=5 * error)
+            assert bool(layer.bias.eq(0).all()) == relu
+
+
+@pytest.mark.parametrize(
+    ("net", "shape", "message"),
+    [
+        (lambda: architectures.LeNet(), (2, 3, 28, 28), r"shape \[N, 1, 28, 28\], got \[N, 3, 28, 28\]"),
+        (lambda: architectures.LeNet(size=28), (2, 1, 32, 32), r"\[N, 1, 28, 28\], got \[N, 1, 32, 32\]"),
+        (lambda: architectures.AllConvNet(widths=(2,)), (2, 3, 9, 9), r"\[N, 1, H, W\], got \[N, 3, 9, 9\]"),
+        (lambda: architectures.ResNet(widths=(2,)), (2, 9, 9), r"\[N, 1, H, W\], got \[N, 9, 9\]"),
+        (lambda: architectures.SegNet(3, 5, (2,)), (2, 1, 8, 8), r"\[N, 3, H, W\], got \[N, 1, 8, 8\]"),
+        (lambda: architectures.ESPCN(2), (2, 3, 8, 8), r"\[N, 1, H, W\], got \[N, 3, 8, 8\]"),
+    ],
+)
+def test_images_of_another_shape_raise(net, shape, message):
+    with pytest.raises(InputError, match=message):
+        net()(torch.zeros(shape))

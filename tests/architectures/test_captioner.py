@@ -95,6 +95,24 @@ def test_invalid_arguments_raise(options, message):
         Captioner(**{"vocabulary": 5, **options})
 
 
+@pytest.mark.parametrize(
+    ("images", "tokens", "message"),
+    [
+        (torch.zeros(2, 3, 8, 8), torch.zeros(2, 3, dtype=torch.int64), r"images must have shape \[N, 1, 8, 8\]"),
+        (
+            torch.zeros(2, 1, 8, 8),
+            torch.full((2, 3), 5),
+            "tokens must be from 0 to 4, .* got 5 to 5",
+        ),
+        (torch.zeros(2, 1, 8, 8), torch.zeros(2, 3), "tokens must be int64 indices"),
+    ],
+)
+def test_bad_inputs_raise(images, tokens, message):
+    net = Captioner(5, size=8, channels=(2, 2), width=4, embedding=3)
+    with pytest.raises(InputError, match=message):
+        net(images, tokens)
+
+
 METHODS = {
     "Bayes by Backprop": lambda net, likelihood: credo.BayesByBackprop(net, likelihood, temperature=0.1),
     "Bayesian decoder": lambda net, likelihood: credo.BayesByBackprop(

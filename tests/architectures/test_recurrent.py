@@ -114,3 +114,17 @@ def test_network_is_rebuilt_from_its_description():
 def test_bad_arguments_raise(options, message):
     with pytest.raises(InputError, match=message):
         LanguageModel(**options)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "message"),
+    [
+        (torch.tensor([[0, 7]]), "tokens must be from 0 to 6, for a vocabulary of 7, got 0 to 7"),
+        (torch.tensor([[-1, 3]]), "got -1 to 3"),
+        (torch.zeros(2, 3), r"int64 indices \[B, T\], got torch.float32 of \[2, 3\]"),
+        (torch.zeros(3, dtype=torch.int64), r"int64 indices \[B, T\], got torch.int64 of \[3\]"),
+    ],
+)
+def test_bad_tokens_raise(tokens, message):
+    with pytest.raises(InputError, match=message):
+        LanguageModel(7, width=4)(tokens)

@@ -150,6 +150,13 @@ def test_samples_of_a_style_gan_can_be_truncated() -> None:
     assert model.generator.mean_style.abs().sum() > 0.0
     z = torch.randn(1500, 4)  # decoded in parts, each with the option
     assert model.decode(z, truncation=0.0).std(0).max() < 1e-5
+    with pytest.raises(InputError, match=r"noise must have shape \[N, 4\], got \[N, 5\]"):
+        model.generator.styles(torch.randn(3, 5))
+
+
+def test_options_that_the_generator_does_not_have_raise() -> None:
+    with pytest.raises(InputError, match="ProgressiveGenerator has no option truncation, only z"):
+        build().sample(2, truncation=0.5)
 
 
 def test_discriminator_is_trained_on_data_of_the_resolution_of_samples() -> None:

@@ -217,6 +217,8 @@ def test_bad_graphs_and_unknown_models_raise():
         PlateGraph((node,), (Edge("a", "b"),))
     with pytest.raises(InputError, match="no graph of a PCA"):
         plots.plate(PCA(2))
+    with pytest.raises(InputError, match=r"such as PCA\(\.\.\.\), not its class"):
+        plots.plate(PCA)
 
 
 def test_every_builder_is_for_a_class_that_exists():

@@ -110,6 +110,16 @@ def test_intervals_are_nested(seed: int, level: float, more: float, which: int) 
 
 
 @pytest.mark.parametrize("likelihood", REAL, ids=str)
+def test_interval_ends_are_quantiles(likelihood: Likelihood) -> None:
+    """Also where both are found in one search, as those of the mixture and of its mirror image."""
+    p = prediction(likelihood, draws=7, rows=3, spread=1.5).double()
+    for level in (0.5, 0.95, 0.999):
+        for found, exact in zip(p.interval(level), p.quantile([(1 - level) / 2, (1 + level) / 2]), strict=True):
+            assert found.shape == exact.shape
+            assert float(((found - exact).abs() / (p.std + exact.abs())).max()) < 1e-12
+
+
+@pytest.mark.parametrize("likelihood", REAL, ids=str)
 def test_interval_has_its_coverage(likelihood: Likelihood) -> None:
     p = prediction(likelihood, draws=7, rows=2, spread=1.5)
     assert isinstance(p, RealPredictive)

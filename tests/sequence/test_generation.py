@@ -22,12 +22,19 @@ def make_net(dropout: float = 0.0) -> Captioner:
     return Captioner(VOCABULARY, size=8, channels=(3, 4), width=6, embedding=3, layers=2, dropout=dropout)
 
 
+def make_weighted() -> credo.DeepEnsemble:
+    ensemble = credo.DeepEnsemble(make_net(), members=3, likelihood=LIKELIHOOD)
+    ensemble.set_weights([0.1, 0.2, 0.7])
+    return ensemble
+
+
 METHODS = {
     "Bayes by Backprop": lambda: credo.BayesByBackprop(make_net(), LIKELIHOOD, initial_scale=0.3),
     "Bayesian decoder": lambda: credo.BayesByBackprop(make_net(), LIKELIHOOD, bayesian="decoder.*", initial_scale=0.5),
     "dropout of the network": lambda: credo.MCDropout(make_net(0.4), LIKELIHOOD),
     "dropout of weights": lambda: credo.MCDropout(make_net(), LIKELIHOOD, p=0.3),
     "ensemble": lambda: credo.DeepEnsemble(make_net(), members=3, likelihood=LIKELIHOOD),
+    "weighted ensemble": lambda: make_weighted(),
     "ensemble of Bayes by Backprop": lambda: credo.DeepEnsemble(
         make_net(), members=2, base=credo.BayesByBackprop, likelihood=LIKELIHOOD
     ),

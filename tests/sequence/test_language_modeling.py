@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import credo
 from credo.architectures import LanguageModel
-from credo.errors import InputError
+from credo.errors import InputError, UnsupportedError
 from credo.sequence import (
     CarriedState,
     TokenStream,
@@ -59,6 +59,8 @@ def test_reading_a_stream_leaves_the_random_state_alone(tokens):
     [
         (torch.zeros(3, 3, dtype=torch.int64), {}, "one sequence of integers"),
         (torch.zeros(9), {}, "one sequence of integers"),
+        ("the cat sat", {}, "tokens must be integers, the indices of words in a vocabulary, got str"),
+        (["the", "cat"], {}, "got str: number the words first"),
         (torch.arange(20), {"batch_size": 20}, "too few for 20 rows"),
         (torch.arange(20), {"batch_size": 2, "length": 0}, "length must be"),
     ],
@@ -171,6 +173,38 @@ def test_perplexity_averages_probabilities_over_draws_that_carry_their_own_state
     assert net.state_0 is None  # the network itself did not read anything
 
 
+@pytest.mark.parametrize("weights", [None, [0.2, 0.0, 0.8]])
+def test_ensemble_averages_the_probabilities_of_its_members(tokens, weights):
+    model = credo.DeepEnsemble(make_net(), members=3, likelihood=credo.Categorical())
+    model.set_weights(weights)
+    stream = TokenStream(tokens, batch_size=2, length=7)
+    own = torch.stack([token_log_likelihood(member, stream) for member in model.members])
+    shares = torch.tensor(weights or [1 / 3] * 3, dtype=torch.float64)
+    expected = (own.exp() * shares[:, None, None]).sum(0).log()
+    torch.testing.assert_close(token_log_likelihood(model, stream, samples=3), expected)
+    torch.testing.assert_close(token_log_likelihood(model, stream), own[2 if weights else 0])
+    log_p = []
+    for word in range(VOCABULARY):
+        targets = [(x, torch.full_like(y, word)) for x, y in stream]
+        log_p.append(token_log_likelihood(model, targets, samples=3))  # type: ignore[arg-type]
+    entropy = token_entropy(model, stream, samples=3)
+    torch.testing.assert_close(entropy, -sum(log.exp() * log for log in log_p), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("measure", [perplexity_bound, dynamic_evaluation])
+def test_measures_of_one_network_refuse_an_ensemble(tokens, measure):
+    model = credo.DeepEnsemble(make_net(), members=2, likelihood=credo.Categorical())
+    with pytest.raises(UnsupportedError, match=r"call it for each of model\.members"):
+        measure(model, TokenStream(tokens, 2, 5))
+
+
+@pytest.mark.parametrize("measure", [perplexity, token_entropy, perplexity_bound, dynamic_evaluation])
+@pytest.mark.parametrize("given", [torch.arange(7), [1, 2, 3], "text"])
+def test_tokens_in_place_of_a_stream_raise(measure, given):
+    with pytest.raises(InputError, match="stream must be minibatches that continue each other"):
+        measure(credo.MAP(make_net(), credo.Categorical()), given)
+
+
 def test_dynamic_evaluation_learns_from_the_text_and_leaves_the_model_alone():
     stream = TokenStream(torch.arange(200) % 4, batch_size=1, length=10)
     model = credo.MAP(make_net(), credo.Categorical())
@@ -231,6 +265,7 @@ def test_a_model_that_counts_upwards_is_less_certain_of_the_reversed_text():
     text = torch.arange(3 * 51 + 1) % VOCABULARY
     model = credo.MAP(CarriedState(KnowsCounting(), n_states=1), credo.Categorical())
     found = entropy_gap(model, text, batch_size=3, length=10)
+    assert entropy_gap(model, text.tolist(), batch_size=3, length=10) == found
     uniform = math.log(VOCABULARY)
     assert found.text == pytest.approx(uniform * 2 / (3 * 51), rel=1e-5)
     assert found.reversed == pytest.approx(uniform, rel=1e-5)

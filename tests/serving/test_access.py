@@ -168,11 +168,26 @@ def test_a_connection_can_be_used_again(server: Live, monkeypatch: pytest.Monkey
             assert receive(connection).startswith(b"HTTP/1.1 200")
 
 
+def test_the_body_of_an_answer_does_not_wait_for_an_acknowledgement(
+    runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, made = [], _protocol.GuardedProtocol.connection_made
+
+    def record(self: Any, transport: Any) -> None:
+        made(self, transport)
+        found.append(transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+
+    monkeypatch.setattr(_protocol.GuardedProtocol, "connection_made", record)
+    with running(runs / "regression") as live:
+        assert live.client.get("/health").status_code == 200
+    assert [bool(value) for value in found] == [True]
+
+
 def test_a_prediction_that_takes_too_long_is_given_up(runs: Path) -> None:
     with running(runs / "regression", timeout=0.3) as live:
         batcher, release = live.service.batcher, threading.Event()
         compute = batcher._compute
-        batcher._compute = lambda jobs: [release.wait(30), *compute(jobs)][1:]
+        batcher._compute, batcher._is_short = lambda jobs: [release.wait(30), *compute(jobs)][1:], lambda jobs: False
         refused = live.predict([ROW])
         release.set()
         assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")

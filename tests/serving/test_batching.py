@@ -139,3 +139,21 @@ def test_closing_computes_what_waits() -> None:
         assert job.done() or await job == 2
 
     assert run(scenario) == [[0], [1]]
+
+
+def test_short_batches_are_computed_on_the_thread_of_the_loop() -> None:
+    threads: list[str] = []
+
+    def compute(jobs: Sequence[int]) -> list[int]:
+        threads.append(threading.current_thread().name)
+        return [len(jobs)] * len(jobs)
+
+    async def main() -> None:
+        batcher: Batcher[int, int] = Batcher(compute, 10, 100, is_short=lambda jobs: sum(jobs) < 10)
+        assert await asyncio.gather(*submit(batcher, 1, 2, 3)) == [3, 3, 3]
+        assert await asyncio.gather(*submit(batcher, 4, 6)) == [2, 2]
+        await batcher.close()
+
+    asyncio.run(main())
+    assert threads[0] == threading.current_thread().name
+    assert threads[1].startswith("credo-predict")

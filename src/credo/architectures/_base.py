@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -57,6 +58,26 @@ class TokenEmbedding(nn.Embedding):
         nn.init.uniform_(self.weight, -0.1, 0.1)
 
 
+def embed_tokens(embedding: nn.Embedding, tokens: Tensor) -> Tensor:
+    """The vectors ``[B, T, D]`` of tokens ``[B, T]``.
+
+    Raises:
+        InputError: if the tokens are not indices of the embedding; on a GPU one that is too large is an error of CUDA.
+    """
+    if tokens.dtype not in (torch.int64, torch.int32) or tokens.dim() != 2:
+        raise InputError(f"tokens must be int64 indices [B, T], got {tokens.dtype} of {list(tokens.shape)}")
+    if torch.compiler.is_compiling():
+        return embedding(tokens)  # type: ignore[no-any-return]
+    try:
+        return embedding(tokens)  # type: ignore[no-any-return]
+    except IndexError:
+        size = embedding.num_embeddings
+        raise InputError(
+            f"tokens must be from 0 to {size - 1}, for a vocabulary of {size}, got {int(tokens.min())} to "
+            f"{int(tokens.max())}"
+        ) from None
+
+
 def activation_layer(name: str) -> nn.Module:
     """Return a new activation module by its name."""
     if name not in ACTIVATIONS:
@@ -93,8 +114,9 @@ def check_channels(channels: Sequence[int]) -> tuple[int, ...]:
     return check_sizes(channels, "channels")
 
 
-def check_rows(x: Tensor, shape: Sequence[int], name: str = "images") -> None:
-    """Raise InputError unless ``x`` has shape ``[N, *shape]``."""
-    if x.shape[1:] != tuple(shape):
+def check_rows(x: Tensor, shape: Sequence[int | str], name: str = "images") -> None:
+    """Raise InputError unless ``x`` has shape ``[N, *shape]``; a size with a name, such as ``"H"``, may be any."""
+    sizes = x.shape[1:]
+    if len(sizes) != len(shape) or any(isinstance(s, int) and s != n for s, n in zip(shape, sizes, strict=True)):
         expected, found = (", ".join(["N", *map(str, sizes)]) for sizes in (shape, x.shape[1:]))
         raise InputError(f"{name} must have shape [{expected}], got [{found}]")

@@ -11,7 +11,14 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from credo._arguments import check_integer
-from credo.architectures._base import Architecture, check_channels, check_drop_rate, drop_units
+from credo.architectures._base import (
+    Architecture,
+    check_channels,
+    check_drop_rate,
+    check_rows,
+    drop_units,
+    embed_tokens,
+)
 from credo.errors import InputError
 
 
@@ -107,6 +114,7 @@ class Captioner(Architecture):
             layers=layers,
             dropout=check_drop_rate(dropout, "dropout"),
         )
+        self.shape = (in_channels, size, size)
         stages: list[nn.Module] = []
         side = size
         for before, after in zip((in_channels, *channels), channels, strict=False):
@@ -142,7 +150,11 @@ class Captioner(Architecture):
 
         Returns:
             The features of the images and of their places, and zeros for the LSTM.
+
+        Raises:
+            InputError: if the shape of the images does not match.
         """
+        check_rows(images, self.shape)
         maps = self.encoder(images)
         side = torch.linspace(-1.0, 1.0, maps.shape[-1], dtype=maps.dtype, device=maps.device)
         coordinates = torch.stack(torch.meshgrid(side, side, indexing="ij")).expand(len(maps), -1, -1, -1)
@@ -180,7 +192,7 @@ class CaptionDecoder(nn.Module):
     def forward(self, tokens: Tensor, state: CaptionState) -> tuple[Tensor, CaptionState]:
         """Logits ``[B, T, vocabulary]`` of the words after ``tokens``, ``[B, T]``, and the state after the last."""
         features, places, *memory = state
-        words = self.embedding(tokens)
+        words = embed_tokens(self.embedding, tokens)
         x = torch.cat([features[:, None].expand(-1, tokens.shape[1], -1), words], -1)
         hidden, cell = (part.transpose(0, 1).contiguous() for part in memory)
         x, (hidden, cell) = self.lstm(drop_units(x, self.dropout, self.training), (hidden, cell))

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from credo._arguments import check_integer
-from credo.architectures._base import Architecture, check_sizes, dropout_layers
+from credo.architectures._base import Architecture, check_rows, check_sizes, dropout_layers
 from credo.errors import InputError
 
 
@@ -26,7 +26,9 @@ class LeNet(Architecture):
         size: height and width of the image, 4 or more.
         dropout: drop rate of an ``nn.Dropout`` before each weight layer except the first, the "LeNet-all" of Gal &
             Ghahramani; ``None`` for no dropout.
-        relu: whether a ReLU follows each pooling as well, where the network of 1998 has a sigmoid.
+        relu: whether a ReLU follows each pooling as well, where the network of 1998 has a sigmoid. The initial weights
+            are then those of He et al. (2015), N(0, 2/fan in): with torch's default, networks of an ensemble start
+            closer to each other and stay so on images unlike those of the training.
 
     Raises:
         InputError: if a size is not an integer of at least 1, or ``size`` is below 4.
@@ -35,6 +37,7 @@ class LeNet(Architecture):
         LeCun, Bottou, Bengio, Haffner. Gradient-based learning applied to document recognition. Proc. IEEE, 1998.
         Gal, Ghahramani. Bayesian convolutional neural networks with Bernoulli approximate variational inference.
         ICLR workshop, 2016. arXiv:1506.02158.
+        He, Zhang, Ren, Sun. Delving deep into rectifiers. ICCV, 2015. arXiv:1502.01852.
 
     Example:
         >>> import torch
@@ -56,6 +59,7 @@ class LeNet(Architecture):
         if size < 4:
             raise InputError(f"size must be at least 4 for two rounds of 2×2 pooling, got {size}")
         super().__init__(classes=classes, in_channels=in_channels, size=size, dropout=dropout, relu=relu)
+        self.shape = (in_channels, size, size)
         padding = 2 if size < 16 else 0
         shrink = 4 - 2 * padding
         side = ((size - shrink) // 2 - shrink) // 2
@@ -76,6 +80,16 @@ class LeNet(Architecture):
             *dropout_layers(dropout),
             nn.Linear(500, classes),
         )
+        if relu:
+            self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the weights: torch's default, or with ``relu`` those of He et al. (2015) and biases of 0."""
+        for layer in (*self.features, *self.classifier):
+            if isinstance(layer, nn.Conv2d | nn.Linear):
+                layer.reset_parameters()
+                if self.config["relu"]:
+                    _draw_he_weights(layer)
 
     def forward(self, x: Tensor) -> Tensor:
         """Classify images.
@@ -85,7 +99,11 @@ class LeNet(Architecture):
 
         Returns:
             Logits ``[B, classes]``.
+
+        Raises:
+            InputError: if the shape of the images does not match.
         """
+        check_rows(x, self.shape)
         logits: Tensor = self.classifier(self.features(x))
         return logits
 
@@ -129,6 +147,7 @@ class AllConvNet(Architecture):
         classes, in_channels = check_integer(classes, "classes", 1), check_integer(in_channels, "in_channels", 1)
         widths = _check_widths(widths)
         super().__init__(classes=classes, in_channels=in_channels, widths=widths, dropout=dropout)
+        self.shape = (in_channels, "H", "W")
         layers: list[nn.Module] = []
         channels = in_channels
         for width in widths:
@@ -145,9 +164,7 @@ class AllConvNet(Architecture):
         """Draw the weights as He et al. (2015): with torch's default the signal would fade over so many layers."""
         for layer in self.features:
             if isinstance(layer, nn.Conv2d):
-                nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
-                if layer.bias is not None:
-                    nn.init.zeros_(layer.bias)
+                _draw_he_weights(layer)
 
     def forward(self, x: Tensor) -> Tensor:
         """Classify images.
@@ -157,7 +174,11 @@ class AllConvNet(Architecture):
 
         Returns:
             Logits ``[B, classes]``.
+
+        Raises:
+            InputError: if the shape of the images does not match.
         """
+        check_rows(x, self.shape)
         logits: Tensor = self.pool(self.features(x))
         return logits
 
@@ -227,6 +248,7 @@ class ResNet(Architecture):
         classes, in_channels = check_integer(classes, "classes", 1), check_integer(in_channels, "in_channels", 1)
         widths, blocks = _check_widths(widths), check_integer(blocks, "blocks", 1)
         super().__init__(classes=classes, in_channels=in_channels, widths=widths, blocks=blocks, dropout=dropout)
+        self.shape = (in_channels, "H", "W")
         self.stem = nn.Conv2d(in_channels, widths[0], 3, padding=1, bias=False)
         channels = widths[0]
         stages: list[nn.Module] = []
@@ -253,9 +275,20 @@ class ResNet(Architecture):
 
         Returns:
             Logits ``[B, classes]``.
+
+        Raises:
+            InputError: if the shape of the images does not match.
         """
+        check_rows(x, self.shape)
         logits: Tensor = self.head(self.stages(self.stem(x)))
         return logits
+
+
+def _draw_he_weights(layer: nn.Conv2d | nn.Linear) -> None:
+    """Draw the weights as He et al. (2015), and set the biases to 0."""
+    nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
+    if layer.bias is not None:
+        nn.init.zeros_(layer.bias)
 
 
 def _check_widths(widths: Sequence[int]) -> tuple[int, ...]:

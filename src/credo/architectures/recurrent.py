@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from credo._arguments import check_bool, check_integer, check_option
-from credo.architectures._base import Architecture, TokenEmbedding, check_drop_rate, drop_units
+from credo.architectures._base import Architecture, TokenEmbedding, check_drop_rate, drop_units, embed_tokens
 from credo.functional import complete_weights, restore_flat_weights
 
 State: TypeAlias = Tensor | tuple[Tensor, Tensor]
@@ -95,7 +95,7 @@ class LanguageModel(Architecture):
         Returns:
             Logits of the next token at every step, ``[B, T, vocabulary]``, and the last state.
         """
-        x = self.embedding(tokens)
+        x = embed_tokens(self.embedding, tokens)
         if self.word_dropout > 0:
             kept = F.dropout(x.new_ones(self.embedding.num_embeddings, 1), self.word_dropout, self.training)
             x = x * kept[tokens]

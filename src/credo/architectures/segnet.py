@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from credo._arguments import check_bool, check_integer
-from credo.architectures._base import Architecture, check_sizes, dropout_layers
+from credo.architectures._base import Architecture, check_rows, check_sizes, dropout_layers
 from credo.errors import InputError
 
 
@@ -78,6 +78,7 @@ class SegNet(Architecture):
             dropout_blocks=dropout_blocks,
             logit_noise=check_bool(logit_noise, "logit_noise"),
         )
+        self.shape = (in_channels, "H", "W")
         dropped = (blocks + 1) // 2 if dropout_blocks is None else dropout_blocks
         outer = (in_channels, *widths[:-1])
         rates = [dropout if depth >= blocks - dropped else None for depth in range(blocks)]
@@ -102,8 +103,9 @@ class SegNet(Architecture):
             Logits ``[B, classes, H, W]``; with ``logit_noise`` ``[B, 2·classes, H, W]``, logits first.
 
         Raises:
-            InputError: if the images are too small for the number of blocks.
+            InputError: if the images have other channels, or are too small for the number of blocks.
         """
+        check_rows(x, self.shape)
         height, width = x.shape[-2:]
         if min(height, width) < 2 ** len(self.encoder):
             raise InputError(

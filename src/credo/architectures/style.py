@@ -238,7 +238,11 @@ class StyleGenerator(Architecture):
 
         Returns:
             Styles ``[B, layers, latent]``.
+
+        Raises:
+            InputError: if the noise has another size.
         """
+        check_rows(z, (self.config["latent"],), "noise")
         w = pixel_norm(z)
         for layer in self.mapping:
             w = scaled_leaky_relu(layer(w))

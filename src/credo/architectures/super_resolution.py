@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from credo._arguments import check_bool, check_integer
-from credo.architectures._base import Architecture, activation_layer, check_sizes
+from credo.architectures._base import Architecture, activation_layer, check_rows, check_sizes
 from credo.errors import InputError
 
 
@@ -82,7 +82,7 @@ class ESPCN(Architecture):
             residual=check_bool(residual, "residual"),
             heteroscedastic=check_bool(heteroscedastic, "heteroscedastic"),
         )
-        self.factor, self.residual = factor, residual
+        self.factor, self.residual, self.shape = factor, residual, (channels, "H", "W")
         branches = ("mean", "log_variance") if heteroscedastic else ("mean",)
         self.branches = nn.ModuleDict(
             {name: _sub_pixel_layers(factor, channels, widths, activation, dropout) for name in branches}
@@ -97,7 +97,11 @@ class ESPCN(Architecture):
 
         Returns:
             Images ``[B, channels, r·H, r·W]``; if heteroscedastic ``[B, 2·channels, r·H, r·W]``, the images first.
+
+        Raises:
+            InputError: if the images have other channels.
         """
+        check_rows(x, self.shape)
         outputs: list[Tensor] = [branch(x) for branch in self.branches.values()]
         if self.residual:
             outputs[0] = outputs[0] + bicubic(x, self.factor)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from credo._arguments import check_bool, check_integer, check_option
-from credo.architectures._base import Architecture, TokenEmbedding, check_rows, dropout_layers
+from credo.architectures._base import Architecture, TokenEmbedding, check_rows, dropout_layers, embed_tokens
 from credo.errors import InputError
 
 _ROTARY_BASE = 10_000.0
@@ -125,7 +125,7 @@ class TransformerLanguageModel(Architecture):
                 f"tokens must have at most context={self.context} steps, got {steps}: cut the sequences, or build the "
                 "network with a larger context"
             )
-        x = self.embedding(tokens)
+        x = embed_tokens(self.embedding, tokens)
         if self.positions is not None:
             x = x + self.positions()[:steps]
         x = self.dropout(x)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -198,8 +199,15 @@ class AdversarialModel(GenerativeModel):
 
         Returns:
             G(z), ``[n, ...]``.
+
+        Raises:
+            InputError: if the noise has another shape, or the generator does not take an option.
         """
         noise = self._check_codes(z)
+        known = inspect.signature(self.generator.forward).parameters
+        unknown = ", ".join(options.keys() - known.keys())
+        if unknown and not any(parameter.kind is parameter.VAR_KEYWORD for parameter in known.values()):
+            raise InputError(f"{type(self.generator).__name__} has no option {unknown}, only {', '.join(known)}")
         with evaluation_mode(self):
             return torch.cat([self.generator(part, **options) for part in noise.split(BATCH_SIZE)])
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Never, Self
+from typing import Any, NamedTuple, Never, Self
 
 import torch
 from torch import Tensor, nn
@@ -230,6 +230,44 @@ class DeepEnsemble(Method):
         return [member for member in self.members if isinstance(member, NetworkMethod)]
 
 
+class Share(NamedTuple):
+    """The part of one member in a prediction by draws.
+
+    Attributes:
+        model: the member.
+        samples: number of its draws; 0: its mean weights.
+        seed: of its draws; 0 if there are none.
+        weight: of the member; those of all members sum to 1.
+    """
+
+    model: NetworkMethod
+    samples: int
+    seed: int
+    weight: float
+
+
+def share_draws(
+    models: Sequence[NetworkMethod], samples: int, seed: int | None, weights: Sequence[float] | None
+) -> list[Share]:
+    """⌈S/M⌉ draws of each of M members; with S = 0, the mean weights of the most important member alone."""
+    if samples == 0:
+        first = 0 if weights is None else max(range(len(models)), key=weights.__getitem__)
+        return [Share(models[first], 0, 0, 1.0)]
+    base, each = check_seed(seed), -(-samples // len(models))
+    equal = [1.0 / len(models)] * len(models)
+    members = zip(models, equal if weights is None else weights, strict=True)
+    return [Share(model, each, derive(base, i), weight) for i, (model, weight) in enumerate(members)]
+
+
+def shares_of(model: Method, samples: int, seed: int) -> list[Share]:
+    """The networks of a method with the draws that its ``predict`` has for the same arguments."""
+    if isinstance(model, NetworkMethod):
+        return [Share(model, samples, seed, 1.0)]
+    if isinstance(model, DeepEnsemble):
+        return share_draws(model._models(), samples, seed, model.weights)
+    raise UnsupportedError(f"model must be a method with a network, or an ensemble of them, not {type(model).__name__}")
+
+
 class EnsemblePredictor(Predictor):
     """Predicts with ⌈S/M⌉ draws of each of M members; with S = 0, with the mean weights of the most important alone.
 
@@ -256,13 +294,10 @@ class EnsemblePredictor(Predictor):
         if isinstance(samples, str):
             self.parts = [model._predictor(samples, None) for model in models]
             return
+        shares = share_draws(models, samples, seed, weights)
+        self.parts = [share.model._predictor(share.samples, share.seed) for share in shares]
         if samples == 0:
-            first = 0 if self.weights is None else int(self.weights.argmax())
-            self.parts, self.weights = [models[first]._predictor(0, None)], None
-            return
-        base = check_seed(seed)
-        each = -(-samples // len(models))
-        self.parts = [model._predictor(each, derive(base, i)) for i, model in enumerate(models)]
+            self.weights = None
 
     def __call__(self, x: Any, batch_size: int | None = None, vectorize: str = "auto") -> Predictive:
         """The mixture of the members' predictive distributions."""

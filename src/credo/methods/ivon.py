@@ -27,9 +27,11 @@ from credo.training.optimizers import STEPS
 from credo.training.options import FitKeywords, with_fit_options
 from credo.training.supervised import SupervisedTask, Terms
 
-_LEARNING_RATE = 0.1
+_LEARNING_RATE = 0.3
 _ADAM_RATE = 1e-2
 """The learning rate of parameters that are not Bayesian, as a fraction of that of the others."""
+_PRIOR_STEPS = 10
+"""The number of steps that the initial Hessian counts for."""
 
 
 class IVON(NetworkMethod):
@@ -42,11 +44,18 @@ class IVON(NetworkMethod):
         ĥ = ĝ·(θ − m)/σ²
         g ← β₁·g + (1 − β₁)·ĝ
         h ← β₂·h + (1 − β₂)·ĥ + ½·(1 − β₂)²·(h − ĥ)²/(h + δ)
-        m ← m − α·(g/(1 − β₁ᵗ) + δ·(m − m₀))/(h + δ)
+        m ← m − α·c·(g/(1 − β₁ᵗ) + δ·(m − m₀))/(h + δ)
         σ ← 1/√(N·(h + δ))
 
     The Hessian h is estimated from the gradient and the noise, so that a step needs one backward pass; the last term of
     its update keeps h + δ positive. Parameters without a posterior, such as a learned noise level, are trained by Adam.
+
+    Two things are not in the paper, whose α, h₀ and clipping are chosen for every task. The factor c = min(1, r/√v) of
+    a parameter tensor is a trust region. In units of σ a weight moves by α times u = N·σ·ĝ, whose variance at the
+    optimum would be 1 if the other weights were known; but u has the noise of all draws and of the minibatch, and
+    steps of a fixed α diverge. With v the running mean of u² over the steps, as for g, and over the tensor, ĝ moves it
+    by at most α·r·σ in the root mean square. The optimum is the same, as c scales likelihood and prior alike. And in
+    the first fit β₂ is at most 1 − 1/(t + 10), so that h is an average of the estimates so far instead of h₀.
 
     :meth:`loss` is the free energy with all of its gradients, for an optimizer of your own; the steps above are those
     of :meth:`fit`. There the KL has no part in the gradient, and is computed once per epoch.
@@ -62,6 +71,7 @@ class IVON(NetworkMethod):
         betas: β₁ of the gradient and β₂ of the Hessian, which forgets where it started in about 1/(1 − β₂) steps. The
             default is for runs of a few thousand steps; the paper has 0.99999 for runs of hundreds of thousands.
         temperature: T; below 1 a cold posterior.
+        trust_radius: r, the largest step of a parameter tensor in units of σ, divided by α; ``None``: no limit.
         clip_radius: the largest change of a weight in a step, divided by α; ``None``: no limit.
         forward: ``callable(net, x)`` for networks with unusual inputs or outputs.
 
@@ -89,12 +99,14 @@ class IVON(NetworkMethod):
         initial_scale: float = 0.01,
         betas: tuple[float, float] = (0.9, 0.99),
         temperature: float = 1.0,
+        trust_radius: float | None = 1.0,
         clip_radius: float | None = None,
         forward: Forward | None = None,
     ) -> None:
         super().__init__(net, likelihood, forward)
         self.temperature = check_positive(temperature, "temperature")
         self._betas = _check_betas(betas)
+        self._trust_radius = None if trust_radius is None else check_positive(trust_radius, "trust_radius")
         self._clip_radius = None if clip_radius is None else check_positive(clip_radius, "clip_radius")
         names = select(net, bayesian)
         self.prior: Prior = Normal(0.0, 1.0) if prior is None else prior
@@ -139,8 +151,9 @@ class IVON(NetworkMethod):
     def fit(self, data: Any, **options: Unpack[FitKeywords]) -> Self:
         """Train on data; a model that was fitted before continues from its weights and their scales.
 
-        The learning rate α is 0.1 unless it is given; 1 would be a whole Newton step. It is not divided by an initial
-        Hessian, as the paper suggests for the units of stochastic gradient descent: multiply such a rate by h₀ + δ.
+        The learning rate α is 0.3 unless it is given; 1 would be a whole Newton step, and is fast in short runs. It is
+        not divided by an initial Hessian, as the paper suggests for the units of stochastic gradient descent: multiply
+        such a rate by h₀ + δ.
         Parameters trained by Adam have the learning rate α/100.
 
         Args:
@@ -180,6 +193,7 @@ class IVON(NetworkMethod):
             "initial_scale": self._initial_scale,
             "betas": list(self._betas),
             "temperature": self.temperature,
+            "trust_radius": self._trust_radius,
             "clip_radius": self._clip_radius,
         }
 
@@ -207,7 +221,7 @@ class _Weight(NamedTuple):
 class _Newton(Adam):
     """The steps of IVON for weights with a posterior, and Adam's for other parameters.
 
-    With σ² = 1/(N·(h + δ)), the update of h is σ ← σ·√(2/(1 + t²)), t = β₂ + (1 − β₂)·(N·ĝ·(θ − m) + σ²/s²). Nothing in
+    With σ² = 1/(N·(h + δ)), the update of h is σ ← σ·√(2/(1 + k²)), k = β₂ + (1 − β₂)·(N·ĝ·(θ − m) + σ²/s²). Nothing in
     a step waits for the device, and all tensors are updated in place, so that it can be captured.
 
     Args:
@@ -223,6 +237,7 @@ class _Newton(Adam):
         split = [{"params": [weight.mean for weight in weights], "lr": lr}]
         super().__init__([*split, {"params": others, "lr": _ADAM_RATE * lr}] if others else split)
         self._weights, self._model = list(weights), model
+        self._prior_steps = math.inf if model.history else float(_PRIOR_STEPS)
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
@@ -253,15 +268,22 @@ class _Newton(Adam):
         precisions = [w.prior_precision for w in weights]
         gradients = [w.mean.grad.to(w.rho.dtype) for w in weights]  # type: ignore[union-attr]
         scales, noise = (list(parts) for parts in zip(*(model._drawn[w.name] for w in weights), strict=True))
-        momenta, steps = self._state_of(weights)
+        momenta, squares, steps = self._state_of(weights)
+        torch._foreach_add_(steps, 1.0)
+        weight_of_new = (1.0 / (steps[0] + self._prior_steps)).clamp(min=1.0 - beta2)
+
+        standardized = torch._foreach_mul(gradients, scales)
+        torch._foreach_mul_(standardized, float(n_data))
+        torch._foreach_lerp_(squares, [u.square().mean() for u in standardized], 1.0 - beta1)
 
         growth = torch._foreach_mul(gradients, noise)
         torch._foreach_mul_(growth, float(n_data))
         ratios = torch._foreach_mul(scales, scales)
         torch._foreach_mul_(ratios, precisions)
         torch._foreach_add_(growth, ratios)
-        torch._foreach_mul_(growth, 1.0 - beta2)
-        torch._foreach_add_(growth, beta2)
+        torch._foreach_sub_(growth, 1.0)
+        torch._foreach_mul_(growth, weight_of_new)
+        torch._foreach_add_(growth, 1.0)
         torch._foreach_mul_(growth, growth)
         torch._foreach_add_(growth, 1.0)
         torch._foreach_sqrt_(growth)
@@ -269,30 +291,35 @@ class _Newton(Adam):
         torch._foreach_div_(scales, growth)
         torch._foreach_copy_(rhos, _inverse_softplus(scales))
 
-        torch._foreach_add_(steps, 1.0)
+        debiasing = 1.0 / (1.0 - beta1 ** steps[0])
         torch._foreach_lerp_(momenta, gradients, 1.0 - beta1)
-        changes = torch._foreach_mul(momenta, n_data / (1.0 - beta1 ** steps[0]))
+        changes = torch._foreach_mul(momenta, n_data * debiasing)
         centered = torch._foreach_sub([w.mean.to(w.rho.dtype) for w in weights], [w.prior_mean for w in weights])
         torch._foreach_mul_(centered, precisions)
         torch._foreach_add_(changes, centered)
         torch._foreach_mul_(changes, scales)
         torch._foreach_mul_(changes, scales)
+        if model._trust_radius is not None:
+            limits = [(model._trust_radius / (square * debiasing).sqrt()).clamp(max=1.0) for square in squares]
+            torch._foreach_mul_(changes, limits)
         if model._clip_radius is not None:
             torch._foreach_clamp_max_(changes, model._clip_radius)
             torch._foreach_clamp_min_(changes, -model._clip_radius)
         torch._foreach_mul_(changes, group["lr"])
         torch._foreach_sub_(means, [c.to(m.dtype) for c, m in zip(changes, means, strict=True)])
 
-    def _state_of(self, weights: Sequence[_Weight]) -> tuple[list[Tensor], list[Tensor]]:
-        """The averages of gradients and the numbers of steps, zero at first."""
+    def _state_of(self, weights: Sequence[_Weight]) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
+        """The averages of gradients, those of their squares in units of σ, and the numbers of steps, zero at first."""
         for weight in weights:
             if not self.state[weight.mean]:
                 self.state[weight.mean] = {
                     "momentum": torch.zeros_like(weight.rho),
+                    "square": torch.zeros((), dtype=weight.rho.dtype, device=weight.rho.device),
                     "step": torch.zeros((), dtype=torch.float32, device=weight.rho.device),
                 }
         states = [self.state[weight.mean] for weight in weights]
-        return [state["momentum"] for state in states], [state["step"] for state in states]
+        momenta, squares, steps = ([state[name] for state in states] for name in ("momentum", "square", "step"))
+        return momenta, squares, steps
 
 
 class _NewtonTask(SupervisedTask[IVON]):

@@ -302,6 +302,8 @@ def plate_graph(model: object, *, prediction: bool = True) -> PlateGraph:
         builder = BUILDERS.get(f"{base.__module__}.{base.__qualname__}")
         if builder is not None:
             return builder(model, prediction)
+    if isinstance(model, type):
+        raise InputError(f"model must be a model, such as {model.__name__}(...), not its class")
     known = ", ".join(name.rpartition(".")[2] for name in BUILDERS)
     raise InputError(
         f"there is no graph of a {_kind(model)}; describe it as a PlateGraph, or pass one of these: {known}"

@@ -161,6 +161,10 @@ class RealComponents(PredictiveComponents):
     def bracket(self, q: float) -> tuple[Tensor, Tensor]:
         """Two points ``[B, ...]`` that enclose the ``q`` quantile of every mixture of the draws."""
 
+    def mirrored(self) -> Self | None:
+        """The components of −y; ``None`` if they are of another family."""
+        return None
+
     def partial_moments(self, y: Tensor) -> PartialMoments:
         """E[(Y − m)^k; Y ≤ y] about the component's mean m, for k = 0, 1, 2. Only for continuous targets."""
         raise UnsupportedError(f"{self.name} targets are discrete: they have no partial moments")

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from credo._special import log_rising, ndtr
+from credo._special import log_rising, ndtr, normal_quantile
 from credo.predictive.components import PartialMoments, RealComponents, check_finite, pool_grids
 
 
@@ -62,6 +62,10 @@ class LocationScaleComponents(RealComponents):
         """The smallest and the largest of the draws' quantiles."""
         quantiles = self.draws + self._standard_quantile(q) * self.scale
         return quantiles.amin(0), quantiles.amax(0)
+
+    @override
+    @abstractmethod
+    def mirrored(self) -> Self: ...
 
     @override
     def grid(self, count: int) -> Tensor:
@@ -169,12 +173,17 @@ class GaussianComponents(LocationScaleComponents):
         )
 
     @override
+    def mirrored(self) -> Self:
+        """N(−m, e^s)."""
+        return replace(self, mean=-self.mean)
+
+    @override
     def _standard_cdf(self, z: Tensor) -> Tensor:
         return ndtr(z)
 
     @override
     def _standard_quantile(self, q: float) -> float:
-        return float(torch.special.ndtri(torch.tensor(q, dtype=torch.float64)))
+        return normal_quantile(q)
 
     @override
     def _noise(self, generator: torch.Generator | None) -> Tensor:
@@ -255,6 +264,11 @@ class StudentTComponents(LocationScaleComponents):
     def rescaled(self, scale: float, offset: Tensor | float) -> Self:
         """Location offset + scale·m, scale·σ, the same ν."""
         return replace(self, location=offset + scale * self.location, log_scale=self.log_scale + math.log(scale))
+
+    @override
+    def mirrored(self) -> Self:
+        """Location −m."""
+        return replace(self, location=-self.location)
 
     @override
     def _standard_cdf(self, z: Tensor) -> Tensor:

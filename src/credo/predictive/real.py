@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
@@ -12,6 +12,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from credo._arguments import check_fraction
+from credo._special import normal_quantile
 from credo.errors import UnsupportedError
 from credo.predictive.base import Interval, Predictive, check_levels
 from credo.predictive.components import RealComponents, average, log_average_exp, quadrature
@@ -103,7 +104,13 @@ class RealPredictive(Predictive):
     @override
     def interval(self, level: float = 0.95) -> Interval:
         level = check_fraction(level, "level")
-        return Interval(self._quantile((1 - level) / 2), self._quantile((1 + level) / 2))
+        mirrored = self.components.mirrored()
+        if mirrored is None:
+            return Interval(self._quantile((1 - level) / 2), self._quantile((1 + level) / 2))
+        # The upper bound of y is minus the lower bound of −y: both are found in one search.
+        both = replace(self, components=self.components.join([mirrored], 1))._quantile((1 - level) / 2)
+        rows = len(both) // 2
+        return Interval(both[:rows], -both[rows:])
 
     @torch.no_grad()
     def _quantile(self, q: float, steps: int | None = None) -> Tensor:
@@ -183,8 +190,7 @@ def _solve(components: RealComponents, weights: Tensor | None, q: float) -> Tens
     open_ = (middle > lower) & (middle < upper)
     mean = average(components.draws, weights)
     variance = average(components.variance + (components.draws - mean).square(), weights)
-    normal_quantile = float(torch.special.ndtri(torch.tensor(q, dtype=torch.float64)))
-    y = mean + normal_quantile * variance.sqrt()
+    y = mean + normal_quantile(q) * variance.sqrt()
     y = torch.where((y > lower) & (y < upper), y, middle)
     tolerance = math.sqrt(torch.finfo(y.dtype).eps)
     for _ in range(_NEWTON_STEPS):

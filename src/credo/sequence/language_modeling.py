@@ -5,29 +5,31 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from credo._arguments import check_integer, check_non_negative
 from credo.data import as_batch, move
-from credo.errors import InputError
+from credo.errors import InputError, UnsupportedError
 from credo.functional import Replica, preserve_buffers
 from credo.likelihoods import Categorical
+from credo.methods.deep_ensemble import DeepEnsemble, shares_of
 from credo.seeding import check_seed, seeded
-from credo.sequence.streams import TokenStream
+from credo.sequence.streams import TokenStream, as_tokens
 
 if TYPE_CHECKING:
     from credo.methods._sharpening import Sharpening
+    from credo.methods.base import Method
     from credo.methods.network import NetworkMethod
 
 
 @torch.no_grad()
-def token_log_likelihood(
-    model: NetworkMethod, stream: DataLoader[Any], samples: int = 0, seed: int | None = None
-) -> Tensor:
+def token_log_likelihood(model: Method, stream: DataLoader[Any], samples: int = 0, seed: int | None = None) -> Tensor:
     r"""log p(y_t | x_{≤t}) of every target of a stream.
 
     With S draws the probabilities of a token are averaged, each from a network that read the whole stream with the same
@@ -36,31 +38,26 @@ def token_log_likelihood(
         log p(y_t | x_{≤t}) = log (1/S) Σ_s p(y_t | x_{≤t}, w_s).
 
     Args:
-        model: a method with a categorical likelihood, whose network carries its state (:class:`CarriedState`).
+        model: a method with a categorical likelihood, whose network carries its state (:class:`CarriedState`), or an
+            ensemble of them, whose M members have ⌈S/M⌉ draws each.
         stream: minibatches that continue each other, as those of :class:`TokenStream`.
-        samples: number of draws S; 0: the mean weights.
+        samples: number of draws S; 0: the mean weights, of an ensemble those of one member.
         seed: for the draws; ``None``: from torch's random state.
 
     Returns:
         Nats ``[B, steps]``, float64, on the CPU.
+
+    Raises:
+        InputError: if the likelihood is not categorical, or ``stream`` does not consist of minibatches.
     """
-    check_integer(samples, "samples", minimum=0)
-    _check_likelihood(model)
-    network = _reader(model)
-    if samples == 0:
-        point = model.posterior.point()
-        return _read(stream, model.device, lambda x: network(point, x))
-    sampler = model.posterior.sampler(check_seed(seed))
+    _check_stream(stream)
     total = torch.tensor(-math.inf, dtype=torch.float64)
-    for s in range(samples):
-        draw = sampler([s])[0]
-        total = torch.logaddexp(
-            total, _read(stream, model.device, lambda x, w=draw: model.posterior.call(network, w, x))
-        )
-    return total - math.log(samples)
+    for reader in _readers(model, samples, seed):
+        total = torch.logaddexp(total, _read(stream, model.device, reader.call) + math.log(reader.weight))
+    return total
 
 
-def perplexity(model: NetworkMethod, stream: DataLoader[Any], samples: int = 0, seed: int | None = None) -> float:
+def perplexity(model: Method, stream: DataLoader[Any], samples: int = 0, seed: int | None = None) -> float:
     """exp of the mean negative log likelihood of a token.
 
     Args:
@@ -94,6 +91,8 @@ def perplexity_bound(model: NetworkMethod, stream: DataLoader[Any], samples: int
         The bound. The state that the network carries is as before the call.
     """
     check_integer(samples, "samples", minimum=0)
+    _check_one_network(model, "perplexity_bound")
+    _check_stream(stream)
     _check_likelihood(model)
     total, tokens = 0.0, 0
     with seeded(seed, model.device), _evaluation_mode(model), preserve_buffers(list(model.net.modules())):
@@ -148,8 +147,10 @@ def dynamic_evaluation(model: NetworkMethod, stream: DataLoader[Any], lr: float 
     """
     check_non_negative(lr, "lr")
     check_non_negative(decay, "decay")
+    _check_one_network(model, "dynamic_evaluation")
+    _check_stream(stream)
     _check_likelihood(model)
-    network = _reader(model)
+    network = _replica(model)
     trained = {name: p.detach() for name, p in model.net.named_parameters()} | model.posterior.point()
     weights = {name: p.clone().requires_grad_() for name, p in trained.items()}
     scores = []
@@ -168,7 +169,7 @@ def dynamic_evaluation(model: NetworkMethod, stream: DataLoader[Any], lr: float 
 
 
 @torch.no_grad()
-def token_entropy(model: NetworkMethod, stream: DataLoader[Any], samples: int = 0, seed: int | None = None) -> Tensor:
+def token_entropy(model: Method, stream: DataLoader[Any], samples: int = 0, seed: int | None = None) -> Tensor:
     r"""The entropy of the distribution of every next token, given the tokens before it.
 
         H_t = −Σ_w p(w | x_{≤t}) log p(w | x_{≤t}),
@@ -184,15 +185,8 @@ def token_entropy(model: NetworkMethod, stream: DataLoader[Any], samples: int = 
     Returns:
         Nats ``[B, steps]``, float64, on the CPU.
     """
-    check_integer(samples, "samples", minimum=0)
-    _check_likelihood(model)
-    if samples == 0:
-        network, point = _reader(model), model.posterior.point()
-        return _entropy(stream, model.device, [lambda x: network(point, x)])
-    draws = model.posterior.sampler(check_seed(seed))(range(samples))
-    readers = [(_reader(model), draw) for draw in draws]  # each carries its own state
-    calls = [lambda x, n=network, w=draw: model.posterior.call(n, w, x) for network, draw in readers]
-    return _entropy(stream, model.device, calls)
+    _check_stream(stream)
+    return _entropy(stream, model.device, list(_readers(model, samples, seed)))
 
 
 class EntropyGap(NamedTuple):
@@ -213,7 +207,7 @@ class EntropyGap(NamedTuple):
 
 
 def entropy_gap(
-    model: NetworkMethod,
+    model: Method,
     tokens: Tensor,
     samples: int = 0,
     seed: int | None = None,
@@ -240,13 +234,40 @@ def entropy_gap(
     Reference: M. Fortunato, C. Blundell, O. Vinyals, "Bayesian recurrent neural networks", arXiv:1704.02798, 2017,
     equation 20.
     """
-    seed = check_seed(seed)
-    texts = (tokens, tokens.flip(0))
-    streams = [TokenStream(text, batch_size, length) for text in texts]
+    seed, tokens = check_seed(seed), as_tokens(tokens)
+    streams = [TokenStream(text, batch_size, length) for text in (tokens, tokens.flip(0))]
     return EntropyGap(*(float(token_entropy(model, stream, samples, seed).mean()) for stream in streams))
 
 
-def _reader(model: NetworkMethod) -> Replica:
+class _Reader(NamedTuple):
+    """A network with one draw of its weights, which carries a state of its own.
+
+    Attributes:
+        call: returns the logits of a minibatch.
+        weight: of the draw among all.
+    """
+
+    call: Callable[[Any], Tensor]
+    weight: float
+
+
+def _readers(model: Method, samples: int, seed: int | None) -> Iterator[_Reader]:
+    """The draws of a prediction, made one after the other; their weights sum to 1."""
+    samples = check_integer(samples, "samples", minimum=0)
+    for share in shares_of(model, samples, check_seed(seed) if samples else 0):
+        if share.weight == 0:
+            continue
+        _check_likelihood(share.model)
+        posterior = share.model.posterior
+        if samples == 0:
+            yield _Reader(partial(_replica(share.model), posterior.point()), share.weight)
+            continue
+        for s in range(share.samples):
+            call = partial(posterior.call, _replica(share.model), posterior.draw(share.seed, s))
+            yield _Reader(call, share.weight / share.samples)
+
+
+def _replica(model: NetworkMethod) -> Replica:
     """The network in evaluation mode, with a state of its own."""
     network = Replica(model.net, model._forward, own_buffers=True)
     network.net.eval()
@@ -274,14 +295,12 @@ def _evaluation_mode(module: nn.Module) -> Iterator[None]:
             layer.dropout = dropout
 
 
-def _entropy(stream: DataLoader[Any], device: torch.device, calls: Sequence[Callable[[Any], Tensor]]) -> Tensor:
-    """The entropy of the mean over ``calls`` of the probabilities, ``[B, steps]``."""
+def _entropy(stream: DataLoader[Any], device: torch.device, readers: Sequence[_Reader]) -> Tensor:
+    """The entropy of the weighted mean over ``readers`` of the probabilities, ``[B, steps]``."""
     parts = []
     for x, _, _ in (move(as_batch(raw), device) for raw in stream):
-        probability = calls[0](x).float().softmax(-1)
-        for call in calls[1:]:
-            probability += call(x).float().softmax(-1)
-        parts.append(torch.special.entr(probability / len(calls)).sum(-1).double().cpu())
+        probability = sum((weight * call(x).float().softmax(-1) for call, weight in readers), torch.zeros(()))
+        parts.append(torch.special.entr(probability).sum(-1).double().cpu())
     return torch.cat(parts, dim=1)
 
 
@@ -295,6 +314,25 @@ def _log_probability(logits: Tensor, y: Tensor) -> Tensor:
     return logits.float().log_softmax(-1).gather(-1, y[..., None])[..., 0]
 
 
+def _check_one_network(model: Method, function: str) -> None:
+    """Raise ``UnsupportedError`` for an ensemble, whose members ``function`` has to read one by one."""
+    if isinstance(model, DeepEnsemble):
+        raise UnsupportedError(f"{function} is defined for one network: call it for each of model.members")
+
+
+def _check_stream(stream: object) -> None:
+    """Raise ``InputError`` if the tokens are given as they are, not as minibatches."""
+    numbers = isinstance(stream, list) and not all(isinstance(batch, list | tuple) for batch in stream)
+    if numbers or isinstance(stream, Tensor | np.ndarray | str):
+        raise InputError(
+            "stream must be minibatches that continue each other, credo.sequence.TokenStream(tokens, batch_size, "
+            f"length), got {type(stream).__name__}"
+        )
+
+
 def _check_likelihood(model: NetworkMethod) -> None:
     if not isinstance(model.likelihood, Categorical):
-        raise InputError(f"tokens need a Categorical likelihood, but the model has {model.likelihood!r}")
+        raise InputError(
+            f"tokens need a Categorical likelihood, but the model has {model.likelihood!r}; pass "
+            "likelihood=credo.Categorical(), or fit the model first"
+        )

@@ -47,10 +47,29 @@ class TokenStream(DataLoader[Any]):
     """
 
     def __init__(self, tokens: Any, batch_size: int = 20, length: int = 35) -> None:
-        cuts = _Cuts(torch.as_tensor(tokens), check_integer(batch_size, "batch_size", 1), length)
+        cuts = _Cuts(as_tokens(tokens), check_integer(batch_size, "batch_size", 1), length)
         # A loader draws a seed for workers at every pass: of its own generator, so that reading leaves torch's alone.
         super().__init__(cuts, batch_size=None, shuffle=False, generator=torch.Generator())
         self.n_data, self.n_tokens = cuts.n_data, cuts.rows.shape[0] * (cuts.rows.shape[1] - 1)
+
+
+def as_tokens(tokens: Any) -> Tensor:
+    """Return a sequence of integers as int64 ``[N]``.
+
+    Raises:
+        InputError: if it is something else, such as words.
+    """
+    try:
+        found = torch.as_tensor(tokens)
+    except (TypeError, ValueError, RuntimeError):
+        first = tokens[0] if isinstance(tokens, list | tuple) and tokens else tokens
+        raise InputError(
+            f"tokens must be integers, the indices of words in a vocabulary, got {type(first).__name__}: number the "
+            "words first, such as {word: i for i, word in enumerate(dict.fromkeys(words))}"
+        ) from None
+    if found.dim() != 1 or found.dtype not in (torch.int64, torch.int32):
+        raise InputError(f"tokens must be one sequence of integers, got {found.dtype} of {list(found.shape)}")
+    return found.to(torch.int64)
 
 
 class _Cuts(Dataset[Any]):
@@ -62,12 +81,9 @@ class _Cuts(Dataset[Any]):
     """
 
     def __init__(self, tokens: Tensor, batch_size: int, length: int) -> None:
-        if tokens.dim() != 1 or tokens.dtype not in (torch.int64, torch.int32):
-            raise InputError(f"tokens must be one sequence of integers, got {tokens.dtype} of {list(tokens.shape)}")
         steps = (len(tokens) - 1) // batch_size
         if steps < 1:
             raise InputError(f"{len(tokens)} tokens are too few for {batch_size} rows; choose a smaller batch_size")
-        tokens = tokens.to(torch.int64)
         inputs = tokens[: steps * batch_size].view(batch_size, steps)
         self.rows = torch.cat([inputs, tokens[steps : steps * batch_size + 1 : steps][:, None]], dim=1)
         self.length = check_integer(length, "length", 1)

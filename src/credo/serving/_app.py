@@ -47,16 +47,18 @@ def build_app(path: str | Path, options: ServerOptions) -> FastAPI:
         loaded = service.store.current
         header = request.headers.get("content-type")
         kind = formats.media_type(header)
-        async with service.body(request) as body:
+        body = received = await service.receive(request)
+        try:
             if kind == formats.FORM:
                 body, kind = read_form(body, header or "")
             answer = formats.accepted_type(request.headers.get("accept"), default=kind)
-            try:
-                async with asyncio.timeout(options.timeout):
-                    return await service.answer(loaded, wanted, body, kind, answer, keep)
-            except TimeoutError as error:
-                sentence = f"the prediction took more than {options.timeout:g} s: send fewer rows, or try again later"
-                raise Refusal(503, sentence) from error
+            async with asyncio.timeout(options.timeout):
+                return await service.answer(loaded, wanted, body, kind, answer, keep)
+        except TimeoutError as error:
+            sentence = f"the prediction took more than {options.timeout:g} s: send fewer rows, or try again later"
+            raise Refusal(503, sentence) from error
+        finally:
+            service.release(received)
 
     async def effect(request: Request) -> Response:
         """The mean prediction of held-out rows as a function of one column, with an epistemic band."""
@@ -125,7 +127,14 @@ def build_app(path: str | Path, options: ServerOptions) -> FastAPI:
         app.add_api_route(route, _file_route(content, media_type), methods=["GET"], include_in_schema=False)
     app.add_exception_handler(HTTPException, _http_error)
     known = [*PAGE, "/predict", "/effect", "/card", "/health", "/ready", "/metrics", "/openapi.json", "/reload"]
-    app.add_middleware(Gate, options=options, metrics=service.metrics, known=known, public=PUBLIC)
+    app.add_middleware(
+        Gate,
+        options=options,
+        metrics=service.metrics,
+        known=known,
+        public=PUBLIC,
+        direct={("POST", "/predict"): predict},
+    )
     if options.cors_origins:
         app.add_middleware(
             CORSMiddleware,

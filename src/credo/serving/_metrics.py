@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
@@ -38,6 +40,9 @@ class Metrics:
         self.batch_rows = Histogram("credo_batch_rows", "Rows per batch.", buckets=_ROWS, registry=own)
         self.reloads = Counter("credo_reloads", "Attempts to load a new model.", ["result"], registry=own)
         self.model = Gauge("credo_model", "The version of the current model.", ["version"], registry=own)
+        self._by_answer = lru_cache(
+            lambda path, status: (self.requests.labels(path, str(status)), self.seconds.labels(path))
+        )
 
     def on_reload(self, version: str | None) -> None:
         """Count an attempt to load a new model: its version, or ``None`` if it failed."""
@@ -52,8 +57,9 @@ class Metrics:
 
     def observe(self, path: str, status: int, seconds: float) -> None:
         """Count a request."""
-        self.requests.labels(path, str(status)).inc()
-        self.seconds.labels(path).observe(seconds)
+        requests, latency = self._by_answer(path, status)
+        requests.inc()
+        latency.observe(seconds)
         if status >= 400:
             self.refused.labels(str(status)).inc()
 

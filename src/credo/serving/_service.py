@@ -28,16 +28,16 @@ from credo.serving.served_model import FLAGS, ParsedRows, ServedModel
 
 _HELD_BODIES = 8  # times max_body may be in memory at once
 _SMALL, _FEW_ROWS = 2**16, 300  # bytes of a body and rows of an answer that are handled without another thread
+_SHORT = 0.01  # seconds of a batch that is computed without another thread
 
 
 @dataclass(frozen=True, eq=False)
 class _Job:
     """Rows to predict: cells of JSON, which are parsed together with those of other requests, or parsed rows."""
 
-    loaded: Loaded
+    model: ServedModel
     request: served_model.Request
-    cells: Sequence[dict[str, Any]] = ()
-    parsed: ParsedRows | None = None
+    rows: Sequence[dict[str, Any]] | ParsedRows
 
 
 class Service:
@@ -54,7 +54,7 @@ class Service:
         self.store = ModelStore(path, options.device, self.metrics.on_reload)
         self.metrics.set_version(self.store.current.model.version)
         self.batcher: Batcher[_Job, dict[str, NDArray[Any]]] = Batcher(
-            _compute, options.batch_rows, options.max_waiting_rows, self.metrics.batch_rows.observe
+            _compute, options.batch_rows, options.max_waiting_rows, self.metrics.batch_rows.observe, _is_short
         )
         self.tables = ThreadPoolExecutor(1, thread_name_prefix="credo-tables")
         self.is_closing = False
@@ -73,10 +73,9 @@ class Service:
         self.store.close()
         self.tables.shutdown()
 
-    @contextlib.asynccontextmanager
-    async def body(self, request: Request) -> AsyncIterator[bytes]:
-        """The body of a request, received within the limits of size and time."""
-        options, size = self.options, 0
+    async def receive(self, request: Request) -> bytes:
+        """The body of a request, received within the limits of size and time; :meth:`release` it afterwards."""
+        options = self.options
         encoding = request.headers.get("content-encoding", "identity").strip().lower()
         if encoding not in ("", "identity"):
             raise Refusal(415, "compressed bodies are not accepted: send it without Content-Encoding")
@@ -84,43 +83,49 @@ class Service:
         if declared.isascii() and declared.isdigit() and (len(declared) > 15 or int(declared) > options.max_body):
             raise _too_large(options)
         parts: list[bytes] = []
+        size = 0
         try:
-            try:
-                async with asyncio.timeout(options.timeout):
-                    async for part in request.stream():
-                        size += len(part)
-                        self._held += len(part)
-                        if size > options.max_body:
-                            raise _too_large(options)
-                        if self._held > _HELD_BODIES * options.max_body:
-                            raise Refusal(503, "the server is receiving too much at once: try again later")
-                        parts.append(part)
-            except TimeoutError as error:
+            async with asyncio.timeout(options.timeout):
+                async for part in request.stream():
+                    size += len(part)
+                    self._held += len(part)
+                    if size > options.max_body:
+                        raise _too_large(options)
+                    if self._held > _HELD_BODIES * options.max_body:
+                        raise Refusal(503, "the server is receiving too much at once: try again later")
+                    parts.append(part)
+        except BaseException as error:
+            self._held -= size
+            if isinstance(error, TimeoutError):
                 sentence = f"the body did not arrive within {options.timeout:g} s: send it faster, or in parts"
                 raise Refusal(408, sentence) from error
-            except ClientDisconnect as error:
+            if isinstance(error, ClientDisconnect):
                 raise Refusal(400, "the connection was closed before the body was complete") from error
-            yield b"".join(parts)
-        finally:
-            self._held -= size
+            raise
+        return b"".join(parts)
+
+    def release(self, body: bytes) -> None:
+        """Count a body that was received as no longer held."""
+        self._held -= len(body)
 
     async def predict(
         self, loaded: Loaded, wanted: served_model.Request, rows: Sequence[dict[str, Any]] | ParsedRows
     ) -> dict[str, NDArray[Any]]:
         """The columns of an answer. A large table is predicted in parts, and other requests get their turn between."""
         step, results = self.options.batch_rows, []
+        is_parsed = isinstance(rows, ParsedRows)
         for start in range(0, len(rows), step):
-            if isinstance(rows, ParsedRows):
-                part = rows if len(rows) <= step else rows.part(start, min(start + step, len(rows)))
-                job = _Job(loaded, wanted, parsed=part)
-            else:
-                job = _Job(loaded, wanted, cells=rows[start : start + step])
-            results.append(await self.batcher.submit(job, min(step, len(rows) - start), key=loaded))
+            stop = min(start + step, len(rows))
+            part = rows if len(rows) <= step else rows.part(start, stop) if is_parsed else rows[start:stop]
+            job = _Job(loaded.model, wanted, part)
+            results.append(await self.batcher.submit(job, stop - start, key=(loaded, is_parsed)))
         columns = results[0]
         if len(results) > 1:
             columns = {name: np.concatenate([result[name] for result in results]) for name in columns}
         self.metrics.rows.inc(len(rows))
-        self.metrics.flagged.inc(int(np.count_nonzero(columns[FLAGS])))
+        flagged = sum(map(bool, columns[FLAGS]))
+        if flagged:
+            self.metrics.flagged.inc(flagged)
         return columns
 
     async def on_tables_thread(self, function: Any, *arguments: Any) -> Any:
@@ -182,19 +187,19 @@ class Service:
 
 
 def _compute(jobs: Sequence[_Job]) -> list[dict[str, NDArray[Any]]]:
-    """Predict the jobs of a batch, all of the same model."""
-    model = jobs[0].loaded.model
-    cells = [row for job in jobs for row in job.cells]
-    together = model.parse_cells(cells) if cells else None
-    parts, start = [], 0
-    for job in jobs:
-        rows = job.parsed
-        if rows is None:
-            assert together is not None
-            rows = together.part(start, start + len(job.cells))
-            start += len(job.cells)
-        parts.append((rows, job.request))
-    return model.predict(parts)
+    """Predict the jobs of a batch, all of the same model, and all of cells or all of parsed rows."""
+    model = jobs[0].model
+    parsed = [job.rows for job in jobs if isinstance(job.rows, ParsedRows)]
+    rows = ParsedRows.concatenate(parsed) if parsed else model.parse_cells([row for job in jobs for row in job.rows])
+    return model.predict(rows, _requests(jobs))
+
+
+def _is_short(jobs: Sequence[_Job]) -> bool:
+    return jobs[0].model.seconds(_requests(jobs)) <= _SHORT
+
+
+def _requests(jobs: Sequence[_Job]) -> list[tuple[served_model.Request, int]]:
+    return [(job.request, len(job.rows)) for job in jobs]
 
 
 def _parse_table(

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import datetime
 import hashlib
+import itertools
 import threading
+import time
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -41,6 +43,7 @@ WARNINGS_LOCK = threading.Lock()
 _EPOCH = datetime.datetime(1970, 1, 1)
 _EFFECT_ROWS = 200  # averaged over for the effect of a column
 _CACHED_EFFECTS = 64
+_WARM_UP_ROWS = 32
 _FEW_ROWS = 2048  # that one thread predicts as fast as several, which the server needs for other things
 
 
@@ -71,7 +74,15 @@ class ParsedRows:
 
     def part(self, start: int, stop: int) -> ParsedRows:
         """The rows from ``start`` to before ``stop``."""
-        return ParsedRows(self.rows.take(np.arange(start, stop)), self.flags[start:stop], self.notes)
+        return ParsedRows(self.rows.take(slice(start, stop)), self.flags[start:stop], self.notes)
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[ParsedRows]) -> ParsedRows:
+        """The rows of several tables, one after the other, without their notes."""
+        if len(parts) == 1:
+            return parts[0]
+        values, others = (np.concatenate(arrays) for arrays in zip(*(part.rows for part in parts), strict=True))
+        return cls(TableRows(values, others), [flags for part in parts for flags in part.flags])
 
 
 class ServedModel:
@@ -172,11 +183,12 @@ class ServedModel:
         labels = [to_labels(frame[category.name]) for category in columns.categories]
         return ParsedRows(rows, self._find_unlike(rows, labels), tuple(notes))
 
-    def predict(self, parts: Sequence[tuple[ParsedRows, Request]]) -> list[dict[str, NDArray[Any]]]:
+    def predict(self, rows: ParsedRows, requests: Sequence[tuple[Request, int]]) -> list[dict[str, NDArray[Any]]]:
         """Predict the rows of several requests in one pass of the network.
 
         Args:
-            parts: the rows of each request, and what it asks for.
+            rows: the rows of all requests, one after the other.
+            requests: what each asks for, and its number of rows.
 
         Returns:
             For each request its columns: those of ``credo predict``, quantiles, and :data:`FLAGS`, tuples.
@@ -184,30 +196,36 @@ class ServedModel:
         Raises:
             InputError: if a model cannot return what is asked for.
         """
-        values, others = (np.concatenate(arrays) for arrays in zip(*(part.rows for part, _ in parts), strict=True))
-        with one_thread(len(values) <= _FEW_ROWS):
-            return self._predict_together(parts, TableRows(values, others))
+        with one_thread(len(rows) <= _FEW_ROWS):
+            return self._predict_together(rows, requests)
 
     def _predict_together(
-        self, parts: Sequence[tuple[ParsedRows, Request]], rows: TableRows
+        self, rows: ParsedRows, requests: Sequence[tuple[Request, int]]
     ) -> list[dict[str, NDArray[Any]]]:
-        predictive = self.estimator._predict(rows, self._predictor)
-        ends = np.cumsum([len(part) for part, _ in parts])
-        starts = [0, *ends[:-1]]
-        results: list[dict[str, NDArray[Any]]] = [{} for _ in parts]
-        for wanted in dict.fromkeys(request for _, request in parts):
-            same = [j for j, (_, request) in enumerate(parts) if request == wanted]
-            where = [row for j in same for row in range(starts[j], ends[j])]
-            chosen = predictive if len(same) == len(parts) else predictive[where]
-            table, start = self._columns(chosen, wanted), 0
+        predictive = self.estimator._predict(rows.rows, self._predictor)
+        flags = np.empty(len(rows), dtype=object)
+        flags[:] = rows.flags
+        ends = list(itertools.accumulate(count for _, count in requests))
+        results: list[dict[str, NDArray[Any]]] = [{} for _ in requests]
+        for wanted in dict.fromkeys(request for request, _ in requests):
+            same = [j for j, (request, _) in enumerate(requests) if request == wanted]
+            if len(same) == len(requests):
+                table, own = self._columns(predictive, wanted), flags
+            else:
+                where = [row for j in same for row in range(ends[j] - requests[j][1], ends[j])]
+                table, own = self._columns(predictive[where], wanted), flags[where]
+            table[FLAGS], start = own, 0
             for j in same:
-                part, _ = parts[j]
-                stop = start + len(part)
+                stop = start + requests[j][1]
                 results[j] = {name: column[start:stop] for name, column in table.items()}
-                results[j][FLAGS] = flags = np.empty(len(part), dtype=object)
-                flags[:] = part.flags
                 start = stop
         return results
+
+    def seconds(self, requests: Sequence[tuple[Request, int]]) -> float:
+        """About how long :meth:`predict` takes for ``requests``, from what it took when the model was loaded."""
+        distinct = {request for request, _ in requests}
+        passes = len(distinct) + sum(len(request.quantiles) for request in distinct)
+        return passes * self._seconds_once + sum(count for _, count in requests) * self._seconds_per_row
 
     def column_names(self, request: Request) -> list[str]:
         """The columns of an answer, without those that are kept."""
@@ -312,8 +330,7 @@ class ServedModel:
 
     def _columns(self, predictive: Predictive, request: Request) -> dict[str, NDArray[Any]]:
         target = self.estimator.target_
-        frame = predictions.to_frame(predictive, target, request.level)
-        table = {str(name): frame[name].to_numpy() for name in frame}
+        table = predictions.to_columns(predictive, target, request.level)
         if request.quantiles:
             quantiles = predictive.quantile(list(request.quantiles)).numpy()
             if isinstance(target, ClassTarget):
@@ -322,9 +339,19 @@ class ServedModel:
         return table
 
     def _warm_up(self) -> None:
-        """Predict a row, so that the first request does not wait for what is done once."""
+        """Predict some rows, so that the first request does not wait for what is done once, and measure the time."""
         row = {name: self.describe_column(name)["default"] for name in self.used_columns}
-        self.predict([(self.parse_cells([row]), Request())])
+
+        def seconds(count: int) -> float:
+            times = []
+            for _ in range(3):
+                start = time.thread_time()  # of this thread alone: the machine may be busy
+                self.predict(self.parse_cells([row] * count), [(Request(), count)])
+                times.append(time.thread_time() - start)
+            return min(times)
+
+        self._seconds_once = seconds(1)
+        self._seconds_per_row = max(seconds(_WARM_UP_ROWS) - self._seconds_once, 0.0) / (_WARM_UP_ROWS - 1)
 
 
 def _digest(folder: Path) -> str:

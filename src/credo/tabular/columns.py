@@ -40,8 +40,8 @@ class TableRows(NamedTuple):
     values: NDArray[np.float64]
     other_features: NDArray[np.float32]
 
-    def take(self, which: NDArray[Any]) -> TableRows:
-        """Some of the rows, by position or by a mask."""
+    def take(self, which: NDArray[Any] | slice) -> TableRows:
+        """Some of the rows, by position, by a mask or by a slice, which does not copy them."""
         return TableRows(self.values[which], self.other_features[which])
 
 

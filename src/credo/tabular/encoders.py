@@ -231,6 +231,8 @@ class CyclicEncoder:
 
     def encode(self, days: NDArray[np.float64]) -> NDArray[np.float32]:
         """The features of ``days`` ``[N, D]``, one column for each of ``dates``."""
+        if not self.columns:
+            return np.empty((len(days), 0), dtype=np.float32)
         length = np.array([PERIODS[period] for period in self.periods])
         phase = days[:, [self.dates.index(name) for name in self.columns]] % length / length
         waves = np.stack([np.sin(2.0 * np.pi * phase), np.cos(2.0 * np.pi * phase)], axis=2)

@@ -36,7 +36,21 @@ _NETWORK_ROWS = 8_192  # two batches of the network
 
 
 def to_frame(predictive: Predictive, target: Target, level: float = 0.95) -> pd.DataFrame:
-    """A prediction as a data frame.
+    """:func:`to_columns` as a data frame.
+
+    Args:
+        predictive: the prediction of N rows.
+        target: the target of the model.
+        level: the probability of the interval.
+
+    Returns:
+        A data frame with N rows.
+    """
+    return pd.DataFrame(to_columns(predictive, target, level))
+
+
+def to_columns(predictive: Predictive, target: Target, level: float = 0.95) -> dict[str, NDArray[Any]]:
+    """A prediction as named columns.
 
     For a quantity: ``mean``; ``std``, ``epistemic`` and ``aleatoric``, all standard deviations, with
     std² = epistemic² + aleatoric²; and the bounds ``lower`` and ``upper`` of the central interval. For classes:
@@ -50,12 +64,12 @@ def to_frame(predictive: Predictive, target: Target, level: float = 0.95) -> pd.
         level: the probability of the interval.
 
     Returns:
-        A data frame with N rows.
+        Arrays ``[N]`` by name, in this order.
     """
     if isinstance(target, ClassTarget):
-        return _classes_to_frame(predictive, target)
+        return _class_columns(predictive, target)
     if isinstance(target, RegressionTargets):
-        return _targets_to_frame(predictive, target, level)
+        return _columns_of_targets(predictive, target, level)
     lower, upper = predictive.interval(level)
     epistemic, aleatoric = predictive.epistemic, predictive.aleatoric
     columns = {
@@ -66,11 +80,11 @@ def to_frame(predictive: Predictive, target: Target, level: float = 0.95) -> pd.
         "lower": lower,
         "upper": upper,
     }
-    return pd.DataFrame({name: values.numpy() for name, values in columns.items()})
+    return {name: values.numpy() for name, values in columns.items()}
 
 
 def column_names(target: Target) -> list[str]:
-    """The columns of :func:`to_frame`."""
+    """The names of :func:`to_columns`."""
     if isinstance(target, ClassTarget):
         return ["class", *_probability_names(target), "entropy", "mutual_information"]
     if isinstance(target, RegressionTargets):
@@ -174,25 +188,25 @@ class _ChunkWarnings:
             warnings.warn(first + again, UserWarning, stacklevel=3)
 
 
-def _classes_to_frame(predictive: Predictive, target: ClassTarget) -> pd.DataFrame:
-    probabilities = pd.DataFrame(predictive.mean.numpy(), columns=_probability_names(target))
-    probabilities.insert(0, "class", target.decode(predictive.mode.numpy()))
-    return probabilities.assign(
-        entropy=predictive.entropy.numpy(), mutual_information=predictive.mutual_information.numpy()
-    )
-
-
-def _targets_to_frame(predictive: Predictive, target: RegressionTargets, level: float) -> pd.DataFrame:
-    assert isinstance(predictive, RealPredictive)
-    frames = []
-    for k, one in enumerate(target.targets):
-        of_target = marginal_components(predictive, k)
-        frames.append(to_frame(replace(predictive, components=of_target), one, level).add_prefix(f"{one.name}_"))
-    correlation = correlation_of(predictive).numpy()
-    of_pairs = {
-        name: correlation[:, k, j] for name, (k, j) in zip(_correlation_names(target), pairs(target.names), strict=True)
+def _class_columns(predictive: Predictive, target: ClassTarget) -> dict[str, NDArray[Any]]:
+    probabilities = zip(_probability_names(target), predictive.mean.numpy().T, strict=True)
+    return {
+        "class": target.decode(predictive.mode.numpy()),
+        **dict(probabilities),
+        "entropy": predictive.entropy.numpy(),
+        "mutual_information": predictive.mutual_information.numpy(),
     }
-    return pd.concat([*frames, pd.DataFrame(of_pairs)], axis=1)
+
+
+def _columns_of_targets(predictive: Predictive, target: RegressionTargets, level: float) -> dict[str, NDArray[Any]]:
+    assert isinstance(predictive, RealPredictive)
+    columns = {}
+    for k, one in enumerate(target.targets):
+        of_target = to_columns(replace(predictive, components=marginal_components(predictive, k)), one, level)
+        columns |= {f"{one.name}_{name}": values for name, values in of_target.items()}
+    correlation = correlation_of(predictive).numpy()
+    of_pairs = zip(_correlation_names(target), pairs(target.names), strict=True)
+    return columns | {name: correlation[:, k, j] for name, (k, j) in of_pairs}
 
 
 def _correlation_names(target: RegressionTargets) -> list[str]:

@@ -66,12 +66,15 @@ class Settings:
         batch_size: images per step.
         lr: learning rate at the start of its cosine.
         widths: channels of the two stages of the all-convolutional network.
+        precision: of the training, as Fabric names it; predictions are in float32.
         relu: whether LeNet has a ReLU after each pooling.
         prior_scale: standard deviation of the Gaussian prior of Bayes by Backprop.
         temperature: T of Bayes by Backprop.
         initial_scale: σ at the start.
         kl_warmup: steps over which the KL's weight rises; ``None``: the first half of the training.
         dropout: drop rate of MC dropout.
+        member_dropout: drop rate in the training of the ensemble's networks, which predict without it; ``None``: they
+            have none.
         length_scale: of the prior of MC dropout.
         members: networks of the ensemble.
         draws: number of draws of a prediction.
@@ -82,12 +85,14 @@ class Settings:
     batch_size: int = 128
     lr: float = 1e-3
     widths: tuple[int, int] = (32, 64)
+    precision: str = "32-true"
     relu: bool = False
     prior_scale: float = 1.0
     temperature: float = 0.1
     initial_scale: float = 0.01
     kl_warmup: int | None = None
     dropout: float = 0.5
+    member_dropout: float | None = None
     length_scale: float = 1.0
     members: int = 5
     draws: int = 100
@@ -119,6 +124,7 @@ def measure(variant: Variant, data: Data, settings: Settings, seed: int, device:
         epochs=settings.epochs,
         batch_size=settings.batch_size,
         lr=settings.lr,
+        precision=settings.precision,
         device=device,
         seed=seed,
         progress=False,
@@ -152,7 +158,7 @@ def _build(variant: Variant, digits: Images, settings: Settings) -> Method:
 
     likelihood = credo.Categorical()
     if variant.method == "ensemble":
-        return credo.DeepEnsemble(network, members=settings.members, likelihood=likelihood)
+        return credo.DeepEnsemble(lambda: network(settings.member_dropout), members=settings.members, likelihood=likelihood)
     if variant.method == "dropout":
         return credo.MCDropout(network(settings.dropout), likelihood, length_scale=settings.length_scale)
     return credo.BayesByBackprop(

@@ -46,7 +46,8 @@ class Settings:
         ivon_lr: that of IVON, whose steps are relative to the curvature.
         length: tokens per sequence; for images, height and width of a patch.
         dropout: drop rate of MC dropout.
-        prior_scale: standard deviation of the Gaussian prior of Bayes by Backprop and IVON.
+        prior_scale: standard deviation of the Gaussian prior of Bayes by Backprop.
+        ivon_prior_scale: that of IVON.
         temperature: T of both.
         members: networks of the ensemble.
         draws: number of draws of a prediction.
@@ -59,9 +60,10 @@ class Settings:
     batch_size: int
     lr: float
     length: int
-    ivon_lr: float = 0.1
+    ivon_lr: float = 0.3
     dropout: float = 0.1
     prior_scale: float = 0.1
+    ivon_prior_scale: float = 0.1
     temperature: float = 0.1
     members: int = 3
     draws: int = 10
@@ -205,9 +207,11 @@ def build(method: str, network: Callable[..., nn.Module], likelihood: credo.Cate
         return credo.MCDropout(network(settings.dropout), likelihood)
     if method == "map":
         return credo.MAP(network(), likelihood)
-    bayesian = credo.BayesByBackprop if method == "bbb" else credo.IVON
-    prior = credo.Normal(0.0, settings.prior_scale)
-    return bayesian(network(), likelihood, prior, temperature=settings.temperature)
+    if method == "bbb":
+        prior = credo.Normal(0.0, settings.prior_scale)
+        return credo.BayesByBackprop(network(), likelihood, prior, temperature=settings.temperature)
+    prior = credo.Normal(0.0, settings.ivon_prior_scale)
+    return credo.IVON(network(), likelihood, prior, temperature=settings.temperature)
 
 
 def _train(

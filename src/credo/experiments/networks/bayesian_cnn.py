@@ -62,7 +62,7 @@ class Plan:
 
 
 PLANS: dict[Budget, Plan] = {
-    "full": Plan(Settings()),
+    "full": Plan(Settings(relu=True, dropout=0.3, member_dropout=0.3)),
     "quick": Plan(
         Settings(epochs=20, batch_size=64, lr=3e-3, widths=(16, 32), temperature=0.1, members=3, draws=20, ones=20),
         on_mnist=False,
