@@ -201,7 +201,7 @@ class Replica:
         self._pairs = list(zip(twin.modules(), net.modules(), strict=True))
         self._recurrent = {path: m for path, m in twin.named_modules() if isinstance(m, nn.RNNBase)}
         self._embeddings = {path: twin.get_submodule(path) for path in embeddings}
-        self._padded = padding_rows(net)
+        self._padded = padding_rows(net) if embeddings else {}
         self._make_gradients_plain()
         self._foreign = [pair for pair in self._pairs if not type(pair[0]).__module__.startswith("torch.nn.")]
         self._found = self._state() if own_buffers else []
