@@ -178,7 +178,7 @@ def test_held_out_data_are_checked_before_training():
 
 def test_the_likelihood_that_bad_data_would_have_chosen_is_forgotten():
     model = credo.MAP(net())
-    fails(model, (X, torch.zeros(N, dtype=torch.long)), "needs at least two classes")
+    fails(model, (X, torch.zeros(N, dtype=torch.long)), "needs at least two classes.*for numbers y.float")
     model.fit((X, Y), epochs=1, seed=0)
     assert isinstance(model.likelihood, credo.Gaussian)
 
@@ -194,6 +194,10 @@ BAD_OPTIONS: dict[str, tuple[dict[str, Any], str]] = {
     "lr nan": ({"lr": float("nan")}, "lr must be a positive number, got nan"),
     "lr text": ({"lr": "fast"}, "lr must be a positive number, got 'fast'"),
     "optimizer": ({"optimizer": "adam"}, "optimizer must be a callable such as torch.optim.SGD, got 'adam'"),
+    "optimizer instance": (
+        {"optimizer": torch.optim.SGD([torch.zeros(1)])},
+        "optimizer must be a callable such as torch.optim.SGD, got a ready SGD: fit calls it",
+    ),
     "optimizer of nothing": (
         {"optimizer": lambda groups, lr: None},
         "return a torch.optim.Optimizer, got NoneType",

@@ -89,3 +89,15 @@ def test_a_call_leaves_nothing_of_the_draw_in_a_recurrent_layer() -> None:
     listed = replica.net.layer._flat_weights
     assert all(weight is own for weight, own in zip(listed, net.parameters(), strict=True))
     assert torch.equal(replica(drawn, torch.ones(4, 1, 2)), once), "the same tensors again"
+
+
+def test_a_replica_made_in_inference_mode_sees_what_changes_its_buffers() -> None:
+    net = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3))
+    with torch.inference_mode():
+        replica = Replica(net, None, own_buffers=True)
+        replica.net.eval()
+        replica({}, torch.randn(4, 3))
+        assert not replica.is_stateful()
+        replica.net.train()
+        replica({}, torch.randn(4, 3))
+        assert replica.is_stateful()

@@ -7,7 +7,7 @@ import copy
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.distributions import InverseGamma, Normal, kl_divergence
+from torch.distributions import Categorical, Gamma, InverseGamma, MixtureSameFamily, Normal, kl_divergence
 
 import credo
 from credo.errors import InputError, UnsupportedError
@@ -129,3 +129,20 @@ def test_pruning_again_counts_all_weights_that_are_zero():
     model = credo.BayesByBackprop(nn.Linear(5, 4, bias=False), credo.Gaussian(), AdaptiveNormal())
     assert [model.prune(f) for f in (0.5, 0.2, 0.5, 0.75)] == [10, 10, 10, 15]
     assert int((model.posterior.mean()["weight"] == 0).sum()) == 15
+
+
+def test_a_mixture_of_torch_is_the_scale_mixture():
+    """Both routes to a prior of two Gaussians have the same KL and the same MAP penalty."""
+    torch.manual_seed(0)
+    net, scales = nn.Linear(3, 2), torch.tensor([1.0, 0.05], dtype=torch.float64)
+    mixture = MixtureSameFamily(Categorical(torch.tensor([0.25, 0.75])), Normal(torch.zeros(2), scales))
+    ours = credo.ScaleMixture(pi=0.25, sigma1=1.0, sigma2=0.05)
+    models = [credo.BayesByBackprop(net, credo.Gaussian(0.3), prior, initial_scale=0.2) for prior in (mixture, ours)]
+    torch.testing.assert_close(*[model.posterior.kl(model.prior, samples=50, seed=0) for model in models])
+    torch.testing.assert_close(*[credo.MAP(net, credo.Gaussian(0.3), prior).kl() for prior in (mixture, ours)])
+
+
+def test_a_mixture_over_positive_numbers_is_refused():
+    mixture = MixtureSameFamily(Categorical(torch.ones(2)), Gamma(torch.ones(2), torch.ones(2)))
+    with pytest.raises(InputError, match="does not cover the real line"):
+        credo.BayesByBackprop(nn.Linear(3, 2), credo.Gaussian(0.3), mixture)

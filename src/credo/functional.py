@@ -162,7 +162,8 @@ class Replica:
 
     Embeddings need care. The vector at ``padding_idx`` is no parameter, since no gradient reaches it: drawn weights get
     the network's own one. ``max_norm`` scales weights in place where they are looked up: prediction scales a copy.
-    ``sparse`` gradients, which cannot be added to those of a KL or of a prior, are dense here.
+    Gradients are those of the loss: dense, as those of a KL are, where ``sparse`` is set, and not divided by
+    frequencies where ``scale_grad_by_freq`` is.
 
     Args:
         net: the user's network.
@@ -185,10 +186,11 @@ class Replica:
         if not own_buffers:
             memo |= {id(buffer): buffer for buffer in net.buffers()}
         try:
-            for module in net.modules():
-                if id(module) not in memo and (leaf := _copy_leaf(module, memo)) is not None:
-                    memo[id(module)] = leaf
-            twin = copy.deepcopy(net, memo)
+            with outside_inference_mode():
+                for module in net.modules():
+                    if id(module) not in memo and (leaf := _copy_leaf(module, memo)) is not None:
+                        memo[id(module)] = leaf
+                twin = copy.deepcopy(net, memo)
         except Exception as error:
             raise UnsupportedError(
                 f"the network cannot be copied ({error}); every attribute of it must work with copy.deepcopy"
@@ -199,8 +201,8 @@ class Replica:
         self._pairs = list(zip(twin.modules(), net.modules(), strict=True))
         self._recurrent = {path: m for path, m in twin.named_modules() if isinstance(m, nn.RNNBase)}
         self._embeddings = {path: twin.get_submodule(path) for path in embeddings}
-        self._padded = padding_rows(net)
-        self._make_gradients_dense()
+        self._padded = padding_rows(net) if embeddings else {}
+        self._make_gradients_plain()
         self._foreign = [pair for pair in self._pairs if not type(pair[0]).__module__.startswith("torch.nn.")]
         self._found = self._state() if own_buffers else []
 
@@ -218,8 +220,8 @@ class Replica:
             named |= {prefix + name: weight for name, weight in complete_weights(layer, drawn).items()}
         for name, row in self._padded.items():
             if name in weights:
-                drawn, own = weights[name], self.net.get_parameter(name).detach()[row : row + 1]
-                named[f"net.{name}"] = torch.cat([drawn[:row], own.to(drawn.dtype), drawn[row + 1 :]])
+                weight, own = weights[name], self.net.get_parameter(name).detach()[row : row + 1]
+                named[f"net.{name}"] = torch.cat([weight[:row], own.to(weight.dtype), weight[row + 1 :]])
                 self.has_used_draw = True  # elsewhere in memory than the draw, where its use would be seen
         try:
             return functional_call(self.caller, named, (x,)) if named else self.caller(x)  # type: ignore[no-any-return]
@@ -237,13 +239,13 @@ class Replica:
                     own.__dict__[key] = value
             own._parameters.update(theirs._parameters)
             own._buffers.update(theirs._buffers)
-        self._make_gradients_dense()
+        self._make_gradients_plain()
         for own, theirs in self._foreign:
             _copy_state(theirs, own)
 
-    def _make_gradients_dense(self) -> None:
+    def _make_gradients_plain(self) -> None:
         for layer in self._embeddings.values():
-            layer.__dict__["sparse"] = False
+            layer.__dict__.update(sparse=False, scale_grad_by_freq=False)
 
     def sync_to_network(self) -> None:
         """Copy buffers and plain attributes that a forward pass changed to the user's network."""
@@ -320,7 +322,7 @@ def plain_tensors(net: nn.Module) -> Iterator[Tensor]:
                 yield from tensors(value)
 
 
-def _clone(parameter: nn.Parameter) -> nn.Parameter:
+def _clone(parameter: Tensor) -> nn.Parameter:
     return nn.Parameter(parameter.detach().clone(), requires_grad=parameter.requires_grad)
 
 

@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 import torch
 from torch import Tensor
-from torch.distributions import Distribution, constraints
+from torch.distributions import Distribution, MixtureSameFamily, constraints
 from torch.distributions import Laplace as _TorchLaplace
 from torch.distributions import Normal as _TorchNormal
 from torch.distributions.kl import kl_divergence, register_kl
@@ -287,6 +287,8 @@ def _checked(prior: object, name: str, shape: torch.Size) -> Distribution:
 
 
 def _is_real_line(prior: Distribution) -> bool:
+    if isinstance(prior, MixtureSameFamily):  # its own support is an object of another kind
+        return _is_real_line(prior.component_distribution)
     try:
         return prior.support is constraints.real
     except NotImplementedError:

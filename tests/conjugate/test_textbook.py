@@ -65,6 +65,16 @@ def test_binomial_with_one_trial_equals_bernoulli():
     close(BetaBinomial(0.4, 2.0, trials=1).log_evidence(data), BetaBernoulli(0.4, 2.0).log_evidence(data))
 
 
+def test_one_hot_vectors_are_counts_of_one_trial():
+    labels, prior = [2, 0, 2, 1, 2], [0.5, 1.0, 2.0]
+    one_hot = np.eye(3)[labels]
+    counts = DirichletMultinomial(prior, trials=1)
+    close(counts.update(one_hot).concentration, DirichletCategorical(prior).update(labels).concentration)
+    close(counts.log_evidence(one_hot), DirichletCategorical(prior).log_evidence(labels))
+    shares = DirichletMultinomial.maximum_likelihood(one_hot, trials=1).probs
+    close(shares, DirichletCategorical.maximum_likelihood(labels, classes=3).probs)
+
+
 def test_two_classes_equal_beta_pairs():
     labels = [1, 0, 0, 1, 1]
     close(DirichletCategorical([2.0, 0.7]).log_evidence(labels), BetaBernoulli(0.7, 2.0).log_evidence(labels))

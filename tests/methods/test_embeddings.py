@@ -87,6 +87,17 @@ def test_predict_leaves_weights_with_a_maximal_norm_alone(method: type[credo.MAP
     assert not torch.equal(net.embedding.weight, before)
 
 
+def test_gradients_are_those_of_the_loss() -> None:
+    """Divided by the frequency of tokens, they would have another posterior."""
+    gradients = []
+    for scale_grad_by_freq in (False, True):
+        torch.manual_seed(0)
+        model = credo.BayesByBackprop(Bag(scale_grad_by_freq=scale_grad_by_freq), credo.Categorical())
+        model.loss(*_texts(), n_data=12).backward()
+        gradients.append(model.net.embedding.weight.grad)
+    assert torch.equal(*gradients)
+
+
 @pytest.mark.parametrize("name", METHODS)
 def test_sparse_gradients_give_the_results_of_dense_ones(name: str) -> None:
     means = []

@@ -146,3 +146,12 @@ def test_intervals_of_equal_rows_are_points() -> None:
     for name in ("nll", "rmse", "crps", "width"):
         assert scores[name].lower == pytest.approx(scores[name].value, rel=1e-12)
         assert scores[name].upper == pytest.approx(scores[name].value, rel=1e-12)
+
+
+@pytest.mark.parametrize("likelihood", LIKELIHOODS, ids=str)
+def test_inference_mode_changes_nothing(likelihood: Likelihood) -> None:
+    with torch.inference_mode():
+        p, y = a_case(likelihood)
+        inside = metrics.scores(p, y, resamples=20)
+    outside = metrics.scores(*a_case(likelihood), resamples=20)
+    assert [(s.value, s.lower, s.upper) for s in inside] == [(s.value, s.lower, s.upper) for s in outside]

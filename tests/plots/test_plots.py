@@ -264,3 +264,17 @@ def test_bad_arguments_raise(x, predictive):
     with pytest.raises(InputError, match="thumbnails must be an integer of at least 1, got 0"):
         plots.rotated_digit(IMAGES, ANGLES, classes(), thumbnails=0)
     assert not plt.get_fignums()
+
+
+def test_a_new_figure_explains_its_colors_and_given_axes_are_left_to_the_caller() -> None:
+    x, images, angles = torch.linspace(-1, 1, 8), torch.rand(8, 1, 4, 4), torch.linspace(0, 90, 8)
+    curve = credo.Gaussian(0.2).predictive(torch.randn(5, 8, 1))
+    classes = credo.Categorical().predictive(torch.randn(5, 8, 3))
+    for draw in (
+        lambda ax: plots.predictive_bands(x, curve, ax),
+        lambda ax: plots.uncertainty_histogram({"a": x, "b": x}, ax),
+        lambda ax: plots.rotated_digit(images, angles, classes, ax),
+    ):
+        assert draw(None).get_legend() is not None
+        assert draw(plt.subplots()[1]).get_legend() is None
+    assert plots.draws(x, curve).get_xlabel() == "x"

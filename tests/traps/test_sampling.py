@@ -466,8 +466,9 @@ def test_trap_14_state_does_not_leak_from_draw_to_draw(kind: str, vectorize: str
 
 
 def test_trap_14_an_error_of_the_network_itself_is_raised() -> None:
-    with pytest.raises(RuntimeError, match="shapes"):
+    with pytest.raises(RuntimeError, match="shapes") as caught:
         credo.BayesByBackprop(nn.Linear(3, 1), credo.Gaussian(1.0)).predict(torch.randn(2, 5), samples=3, seed=0)
+    assert caught.value.__notes__ == ["The network was called on torch.float32 [2, 5]."]
 
 
 def _fresh(method: str, net: Callable[[], nn.Module]) -> credo.Method:

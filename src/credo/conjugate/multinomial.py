@@ -52,7 +52,8 @@ class DirichletCategorical(_DirichletPair):
 
         p(μ | x₁ … x_N) = Dir(α + m),    p(x = k) = αₖ / Σα
 
-    with mₖ the number of labels k.
+    with mₖ the number of labels k. One-hot vectors xₙ ``[N, K]``, with p(x | μ) = ∏ₖ μₖ^xₖ, are counts of one trial:
+    pass them to ``DirichletMultinomial(α, trials=1)``, which gives the same posterior and evidence.
 
     Args:
         concentration: α, the prior number of labels of each class, positive, ``[..., K]``.
@@ -86,7 +87,8 @@ class DirichletCategorical(_DirichletPair):
         """Estimate μ by the shares of the labels (Bishop 2.33).
 
         Args:
-            data: labels from 0 to ``classes`` − 1, ``[N, ...]``.
+            data: labels from 0 to ``classes`` − 1, ``[N, ...]``; for one-hot vectors ``[N, K]`` use
+                ``DirichletMultinomial.maximum_likelihood(data, trials=1)``.
             classes: K, the number of classes.
 
         Returns:

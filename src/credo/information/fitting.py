@@ -33,6 +33,7 @@ from credo._arguments import check_integer, check_option
 from credo._estimate import Estimate
 from credo._special import sobol_normal
 from credo.errors import DivergenceError, InputError
+from credo.functional import outside_inference_mode
 from credo.information._closed_forms import MeanAndCovariance, mean_and_covariance, to_multivariate_normal
 from credo.information._densities import device_of, draw_samples, is_discrete, log_prob, support_of, to_distribution
 from credo.information.measures import kl
@@ -83,6 +84,7 @@ class Fit:
     minima: tuple[float, ...]
 
 
+@outside_inference_mode()
 def fit_q(
     p: Distribution,
     family: Family = "normal",

@@ -144,7 +144,8 @@ class Categorical(Likelihood):
         classes = logits.shape[dim]
         if classes < 2:
             raise InputError(
-                f"Categorical() needs at least two classes, but the network has {classes}: use Bernoulli()."
+                f"Categorical() needs at least two classes, but the network has {classes}: for two classes use "
+                "Bernoulli(), for numbers y.float() and Gaussian(), for counts Poisson()."
             )
         if self.weight is not None and len(self.weight) != classes:
             raise InputError(f"weight holds {len(self.weight)} numbers, but the network has {classes} classes.")

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from credo._arguments import check_integer
+from credo.functional import outside_inference_mode
 from credo.metrics import _statistics as statistics
 from credo.metrics._intervals import (
     LOG,
@@ -130,6 +131,7 @@ class Score:
         return DESCRIPTIONS[self.name].meaning
 
 
+@outside_inference_mode()
 def scores(p: Predictive, y: Values, level: float = 0.95, resamples: int = 1000, seed: int = 0) -> list[Score]:
     """Return the standard scores of a prediction, each with a 95 % confidence interval over the choice of rows.
 

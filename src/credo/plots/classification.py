@@ -80,7 +80,7 @@ def rotated_digit(
         images: the rotated images ``[R, 1, H, W]``, shown in a row above the axes.
         degrees: their angles ``[R]``, ascending.
         predictive: the prediction for ``images``.
-        ax: the axes to draw on; ``None``: those of a new figure.
+        ax: the axes to draw on; ``None``: those of a new figure, with a legend.
         names: names of the classes; ``None``: their indices.
         classes: the classes to show, or the number of classes with the highest maximum probability.
         level: probability inside each band.
@@ -101,13 +101,15 @@ def rotated_digit(
     shown = _select_classes(classes, mean)
     check_names(names, mean.shape[1])
     lower, upper = draw_band(predictive, level)
-    ax = axes_or_new(ax)
+    is_new, ax = ax is None, axes_or_new(ax)
     for c, color in zip(shown, cycle(CYCLE), strict=False):
         ax.fill_between(angle, lower[:, c], upper[:, c], color=color, alpha=0.22, linewidth=0.0)
         ax.plot(angle, mean[:, c], color=color, label=names[c] if names else str(c))
     ax.set(xlabel="rotation (degrees)", ylabel="probability", ylim=(-0.02, 1.02))
     if angle[0] < angle[-1]:
         ax.set_xlim(angle[0], angle[-1])
+    if is_new:
+        ax.legend(title="class", loc="best")
     _draw_thumbnails(ax, images, angle, thumbnails)
     return ax
 

@@ -39,7 +39,7 @@ def predictive_bands(
     Args:
         x: the inputs that were predicted, ``[N]`` or ``[N, 1]``.
         predictive: the prediction at ``x``, one output.
-        ax: the axes to draw on; ``None``: those of a new figure.
+        ax: the axes to draw on; ``None``: those of a new figure, with a legend.
         level: probability inside each band, between 0 and 1.
         data: observations ``(x, y)`` to show as dots; ``None`` shows none.
 
@@ -56,7 +56,7 @@ def predictive_bands(
     lower, upper = (_column(bound, order) for bound in predictive.interval(level))
     # Quantiles of a few draws can lie outside those of the mixture.
     lower, upper = np.minimum(lower, low), np.maximum(upper, high)
-    ax = axes_or_new(ax)
+    is_new, ax = ax is None, axes_or_new(ax)
     for label, color, alpha, below, above in (
         (f"epistemic, {level:.0%}", EPISTEMIC, 0.4, low, high),
         (f"with aleatoric, {level:.0%}", ALEATORIC, 0.35, high, upper),
@@ -66,6 +66,9 @@ def predictive_bands(
     ax.plot(grid, mean, color=EPISTEMIC, label="mean", zorder=3)
     if data is not None:
         ax.scatter(to_array(data[0]), to_array(data[1]), s=7, color=DATA, linewidths=0, label="data", zorder=4)
+    if is_new:
+        ax.set(xlabel="x", ylabel="y")
+        legend_on_top(ax)
     return ax
 
 
@@ -87,9 +90,11 @@ def draws(x: ArrayLike | Tensor, predictive: Predictive, ax: Axes | None = None,
     shown = evenly_spaced(predictive.n_draws, check_integer(n, "n", minimum=1))
     order, grid = _sort_inputs(x)
     functions = [_column(function, order) for function in to_array(predictive.draws)[shown]]
-    ax = axes_or_new(ax)
+    is_new, ax = ax is None, axes_or_new(ax)
     for function in functions:
         ax.plot(grid, function, color=EPISTEMIC, alpha=0.35, linewidth=0.8)
+    if is_new:
+        ax.set(xlabel="x", ylabel="y")
     return ax
 
 

@@ -40,7 +40,7 @@ def uncertainty_histogram(
 
     Args:
         groups: one uncertainty per row, by the name of the group.
-        ax: the axes to draw on; ``None``: those of a new figure.
+        ax: the axes to draw on; ``None``: those of a new figure, with a legend.
         bins: the number of bins.
         limits: the range of the bins; ``None``: that of all values.
         label: the label of the x axis.
@@ -61,7 +61,7 @@ def uncertainty_histogram(
             raise InputError(f"groups must hold finite values, but {name!r} is empty or has NaN or infinite values")
     low, high = limits or (min(v.min() for v in values.values()), max(v.max() for v in values.values()))
     edges = np.linspace(low, high if high > low else low + 1.0, check_integer(bins, "bins", minimum=1) + 1).tolist()
-    ax = axes_or_new(ax)
+    is_new, ax = ax is None, axes_or_new(ax)
     for (name, group), color in zip(values.items(), cycle(CYCLE), strict=False):
         ax.hist(
             group,
@@ -74,6 +74,8 @@ def uncertainty_histogram(
             label=name,
         )
     ax.set(xlabel=label, ylabel="density", xlim=(edges[0], edges[-1]))
+    if is_new:
+        legend_on_top(ax)
     return ax
 
 

@@ -113,7 +113,11 @@ class FitOptions:
             check_positive(self.gradient_clip, "gradient_clip")
         for optimizer in _each(self.optimizer):
             if optimizer is not None and not callable(optimizer):
-                raise InputError(f"optimizer must be a callable such as torch.optim.SGD, got {optimizer!r}")
+                given = f"a ready {type(optimizer).__name__}" if isinstance(optimizer, Optimizer) else repr(optimizer)
+                raise InputError(
+                    f"optimizer must be a callable such as torch.optim.SGD, got {given}: fit calls it "
+                    "with the parameters and lr"
+                )
         for schedule in _each(self.schedule):
             if not callable(schedule):
                 check_option(schedule, "schedule", _SCHEDULES)
