@@ -110,9 +110,13 @@ METHODS = {
     "dropout": "MC dropout, p = 0.05",
     "concrete_dropout": "concrete dropout",
     "bbb": "Bayes by Backprop",
+    "ivon": "IVON",
     "swag": "SWAG",
     "ensemble": "ensemble of 8",
-    "hmc": "HMC, settings chosen inside training folds",
+    "sgld": "SGLD, 4 chains",
+    "sghmc": "SGHMC, 4 chains",
+    "mclmc": "MCLMC, 8 chains",
+    "hmc": "HMC, 8 chains, on a GPU",
 }
 
 
@@ -126,19 +130,21 @@ def uci_methods() -> str:
     tables = sorted({table for table, _ in trained}, key=str.lower)
     splits = min(row["rows"][0]["splits"] for row in trained.values())
     lines = [f"| | {' | '.join(tables)} | CPU seconds per fit |", f"|---|{'---|' * (len(tables) + 1)}"]
+    lines.append(f"| best published log likelihood | {' | '.join(f'{best_published(t):.2f}' for t in tables)} | |")
     for method, label in METHODS.items():
         cells, seconds = [], []
         for table in tables:
             own = found.get((table, method))
             raw = [] if own is None else own["raw"][:splits]
             means = [sum(r[key] for r in raw) / len(raw) for key in ("log_likelihood", "rmse", "coverage") if raw]
-            cells.append(f"{means[0]:.2f}, {means[1]:.3g}, {means[2]:.0%}" if means else "")
+            mark = " †" if own is not None and own["rows"][0]["setting"] == "short" else ""
+            cells.append(f"{means[0]:.2f}, {means[1]:.3g}, {means[2]:.0%}{mark}" if means else "")
             if own is not None and "cpu_seconds" in own["rows"][0]:
                 seconds.append(own["rows"][0]["cpu_seconds"] / own["rows"][0]["splits"])
-        timing = f"{min(seconds):.2g} to {max(seconds):.2g}" if seconds else ""
+        timing = f"{min(seconds):.2g} to {max(seconds):.3g}" if seconds else ""
         lines.append(f"| {label} | {' | '.join(cells)} | {timing} |")
     first = next(iter(trained.values()))
-    note = f"Log likelihood, RMSE and coverage of 95 % intervals on the first {splits} of 20 test folds"
+    note = f"Log likelihood, RMSE and coverage of 95 % intervals on the first {splits} of 20 test folds; † 40 epochs"
     return "\n".join([*lines, "", f"{note}. {first['hardware']}, {first['date']}; HMC on a GPU."])
 
 

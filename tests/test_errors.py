@@ -105,7 +105,7 @@ BAD_DATA: dict[str, tuple[Any, str]] = {
     "text": ((X, np.array(["a"] * N)), "y must hold numbers"),
     "a single tensor": (X, r"or a pair \(X, y\)"),
     "nothing": (None, "got NoneType"),
-    "negative weights": ((X, Y, -torch.ones(N)), "sample_weight must hold one number of 0 or more a row"),
+    "negative weights": ((X, Y, -torch.ones(N)), "sample_weight must hold one number of 0 or more per row"),
     "loader of nothing": (DataLoader(Items((X[0], Y[0])), batch_size=4, drop_last=True), "yielded no batches"),
     "stream of nothing": (DataLoader(Stream()), "n_data=N"),
     "loader of single tensors": (DataLoader(Items(*X)), r"a loader must yield \(x, y\)"),

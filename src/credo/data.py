@@ -190,7 +190,8 @@ def as_dataset(data: Any, dtype: torch.dtype) -> Dataset[Any] | DataLoader[Any]:
             raise InputError(f"X has {rows} rows but {name} has shape {list(value.shape)}: one entry per row is needed")
         _check_finite(value, name)
     if weight is not None and (weight.dim() != 1 or bool((weight < 0).any())):
-        raise InputError(f"sample_weight must hold one number of 0 or more a row, got shape {list(weight.shape)}")
+        found = f"shape {list(weight.shape)}" if weight.dim() != 1 else f"{float(weight.min()):g}"
+        raise InputError(f"sample_weight must hold one number of 0 or more per row, got {found}")
     return TensorRows(x, y, weight)
 
 

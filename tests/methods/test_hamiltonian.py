@@ -218,12 +218,31 @@ def test_curvature_scales_of_independent_gaussians_are_their_standard_deviations
 @pytest.mark.parametrize("warmup", [0, 1, 49, 50, 100, 149, 150, 151, 500, 1000, 3333])
 def test_windows_fill_the_warm_up(warmup: int) -> None:
     first, ends = windows(warmup)
-    assert 0 <= first <= ends[0]
+    assert bool(ends) == (warmup >= 50)
+    assert 0 <= first <= min(ends, default=warmup)
     assert ends == sorted(set(ends))
-    assert ends[-1] <= warmup
+    assert max(ends, default=warmup) <= warmup
     if warmup >= 150:
         assert ends[-1] == warmup - 50
     assert windows(500) == (75, [100, 150, 250, 450])
+
+
+def test_a_short_warm_up_keeps_the_scales() -> None:
+    """Below 50 transitions the step size alone is adapted, for the scales that were given.
+
+    Here they are exact, from 0.001 to 1. Were they replaced by 1 after the warm-up, the step size would be
+    1,000 times too large for the smallest, and every transition would be rejected.
+    """
+    std = torch.tensor([1e-3, 1e-1, 1.0], dtype=torch.float64)
+
+    def target(position: Tensor) -> Evaluation:
+        scaled = position / std
+        return Evaluation(-0.5 * scaled.square().sum(1), -scaled / std)
+
+    start = normal(4, 3) * std
+    run = sample(target, start, warmup=30, draws=50, seed=0, scale=std.expand(4, 3), steps=5)
+    assert int(run.divergences.sum()) == 0
+    assert float(run.acceptance.min()) > 0.5
 
 
 def test_the_quasi_random_sequence() -> None:

@@ -257,7 +257,7 @@ def test_the_likelihood_follows_from_the_targets_and_summary_reports() -> None:
     model.fit((torch.randn(12, 3), torch.randint(3, (12,))), seed=0)
     assert isinstance(model.likelihood, credo.Categorical)
     assert model.likelihood_posterior is None
-    for word in ("acceptance", "step size", "divergences", "R-hat", "effective draws", "2 of 10 draws"):
+    for word in ("acceptance", "step size", "divergences", "R-hat", "effective draws", "2, 10 draws each"):
         assert word in model.summary()
     assert [entry["iteration"] for entry in model.history] == list(range(30))
 

@@ -412,6 +412,7 @@ def test_fit_without_epochs_keeps_the_weights_and_prediction_the_network() -> No
     model.predict(x)
     assert all(torch.equal(value, before[name]) for name, value in net.state_dict().items())
     torch.testing.assert_close(model.predict(x, samples=0).mean, net(x).softmax(-1))
+    assert "trained by" not in model.summary()
 
 
 def test_a_model_that_was_not_fitted_says_so() -> None:

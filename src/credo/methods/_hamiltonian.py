@@ -321,7 +321,7 @@ def windows(warmup: int) -> tuple[int, list[int]]:
     least 10); one below 50 adapts the step size alone.
     """
     if warmup < 50:
-        return warmup, [warmup]
+        return warmup, []
     first, size, last = _FAST_START, _FIRST_WINDOW, warmup - _FAST_END
     if warmup < _FAST_START + _FIRST_WINDOW + _FAST_END:
         first, last = int(0.15 * warmup), warmup - max(10, int(0.1 * warmup))

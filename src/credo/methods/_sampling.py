@@ -16,6 +16,7 @@ from typing_extensions import override
 
 from credo import diagnostics
 from credo._arguments import check_integer
+from credo._text import counted
 from credo.data import Batch
 from credo.errors import InputError, UnsupportedError
 from credo.functional import Draw
@@ -189,7 +190,7 @@ class SamplingReport:
     def lines(self) -> list[str]:
         """The report as lines of text."""
         shown = [
-            ("chains", f"{self.chains} of {self.draws:,} draws"),
+            ("chains", f"{self.chains}, {counted(self.draws, 'draw')} each"),
             *self.details.items(),
         ]
         for name, found in (("predictions", self.predictions), ("parameters", self.parameters)):
@@ -205,7 +206,7 @@ class SamplingReport:
 
     def sentence(self) -> str:
         """Whether the chains have converged, in one sentence."""
-        parts = [f"{self.chains} chains of {self.draws:,} draws"]
+        parts = [f"{counted(self.chains, 'chain')} of {counted(self.draws, 'draw')}"]
         if self.predictions:
             parts.append(
                 f"R-hat of the predictions is {self.predictions['median_r_hat']:.2f} in the median and at most "
@@ -214,17 +215,22 @@ class SamplingReport:
             )
         divergences = sum(self.divergences)
         if self.divergences:
-            parts.append(f"{divergences:,} transitions diverged" if divergences else "no transition diverged")
+            parts.append(f"{counted(divergences, 'transition')} diverged" if divergences else "no transition diverged")
         return f"{parts[0]}: {'; '.join(parts[1:])}." if parts[1:] else f"{parts[0]}."
 
     def notices(self) -> list[str]:
         """What needs the user's attention."""
         found = []
         divergences = sum(self.divergences)
-        if divergences:
+        if divergences and divergences == self.chains * self.draws:
             found.append(
-                f"{divergences:,} transitions diverged: the step size is too large somewhere, and draws may miss a "
-                "part of the posterior; take smaller steps, for HMC by a higher acceptance="
+                f"all {divergences:,} transitions diverged, so that no chain has moved: raise warmup=, in which the "
+                "step size is adapted"
+            )
+        elif divergences:
+            found.append(
+                f"{counted(divergences, 'transition')} diverged: the step size is too large somewhere, and draws may "
+                "miss a part of the posterior; take smaller steps, for HMC by a higher acceptance="
             )
         r_hat = self.predictions.get("r_hat", 1.0)
         if self.chains > 1 and r_hat > _LARGEST_R_HAT:

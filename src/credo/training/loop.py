@@ -117,7 +117,8 @@ class _Run:
                     self._checkpoint(epoch + 1)
             if self.best:
                 _restore(self.module, self.best)
-            self.model._training_path = self.take_step.path
+            if self.epochs:  # a posterior of a network that was trained elsewhere
+                self.model._training_path = self.take_step.path
             self.task.on_train_end()
             status = "success"
         except DivergenceError:
