@@ -155,7 +155,7 @@ def class_scores(targets: NDArray[Any], classes: int) -> Floats:
     """
     chosen = np.arange(classes) if classes > 2 else np.ones(1)
     is_class = (targets[:, None] == chosen[: MAX_SCORES if classes <= MAX_SCORES else 0]).astype(np.float64)
-    return (is_class - is_class.mean(0)) / np.maximum(is_class.std(0), 1e-9)
+    return np.asarray((is_class - is_class.mean(0)) / np.maximum(is_class.std(0), 1e-9))
 
 
 def add_effects(
