@@ -2,7 +2,7 @@ r"""Columns of words with many levels: how far each level is from the others, as
 
 A column of thousands of words, such as towns or products, is too wide for one feature per word, and most of its words
 are rare. Its levels then have features from the target: with normal scores (or classes) z of the rows, the other
-features x and the level l_c(i) of row i in each such column c,
+features and their piecewise linear codes x, and the level l_c(i) of row i in each such column c,
 
 .. math:: z_i = \mu + x_i^\top\beta + \sum_c u_{c, l_c(i)} + \varepsilon_i, \qquad
     u_{cl} \sim N(0, \tau_c^2), \quad \varepsilon_i \sim N(0, \sigma^2).
@@ -34,10 +34,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 import pandas as pd
+import torch
 from numpy.typing import NDArray
 from scipy.special import ndtri
 from scipy.stats import rankdata
 
+from credo.architectures.tabular import PiecewiseLinear
 from credo.tabular.parsing import to_labels
 from credo.tabular.splitting import RowDetails, Rows, split_folds
 
@@ -51,7 +53,7 @@ MAX_LEVELS = 100_000
 """The most frequent levels, which have effects of their own."""
 MAX_SCORES = 30
 """With more classes, levels have no effects."""
-_FOLDS, _ITERATIONS, _MAX_FEATURES = 10, 8, 1_000
+_FOLDS, _ITERATIONS, _MAX_FEATURES, _BINS = 10, 8, 1_000, 8
 _RIDGE = 1.0
 
 
@@ -188,7 +190,7 @@ def add_effects(
     labels = [to_labels(table[category.name]) for category in columns.categories]
     levels, names = zip(*(_number(labels[c]) for c in wide), strict=True)
     weight = np.ones(len(scores)) if details.weight is None else details.weight.astype(np.float64)
-    features = columns.features(rows)[:, :_MAX_FEATURES].astype(np.float64)
+    features = _additive(columns.features(rows), training)
     part, sizes = _Part(list(levels), features, scores, weight).take(training), [len(of_column) for of_column in names]
     learned = _fit(part, sizes)
     inside = [effects.features(np.full(len(training), -1)) for effects in learned]
@@ -214,6 +216,16 @@ def add_effects(
     cycles = rows.other_features[:, : len(columns.cycles.feature_names)]
     with_effects = replace(columns, categories=tuple(categories), summaries=summaries)
     return with_effects, rows._replace(other_features=np.hstack([cycles, *blocks]))
+
+
+def _additive(features: NDArray[np.float32], training: Rows) -> Floats:
+    """Features and the piecewise linear codes of those that are numbers, up to a thousand in all."""
+    features = features[:, :_MAX_FEATURES]
+    numbers = [j for j, column in enumerate(features[training].T) if len(np.unique(column)) > 2]
+    numbers = numbers[: (_MAX_FEATURES - features.shape[1]) // _BINS]
+    encoding = PiecewiseLinear(len(numbers), _BINS)
+    encoding.fit(torch.from_numpy(features[training]), numbers)
+    return np.hstack([features, encoding(torch.from_numpy(features)).numpy()]).astype(np.float64)
 
 
 def _number(labels: Labels) -> tuple[NDArray[np.intp], list[str]]:
