@@ -100,7 +100,7 @@ def run(table: str, seed: int, options: dict[str, Any]) -> dict[str, Any]:
     with mock.patch.object(HeldOutOutputs, "choose_shift", record):
         model.fit(fold.x, fold.y)
     seconds = time.process_time() - start
-    truth = torch.as_tensor(np.asarray(fold.y_new))
+    truth = torch.as_tensor(np.asarray(fold.y_new, dtype=int if table in CLASSES else float))
     after, with_calibration = score(model, fold.x_new, truth)
     for member in model.model_.members:
         shift_network(member.net, member.likelihood, -shifts[0])

@@ -43,7 +43,7 @@ from credo.methods import MAP
 _MAX_ROWS = 4_096
 """Held-out rows by which weights and calibration are learned, evenly spaced if there are more."""
 _ITERATIONS = 200
-_SHIFTS = torch.linspace(-3.0, 1.0, 81, dtype=torch.float64)
+_SHIFTS = torch.arange(-60, 21, dtype=torch.float64) / 20.0
 _STANDARD_ERRORS = 0.5
 
 Rows = NDArray[np.intp]
