@@ -43,7 +43,7 @@ from credo.methods import MAP
 _MAX_ROWS = 4_096
 """Held-out rows by which weights and calibration are learned, evenly spaced if there are more."""
 _ITERATIONS = 200
-_SHIFTS = torch.arange(-60, 21, dtype=torch.float64) / 20.0
+_SHIFTS = torch.arange(-40, 21, dtype=torch.float64) / 20.0
 _STANDARD_ERRORS = 0.5
 
 Rows = NDArray[np.intp]
@@ -131,7 +131,7 @@ class HeldOutOutputs(NamedTuple):
             weights: of the groups ``[G]``.
 
         Returns:
-            γ between −3 and 1; 0 for a likelihood with one noise for all rows or with parameters.
+            γ between −2 and 1; 0 for a likelihood with one noise for all rows or with parameters.
         """
         if not can_shift(likelihood):
             return 0.0
