@@ -102,8 +102,9 @@ def run(table: str, seed: int, options: dict[str, Any]) -> dict[str, Any]:
     seconds = time.process_time() - start
     truth = torch.as_tensor(np.asarray(fold.y_new, dtype=int if table in CLASSES else float))
     after, with_calibration = score(model, fold.x_new, truth)
-    for member in model.model_.members:
-        shift_network(member.net, member.likelihood, -shifts[0])
+    if shifts[0]:
+        for member in model.model_.members:
+            shift_network(member.net, -shifts[0])
     before, without = score(model, fold.x_new, truth)
     gain = after - before
     return {

@@ -119,8 +119,9 @@ def train(
         scores = HeldOutOutputs.compute(members, data, parts)
         weights = scores.group_weights()
         shift = scores.choose_shift(members[0].likelihood, weights)
-    for member in members:
-        shift_network(member.net, member.likelihood, shift)
+    if shift:
+        for member in members:
+            shift_network(member.net, shift)
     model.set_weights(weights.repeat_interleave(len(parts)).tolist())
     model.history = [{"member": i, **entry} for i, member in enumerate(members) for entry in member.history]
 

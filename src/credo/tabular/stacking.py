@@ -6,8 +6,8 @@ errors: if errors of networks have variance v and covariance c, those of the mea
 .. math:: c + (v - c)/M,
 
 while the mixture, which adds the disagreement of its members to their noise, is *wider* than one of them. So intervals
-would be too wide wherever networks err independently. The remedy is one number γ, the same for all networks: added to
-the log noise (for classes, logits are divided by :math:`e^\gamma`), chosen by the log likelihood of held-out rows.
+would be too wide wherever networks err independently. The remedy is one number γ, the same for all networks and rows:
+added to the log variance of the noise, and chosen by the log likelihood of held-out rows.
 
 What an ensemble of M networks per group would predict for a held-out row cannot be seen, because only r of them, two
 by :func:`overlapping_parts`, have not been trained on it. But the mean log likelihood of ensembles, as their squared
@@ -37,7 +37,7 @@ from torch import Tensor, nn
 
 from credo.architectures import TabularMLP
 from credo.data import Batch
-from credo.likelihoods import Categorical, Likelihood
+from credo.likelihoods import Likelihood
 from credo.methods import MAP
 
 _MAX_ROWS = 4_096
@@ -131,11 +131,11 @@ class HeldOutOutputs(NamedTuple):
             weights: of the groups ``[G]``.
 
         Returns:
-            γ between −2 and 1; 0 for a likelihood with one noise for all rows or with parameters.
+            γ between −2 and 1; 0 for classes, and for a likelihood with one noise for all rows.
         """
         if not can_shift(likelihood):
             return 0.0
-        shifted = torch.stack([shift_outputs(self.outputs, likelihood, float(shift)) for shift in _SHIFTS])
+        shifted = torch.stack([shift_outputs(self.outputs, float(shift)) for shift in _SHIFTS])
         y = self.y.expand(*shifted.shape[:3], *self.y.shape).flatten(0, 3)
         with torch.no_grad():
             density = likelihood.log_prob(shifted.flatten(0, 3), y).double().unflatten(0, shifted.shape[:4])
@@ -143,30 +143,23 @@ class HeldOutOutputs(NamedTuple):
 
 
 def can_shift(likelihood: Likelihood) -> bool:
-    """Whether γ applies: to noise that differs from row to row, and to classes."""
-    noise = getattr(likelihood, "noise", getattr(likelihood, "spread", None))
-    return isinstance(likelihood, Categorical) or noise == "heteroscedastic"
+    """Whether γ applies: to noise that differs from row to row."""
+    return getattr(likelihood, "noise", getattr(likelihood, "spread", None)) == "heteroscedastic"
 
 
-def shift_outputs(outputs: Tensor, likelihood: Likelihood, shift: float) -> Tensor:
-    """Outputs ``[..., K]`` with γ added to their second half, the log noise; logits of classes over e^γ."""
-    if isinstance(likelihood, Categorical):
-        return outputs * math.exp(-shift)
+def shift_outputs(outputs: Tensor, shift: float) -> Tensor:
+    """Outputs ``[..., K]`` with γ added to their second half, the log noise."""
     location, log_noise = outputs.chunk(2, -1)
     return torch.cat([location, log_noise + shift], -1)
 
 
 @torch.no_grad()
-def shift_network(net: nn.Module, likelihood: Likelihood, shift: float) -> None:
+def shift_network(net: nn.Module, shift: float) -> None:
     """Change the last layer of a network such that its outputs are shifted by γ."""
     assert isinstance(net, TabularMLP)
     last = net.perceptron.layers[-1]
     assert isinstance(last, nn.Linear)
-    if isinstance(likelihood, Categorical):
-        for weight in (last.weight, last.bias, net.linear.weight):
-            weight.mul_(math.exp(-shift))
-    else:
-        last.bias[len(last.bias) // 2 :] += shift
+    last.bias[len(last.bias) // 2 :] += shift
 
 
 def extrapolate(log_density: Tensor, weights: Tensor, networks: int) -> Tensor:
