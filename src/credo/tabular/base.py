@@ -372,7 +372,7 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
             data,
             plan,
             validation=validation,
-            held_out=[] if method.folds is None else self._parts(targets, details, method.folds(len(targets))),
+            held_out=[] if method.folds is None else self._parts(targets, details, method.folds(targets)),
             seed=derive(self.seed_, TRAINING),
             device=self.device,
             progress=self.progress,

@@ -53,9 +53,13 @@ def count_networks(rows: int) -> int:
     return FOLDS if rows < MANY_ROWS else FOLDS_FOR_MANY_ROWS
 
 
-def count_blocks(rows: int) -> int:
-    """The number of blocks of rows: each network holds out two of the first half of them."""
-    return 2 * count_networks(rows)
+def count_blocks(targets: NDArray[Any]) -> int:
+    """The number of blocks of rows: one per network for classes, two for quantities, whose noise is calibrated.
+
+    Each network then holds out two blocks of the first half of them, see :func:`overlapping_parts`.
+    """
+    networks = count_networks(len(targets))
+    return networks if targets.dtype.kind == "i" else 2 * networks
 
 
 def build(spec: NetworkSpec, *, scales: Sequence[float] = SCALES, bins: int = BINS, **options: Any) -> DeepEnsemble:

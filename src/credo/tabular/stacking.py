@@ -57,10 +57,10 @@ def overlapping_parts(blocks: Sequence[Rows], networks: int) -> list[Rows]:
         networks: the number of networks of a group.
 
     Returns:
-        The rows of each; single blocks, repeated, if there are fewer different ones than networks, or than three.
+        The rows of each; single blocks, repeated if necessary, unless there are more of them than networks.
     """
     different = list({id(block): block for block in blocks}.values())
-    if len(different) < max(networks, 3):
+    if len(different) <= networks:
         return [different[k % len(different)] for k in range(networks)]
     return [np.union1d(different[k], different[(k + 1) % networks]) for k in range(networks)]
 
