@@ -66,18 +66,6 @@ def test_held_out_rows_decide_when_to_stop_and_nothing_else() -> None:
         assert torch.equal(a, b)
 
 
-def test_scores_are_the_log_likelihoods_of_held_out_rows() -> None:
-    trained, data = members([1.0, 0.1], folds=3), rows()
-    scores = fit_on_folds(trained, data, PARTS, SCHEDULE, seed=0)
-    assert scores.log_likelihood.shape == (2, 3, 8)
-    assert torch.equal(scores.weight, torch.ones(3, 8, dtype=torch.float64))
-    for k, member in enumerate(trained):
-        rows_of_part = torch.from_numpy(PARTS[k % 3])
-        expected = member.predict(data.x[rows_of_part], samples=0).log_prob(data.y[rows_of_part])
-        found = scores.log_likelihood[k // 3, k % 3].sort().values
-        torch.testing.assert_close(found, expected.flatten().sort().values)
-
-
 @pytest.mark.parametrize("scale", [1.0, 0.1])
 def test_a_linear_network_reaches_ridge_regression(scale: float) -> None:
     """(XᵀX + (σ/s)²I)⁻¹Xᵀy; held-out rows are copies of those trained on, so that no step towards it is worse."""

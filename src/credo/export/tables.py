@@ -100,7 +100,7 @@ def column_inputs(estimator: TableEstimator, X: Any) -> dict[str, NDArray[Any]]:
         inputs[name] = _iso(inputs[name])
     for encoder in columns.categories:
         cells = table[encoder.name].to_numpy(object)
-        inputs[encoder.name] = np.array(["" if is_missing(cell) else str(cell) for cell in cells], dtype=object)
+        inputs[encoder.name] = np.array(["" if is_missing(cell) else str(cell).strip() for cell in cells], dtype=object)
     return inputs
 
 

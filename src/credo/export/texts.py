@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -24,13 +25,15 @@ _TIME = r"([01]\d|2[0-3]):[0-5]\d(:[0-5]\d(\.\d{1,6})?)?"
 _ORIGIN = "1970-01-01T00:00:00"
 _ML = "ai.onnx.ml"
 _CUT = "…"
+_MAX_SPACED = 500
 
 
 def add_category(b: Builder, encoder: CategoryEncoder, cells: Value) -> Value:
-    """The one-hot features ``[N, K]`` of a column of texts ``[N]``, as ``CategoryEncoder.encode`` has them.
+    """The features ``[N, K]`` of a column of texts ``[N]``, as ``CategoryEncoder.encode`` has them.
 
     Outer spaces do not count, words for true and false are the same in any case, numbers are compared as numbers, and
-    the texts of :data:`credo.tabular.parsing.MISSING_TEXTS` are missing.
+    the texts of :data:`credo.tabular.parsing.MISSING_TEXTS` are missing. If a column has more than 500 levels with
+    effects, a level with outer spaces counts as unseen.
 
     Args:
         b: collects the nodes.
@@ -38,7 +41,7 @@ def add_category(b: Builder, encoder: CategoryEncoder, cells: Value) -> Value:
         cells: the texts.
 
     Returns:
-        Zeros and ones in float32.
+        Zeros and ones, and the effects of levels, in float32.
 
     Raises:
         UnsupportedError: a category is stored by its digest, or is an infinite number.
@@ -48,9 +51,21 @@ def add_category(b: Builder, encoder: CategoryEncoder, cells: Value) -> Value:
     _check_labels(encoder)
     other = len(encoder.kept) if encoder.rare else -1
     missing = len(encoder.kept) + bool(encoder.rare) if encoder.has_missing else other
-    numbers = {label: parse_plain(label) for label in encoder.kept if not math.isnan(parse_plain(label))}
+    slot = _add_slot(b, cells, encoder.kept, missing, other)
+    positions = np.arange(len(encoder.kept) + bool(encoder.rare) + encoder.has_missing)
+    one_hot = b("Cast", b("Equal", b("Unsqueeze", slot, b.axes(1)), positions), to=TensorProto.FLOAT)
+    if encoder.effects is None:
+        return one_hot
+    unseen = len(encoder.effects.labels)
+    level = _add_slot(b, cells, encoder.effects.labels, unseen, unseen)
+    return b("Concat", one_hot, b("Gather", encoder.effects.table, level), axis=1)
+
+
+def _add_slot(b: Builder, cells: Value, labels: Sequence[str], missing: int, other: int) -> Value:
+    """The positions ``[N]`` of texts among ``labels``."""
+    numbers = {label: parse_plain(label) for label in labels if not math.isnan(parse_plain(label))}
     numbers = {label: value for label, value in numbers.items() if label not in ("True", "False")}
-    slots = {label: slot for slot, label in enumerate(encoder.kept) if label not in numbers}
+    slots = {label: slot for slot, label in enumerate(labels) if label not in numbers}
     exact = slots | dict.fromkeys(MISSING_TEXTS, missing)
     slot = b(
         "LabelEncoder",
@@ -64,11 +79,9 @@ def add_category(b: Builder, encoder: CategoryEncoder, cells: Value) -> Value:
         if word in slots:
             slot = b("Where", _matches(b, cells, f"(?i:{word})"), np.array(slots[word]), slot)
     if numbers:
-        by_value = {value: encoder.kept.index(label) for label, value in numbers.items()}
-        slot = _add_numbers(b, cells, slot, by_value, other)
-    slot = _add_spaced(b, cells, slot, exact)
-    positions = np.arange(len(encoder.feature_names))
-    return b("Cast", b("Equal", b("Unsqueeze", slot, b.axes(1)), positions), to=TensorProto.FLOAT)
+        position = {label: place for place, label in enumerate(labels)}
+        slot = _add_numbers(b, cells, slot, {value: position[label] for label, value in numbers.items()}, other)
+    return _add_spaced(b, cells, slot, exact) if len(labels) <= _MAX_SPACED else slot
 
 
 def _add_numbers(b: Builder, cells: Value, slot: Value, slots: dict[float, int], other: int) -> Value:
@@ -201,7 +214,7 @@ def _literal(text: str) -> str:
 
 def _check_labels(encoder: CategoryEncoder) -> None:
     """Raise ``UnsupportedError`` for categories that a graph cannot recognize."""
-    for label in encoder.kept:
+    for label in encoder.kept if encoder.effects is None else encoder.effects.labels:
         if re.search(f"{_CUT}[0-9a-f]{{12}}$", label):
             raise UnsupportedError(
                 f"the column {quoted(encoder.name)} has categories of more than 100 characters, which are stored by a "

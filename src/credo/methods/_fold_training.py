@@ -53,18 +53,6 @@ class FoldSchedule:
         return max(self.steps // _EVALUATIONS, 1)
 
 
-class HeldOutScores(NamedTuple):
-    """How well networks predict the rows that they were not trained on.
-
-    Attributes:
-        log_likelihood: ``[G, F, V]``, of V rows of each of F parts, by the network of each group that holds it out.
-        weight: of the rows ``[F, V]``; 0 for those that fill up shorter parts.
-    """
-
-    log_likelihood: Tensor
-    weight: Tensor
-
-
 def fit_on_folds(
     members: Sequence[MAP],
     data: Batch,
@@ -73,7 +61,7 @@ def fit_on_folds(
     *,
     seed: int,
     progress: bool | None = False,
-) -> HeldOutScores:
+) -> None:
     """Train G·F networks of one architecture in one batch, each on all rows but one of F parts.
 
     Network k maximizes log p(D₋ₖ | w) + log p(w) by Adam, and keeps the weights with the highest log likelihood of its
@@ -88,9 +76,6 @@ def fit_on_folds(
         seed: of the order of rows.
         progress: whether to show a progress bar; ``None``: only in a terminal.
 
-    Returns:
-        The log likelihoods of held-out rows, up to 2,048 of each part.
-
     Raises:
         InputError: a prior is not a centered Gaussian.
         DivergenceError: a loss became NaN or infinite before the first evaluation.
@@ -99,7 +84,6 @@ def fit_on_folds(
     with ProgressBar(progress, _EVALUATIONS, 0, enabled=True, unit="evaluation") as bar:
         training.run(bar)
     training.write_back()
-    return training.scores(len(held_out))
 
 
 class _Best(NamedTuple):
@@ -209,14 +193,6 @@ class _FoldTraining:
         rows = self.stack.rows(self.position.detach(), self.validation)
         mean = (rows * weight).sum(1) / weight.sum(1).clamp_min(torch.finfo(weight.dtype).tiny)
         return torch.where(mean.isfinite(), mean, -torch.inf)
-
-    @torch.no_grad()
-    def scores(self, parts: int) -> HeldOutScores:
-        """The log likelihoods of held-out rows under the weights that were kept."""
-        weight = self.validation.sample_weight
-        assert weight is not None
-        rows = self.stack.rows(self.position.detach(), self.validation)
-        return HeldOutScores(rows.unflatten(0, (-1, parts)), weight[:parts])
 
     def _record(self, nll: Tensor, score: Tensor, steps: int, seconds: float) -> None:
         """Write an entry of the history of every network."""

@@ -30,6 +30,7 @@ from credo.tabular import automatic, exporting, methods, recalibration
 from credo.tabular.columns import Columns, TableRows, as_frame
 from credo.tabular.dialects import Dialect
 from credo.tabular.extrapolation import Extrapolation, OutsideRange
+from credo.tabular.level_effects import Floats, add_effects
 from credo.tabular.methods import NetworkSpec, TabularMethod, TrainingPlan
 from credo.tabular.readings import find_dialect
 from credo.tabular.several_targets import RegressionTargets, as_target_frame, has_several_targets
@@ -38,7 +39,7 @@ from credo.tabular.target_cells import as_series
 from credo.tabular.targets import ClassTarget, RegressionTarget, known_rows
 from credo.tabular.validation import check_new, check_training
 
-INITIAL, SPLIT, TRAINING, DRAWS, SCREEN = range(5)
+INITIAL, SPLIT, TRAINING, DRAWS, SCREEN, _, LEVELS = range(7)
 """The random streams of an estimator."""
 
 _MIN_ROWS_FOR_EARLY_STOPPING = 40
@@ -138,14 +139,15 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         targets = self._encode_target(y)
         given_details, details = details, self._weigh(targets, details, learn=True)
         training, held_out = recalibration.split_rows(self, targets, details, calibrator)
+        scores, seed = self._scores(targets), derive(self.seed_, LEVELS)
+        self.columns_, rows = add_effects(self.columns_, rows, as_frame(frame), scores, details, training, seed)
         features = self.columns_.features(rows)
         method, self.method_reason_ = automatic.choose(self, len(training), further_rows)
         self.method_ = method.name
         plan = TrainingPlan.make(len(training), self.epochs, self.batch_size, self.lr, method.step_factor)
         targets = self._choose_likelihood(y, targets, features, training, details, plan)
         outputs, likelihood = self._network_outputs(plan)
-        hidden = method.hidden if self.hidden is None else None
-        hidden = hidden or methods.hidden_layers(self.hidden, plan.rows)
+        hidden = (method.hidden if self.hidden is None else None) or methods.hidden_layers(self.hidden, plan.rows)
         spec = NetworkSpec(features.shape[1], outputs, likelihood, hidden, self.activation, plan, features[training])
         with seeded(derive(self.seed_, INITIAL), torch.device("cpu")):
             model = method.build(spec, **(self.method_options or {}))
@@ -299,6 +301,10 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
     def _decode_target(self, targets: NDArray[Any]) -> torch.Tensor:
         """Encoded targets in the units of :meth:`predict_dist`, ``[N]``."""
 
+    @abstractmethod
+    def _scores(self, targets: NDArray[Any]) -> Floats:
+        """The targets as the effects of levels are learned from them ``[N, T]``."""
+
     def _weigh(self, targets: NDArray[Any], details: RowDetails, learn: bool) -> RowDetails:
         """The details of the rows, with weights of classes, which are those of training or learned anew."""
         return details
@@ -366,7 +372,7 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
             data,
             plan,
             validation=validation,
-            held_out=[] if method.folds is None else self._parts(targets, details, method.folds(len(targets))),
+            held_out=[] if method.folds is None else self._parts(targets, details, method.folds(targets)),
             seed=derive(self.seed_, TRAINING),
             device=self.device,
             progress=self.progress,

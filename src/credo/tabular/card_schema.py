@@ -29,6 +29,7 @@ from credo.metrics.summary import DESCRIPTIONS
 from credo.tabular.date_format import ORDERS
 from credo.tabular.encoders import PERIODS
 from credo.tabular.estimators import NOISES
+from credo.tabular.level_effects import MAX_LEVELS, MAX_SCORES
 from credo.tabular.likelihoods import FAMILIES, LIKELIHOODS
 from credo.tabular.number_format import CURRENCIES, PERCENT
 
@@ -83,12 +84,18 @@ _CYCLES = record(
     {"dates": list_of(text, unique=True), "columns": list_of(text), "periods": list_of(one_of(*PERIODS))},
 )
 
-_CATEGORY = record(
+_CATEGORY: dict[str, Schema] = {
+    "name": text,
+    "kept": list_of(text, minimum=1, unique=True),
+    "rare": list_of(text, unique=True),
+    "has_missing": flag,
+}
+
+_EFFECTS = record(
     {
-        "name": text,
-        "kept": list_of(text, minimum=1, unique=True),
-        "rare": list_of(text, unique=True),
-        "has_missing": flag,
+        "labels": list_of(text, minimum=1, maximum=MAX_LEVELS, unique=True),
+        "mean": list_of(list_of(number(), minimum=1, maximum=MAX_SCORES), minimum=1),
+        "deviation": list_of(_SHARE, minimum=1),
     }
 )
 
@@ -110,7 +117,7 @@ _COLUMNS = record(
         "scaling": _SCALING,
         "cycles": _CYCLES,
         "formats": mapping,
-        "categories": list_of(_CATEGORY),
+        "categories": list_of(either(record(_CATEGORY), record(_CATEGORY | {"effects": _EFFECTS}))),
         "notes": list_of(text),
         "summaries": list_of(_SUMMARY),
     }
@@ -268,6 +275,12 @@ def _check_columns(columns: Mapping[str, Any]) -> None:
         raise LoadError(f"estimator.columns uses columns that it does not name: {listed(unknown)}")
     if len(set(used)) != len(used):
         raise LoadError("estimator.columns uses a column twice")
+    for category in columns["categories"]:
+        effects = category.get("effects")
+        if effects and len({len(effects["labels"]), len(effects["mean"]), len(effects["deviation"])}) != 1:
+            raise LoadError("estimator.columns.categories holds effects of different lengths")
+        if effects and len({len(of_level) for of_level in effects["mean"]}) != 1:
+            raise LoadError("estimator.columns.categories holds effects of different widths")
     dates = cycles["dates"]
     if scaling["names"][len(scaling["names"]) - len(dates) :] != dates or not set(cycles["columns"]) <= set(dates):
         raise LoadError("estimator.columns.cycles must be of the last columns of estimator.columns.scaling")

@@ -22,6 +22,7 @@ from credo.predictive.classes import CategoricalComponents
 from credo.tabular.base import TableEstimator
 from credo.tabular.columns import TableRows
 from credo.tabular.dialects import Dialect
+from credo.tabular.level_effects import Floats, class_scores, normal_scores
 from credo.tabular.methods import TrainingPlan
 from credo.tabular.predictions import predict_features
 from credo.tabular.splitting import RowDetails
@@ -167,6 +168,11 @@ class Classifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
 
     def _encode_target(self, y: Any) -> NDArray[Any]:
         return np.argsort(self._order())[self.target_.encode(y)]
+
+    def _scores(self, targets: NDArray[Any]) -> Floats:
+        if self.ordered is not False:
+            return normal_scores(targets[:, None])
+        return class_scores(targets, len(self.target_.classes))
 
     def _decode_target(self, targets: NDArray[Any]) -> Tensor:
         return torch.from_numpy(self._order()[targets])

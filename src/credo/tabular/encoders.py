@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from credo._text import counted
+from credo.tabular.level_effects import LevelEffects
 from credo.tabular.outliers import regular_range, robust_scale
 
 Floats = NDArray[np.float64]
@@ -250,7 +251,7 @@ class CyclicEncoder:
 
 @dataclass(frozen=True)
 class CategoryEncoder:
-    """Encodes a column of labels one-hot.
+    """Encodes a column of labels one-hot, and by the effects of its levels on the target if there are many.
 
     The most frequent categories have a feature each. Rarer ones share the feature "other", and missing values have
     one; these two exist only if training had such rows. A label that was not in training counts as "other"; without
@@ -264,12 +265,14 @@ class CategoryEncoder:
         kept: the categories with a feature of their own, most frequent first, ties in alphabetical order.
         rare: the labels of training that share "other"; the 1,000 most frequent of them.
         has_missing: whether training had missing values.
+        effects: the effects of all levels, as further features; ``None``: none.
     """
 
     name: str
     kept: tuple[str, ...]
     rare: tuple[str, ...]
     has_missing: bool
+    effects: LevelEffects | None = None
 
     @classmethod
     def learn(cls, name: str, labels: Labels) -> CategoryEncoder:
@@ -281,47 +284,62 @@ class CategoryEncoder:
 
     @property
     def feature_names(self) -> tuple[str, ...]:
-        """One per category, then "other", then "missing"."""
+        """One per category, then "other", then "missing", then those of the effects."""
         other = (f"{self.name} (other)",) if self.rare else ()
         missing = (f"{self.name} (missing)",) if self.has_missing else ()
-        return (*(f"{self.name}={label}" for label in self.kept), *other, *missing)
+        effects = () if self.effects is None else self.effects.feature_names(self.name)
+        return (*(f"{self.name}={label}" for label in self.kept), *other, *missing, *effects)
+
+    @property
+    def has_many_levels(self) -> bool:
+        """Whether training had more labels than categories can have features of their own."""
+        return len(self.kept) + len(self.rare) > MAX_CATEGORIES
 
     @property
     def treatment(self) -> str:
         """How the column is used."""
         others = [*(["other"] if self.rare else []), *(["missing"] if self.has_missing else [])]
-        return f"one-hot: {' and '.join([counted(len(self.kept), 'category'), *others])}"
+        one_hot = f"one-hot: {' and '.join([counted(len(self.kept), 'category'), *others])}"
+        return (
+            one_hot if self.effects is None else f"{one_hot}; effects of {counted(len(self.effects.labels), 'level')}"
+        )
 
     def encode(self, labels: Labels) -> NDArray[np.float32]:
-        """Zeros and ones ``[N, K]``."""
+        """Zeros and ones ``[N, K]``, and the effects of levels."""
         other = len(self.kept) if self.rare else -1
         missing = len(self.kept) + bool(self.rare) if self.has_missing else other
         slots = np.array(
             [missing if label is None else self._slot.get(label, other) for label in labels], dtype=np.intp
         )
-        features = np.zeros((len(labels), len(self.feature_names)), dtype=np.float32)
+        width = len(self.kept) + bool(self.rare) + self.has_missing
+        features = np.zeros((len(labels), width), dtype=np.float32)
         set_rows = np.flatnonzero(slots >= 0)
         features[set_rows, slots[set_rows]] = 1.0
-        return features
+        return features if self.effects is None else np.hstack([features, self.effects.encode(labels)])
 
     def unseen(self, labels: Labels) -> list[str]:
         """The ``labels`` that were not in training, with "missing" for a missing one.
 
         Empty if training had more labels than are stored, because new ones are then expected.
         """
-        if len(self.rare) == _MAX_RARE:
+        if self.effects is None and len(self.rare) == _MAX_RARE:
             return []
-        known = {*self.kept, *self.rare, *([None] if self.has_missing else [])}
+        rare = self.rare if self.effects is None else self.effects.labels
+        known = {*self.kept, *rare, *([None] if self.has_missing else [])}
         return ["missing" if label is None else label for label in labels if label not in known]
 
     def get_config(self) -> dict[str, object]:
         """The attributes as JSON values."""
-        return {"name": self.name, "kept": list(self.kept), "rare": list(self.rare), "has_missing": self.has_missing}
+        effects = {} if self.effects is None else {"effects": self.effects.get_config()}
+        kept, rare = list(self.kept), list(self.rare)
+        return {"name": self.name, "kept": kept, "rare": rare, "has_missing": self.has_missing, **effects}
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> CategoryEncoder:
         """The inverse of :meth:`get_config`."""
-        return cls(config["name"], tuple(config["kept"]), tuple(config["rare"]), bool(config["has_missing"]))
+        kept, rare, effects = tuple(config["kept"]), tuple(config["rare"]), config.get("effects")
+        learned = None if effects is None else LevelEffects.from_config(effects)
+        return cls(config["name"], kept, rare, bool(config["has_missing"]), learned)
 
     @cached_property
     def _slot(self) -> dict[str, int]:

@@ -29,6 +29,7 @@ from credo.tabular.classifier import Classifier
 from credo.tabular.columns import TableRows
 from credo.tabular.dialects import Dialect
 from credo.tabular.extrapolation import Extrapolation, at_edge, split_noise
+from credo.tabular.level_effects import Floats, normal_scores
 from credo.tabular.likelihoods import (
     MAX_ROWS,
     MIN_STEPS,
@@ -259,6 +260,9 @@ class Regressor(RegressorMixin, TableEstimator):  # type: ignore[misc]
                 "with different targets"
             )
         return z
+
+    def _scores(self, targets: NDArray[Any]) -> Floats:
+        return normal_scores(targets)
 
     def _decode_target(self, targets: NDArray[Any]) -> Tensor:
         return self.family_.decode(targets[:, 0])

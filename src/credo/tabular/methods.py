@@ -219,7 +219,7 @@ class TabularMethod:
             the method has none.
         train: trains the model.
         hidden: widths of the hidden layers, if the user gives none; ``None``: chosen by the number of rows.
-        folds: from the number of rows to that of parts that networks hold out in turn; ``None``: no part is held out.
+        folds: from encoded targets to the number of parts that networks hold out in turn; ``None``: none is held out.
         has_epochs: whether ``epochs``, ``batch_size`` and ``lr`` apply; a sampler uses all rows in every step.
 
     Example:
@@ -238,7 +238,7 @@ class TabularMethod:
     posterior_as_prior: Callable[[Any], Method] | None = None
     train: Train = train_in_epochs
     hidden: tuple[int, ...] | None = None
-    folds: Callable[[int], int] | None = None
+    folds: Callable[[NDArray[Any]], int] | None = None
     has_epochs: bool = True
 
 

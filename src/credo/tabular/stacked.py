@@ -1,12 +1,13 @@
 r"""A stacked ensemble on a table: networks from nearly linear to flexible, weighted by how they predict held-out rows.
 
 One batch trains G·F networks. Those of group g have a Gaussian prior of scale s_g on the weights of hidden layers, and
-network (g, f) holds out part f of F of the rows, by which it is stopped early. The groups are mixed,
+network (g, f) holds out part f of the rows, by which it is stopped early. The groups are mixed,
 
 .. math:: p(y \mid x) = \sum_g w_g \frac1F \sum_f p(y \mid f_{gf}(x)), \qquad
-    w = \arg\max \sum_i \log \sum_g w_g\, p(y_i \mid f_{g, f(i)}(x_i)),
+    w = \arg\max \sum_i \log \sum_g w_g \frac1r \sum_{f \in H_i} p(y_i \mid f_{gf}(x_i)),
 
-with f(i) the part of row i, so that every row is scored by networks that have not seen it.
+with H_i the r networks of a group that hold out row i, so that rows are scored by networks that have not seen them. The
+same rows calibrate the noise of the ensemble (:mod:`credo.tabular.stacking`).
 
 References: Y. Yao, A. Vehtari, D. Simpson, A. Gelman, "Using stacking to average Bayesian predictive distributions",
 Bayesian Analysis 2018. F. Wenzel, J. Snoek, D. Tran, R. Jenatton, "Hyperparameter ensembles for robustness and
@@ -21,7 +22,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from credo import data as data_
 from credo._devices import check_device
@@ -31,10 +31,11 @@ from credo.methods import MAP, DeepEnsemble
 from credo.methods._fold_training import FoldSchedule, fit_on_folds
 from credo.priors import Normal
 from credo.tabular.methods import MIN_PRODUCTS_FOR_THREADS, NetworkSpec, Rows, TabularMethod, TrainingPlan, register
+from credo.tabular.stacking import HeldOutOutputs, overlapping_parts, shift_network
 
 NAME = "stacked"
 FOLDS, FOLDS_FOR_MANY_ROWS, MANY_ROWS = 8, 5, 5_000
-"""Parts of the rows; fewer from :data:`MANY_ROWS` rows on, where little is gained by more networks."""
+"""Networks per group; fewer from :data:`MANY_ROWS` rows on, where little is gained by more."""
 SCALES = (3.0, 1.0, 0.3, 0.1)
 """Prior scales of the weights of hidden layers, one per group."""
 LINEAR_SCALE = 3.0
@@ -45,12 +46,20 @@ BINS, MAX_CODES = 8, 1_024
 RATE = 0.3
 """Of the learning rate of other methods."""
 _ROWS_FOR_KNOTS = 20_000
-_ITERATIONS = 200
 
 
-def count_folds(rows: int) -> int:
-    """The number of parts that ``rows`` rows are divided into, and of networks per group."""
+def count_networks(rows: int) -> int:
+    """The number of networks per group."""
     return FOLDS if rows < MANY_ROWS else FOLDS_FOR_MANY_ROWS
+
+
+def count_blocks(targets: NDArray[Any]) -> int:
+    """The number of blocks of rows: one per network for classes, two for quantities, whose noise is calibrated.
+
+    Each network then holds out two blocks of the first half of them, see :func:`overlapping_parts`.
+    """
+    networks = count_networks(len(targets))
+    return networks if targets.dtype.kind == "i" else 2 * networks
 
 
 def build(spec: NetworkSpec, *, scales: Sequence[float] = SCALES, bins: int = BINS, **options: Any) -> DeepEnsemble:
@@ -66,7 +75,7 @@ def build(spec: NetworkSpec, *, scales: Sequence[float] = SCALES, bins: int = BI
         Networks of the first group first.
     """
     assert spec.features is not None
-    folds = count_folds(len(spec.features))
+    folds = count_networks(len(spec.features))
     features = spec.features[:: -(-len(spec.features) // _ROWS_FOR_KNOTS)]
     encoded = [j for j, column in enumerate(features.T) if len(np.unique(column)) > 2]
     bins = min(bins, max(MAX_CODES // max(len(encoded), 1), 1))
@@ -97,7 +106,7 @@ def train(
     device: str | None,
     progress: bool | None,
 ) -> None:
-    """Train all networks in one batch, and weight the groups.
+    """Train all networks in one batch, weight the groups, and calibrate them.
 
     Arguments are those of :class:`credo.tabular.methods.Train`.
     """
@@ -108,33 +117,19 @@ def train(
     data = data_.Batch(tensors[0], tensors[1], tensors[2] if len(tensors) > 2 else None)
     schedule = FoldSchedule(plan.steps, plan.batch_size, RATE * plan.lr)
     products = sum(p.numel() for p in members[0].parameters()) * len(members) * plan.batch_size
+    parts = overlapping_parts(held_out, count_networks(len(data.y)))
     with one_thread(products < MIN_PRODUCTS_FOR_THREADS):
-        scores = fit_on_folds(members, data, held_out, schedule, seed=seed, progress=progress)
-    groups = len(members) // len(held_out)
-    weights = stacking_weights(scores.log_likelihood.flatten(1).double(), scores.weight.flatten().double())
-    model.set_weights(weights.repeat_interleave(len(members) // groups).tolist())
+        fit_on_folds(members, data, parts, schedule, seed=seed, progress=progress)
+        scores = HeldOutOutputs.compute(members, data, parts)
+        weights = scores.group_weights()
+        shift = scores.choose_shift(members[0].likelihood, weights)
+    if shift:
+        for member in members:
+            shift_network(member.net, shift)
+    model.set_weights(weights.repeat_interleave(len(parts)).tolist())
     model.history = [{"member": i, **entry} for i, member in enumerate(members) for entry in member.history]
 
 
-def stacking_weights(log_density: Tensor, weight: Tensor) -> Tensor:
-    r"""The weights w of G distributions that maximize Σ_i c_i·log Σ_g w_g p_g(y_i) + Σ_g log w_g, by EM.
-
-    The last term, a Dirichlet(2) prior, keeps some weight on every distribution where rows are few.
-
-    Args:
-        log_density: log p_g(y_i) of rows that the distributions were not fitted to ``[G, N]``.
-        weight: c, how often each row counts ``[N]``.
-
-    Returns:
-        Weights ``[G]``, summing to 1.
-    """
-    groups = len(log_density)
-    usable = torch.where(log_density.isfinite(), log_density, -1e30)
-    weights = log_density.new_full((groups,), 1.0 / groups)
-    for _ in range(_ITERATIONS):
-        share = (weights.log()[:, None] + usable).softmax(0)
-        weights = (share @ weight + 1.0) / (weight.sum() + groups)
-    return weights
-
-
-register(TabularMethod(NAME, "Stacked ensemble", build, step_factor=0.5, train=train, hidden=HIDDEN, folds=count_folds))
+register(
+    TabularMethod(NAME, "Stacked ensemble", build, step_factor=0.5, train=train, hidden=HIDDEN, folds=count_blocks)
+)
