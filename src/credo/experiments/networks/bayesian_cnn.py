@@ -104,7 +104,7 @@ def run(config: RunConfig) -> Result:
 
     What was found so far, with one seed and short runs on a CPU (``benchmarks/results/bayesian_cnn``). The ensemble, 8
     epochs: 0.51 % error, AUROC of the entropy 0.997 for Fashion-MNIST and 0.985 for notMNIST. Bayes by Backprop, 8
-    epochs: 0.76 %, 0.993 and 0.973. MC dropout, 8 epochs: 0.60 %, 0.995 and 0.972; 20 epochs from torch's initial
+    epochs: 0.76 %, 0.993 and 0.973. MC dropout, 8 epochs: 0.60 %, 0.994 and 0.972; 20 epochs from torch's initial
     weights: 0.49 %, 0.995 and 0.969. Initial weights and T were chosen on held-out digits, and on printed glyphs,
     photographs and rotated digits in place of the other images
     (``benchmarks/results/bayesian_cnn_other_images_validation.json``): two networks without dropout separate glyphs
