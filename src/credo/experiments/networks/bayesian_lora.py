@@ -35,7 +35,7 @@ RANK = 4
 TEMPERATURE = 0.1
 SCALE = 0.1
 BATCH_SIZE = 32
-PRETRAINING_LR, ADAM_LR, IVON_LR = 1e-3, 5e-3, 0.1
+PRETRAINING_LR, ADAM_LR, IVON_LR = 1e-3, 5e-3, 0.3
 LIKELIHOOD, MAP, DIAGONAL, KRONECKER, MEAN_FIELD, IVON = (
     "maximum likelihood",
     "MAP",
@@ -154,6 +154,7 @@ def run(config: RunConfig) -> Result:
     and 0.54 ± 0.06 by IVON; the errors are mostly differences between data sets, and the order was the same in all
     three, but for the two Laplace approximations. Laplace gains about as much as temperature scaling of MAP, without
     held-out data. The two variational methods are also more accurate, and temperature scaling does not improve them.
+    IVON's are from before its trust region and with a learning rate of 0.1; now, with 0.3, it has 0.51 with seed 0.
     """
     settings = SETTINGS[config.budget]
     libraries = _Libraries.load()
