@@ -53,7 +53,7 @@ class Columns:
       their asinh. Missing values are imputed by the median and marked by a 0/1 feature.
     * Dates are numbers, in days, with the time of day, week and year by
       :class:`~credo.tabular.encoders.CyclicEncoder`.
-    * Labels are one-hot by :class:`~credo.tabular.encoders.CategoryEncoder`.
+    * Labels are one-hot by :class:`~credo.tabular.encoders.CategoryEncoder`; estimators add effects if there are many.
     * Columns without information are left out: empty, constant, or with a different label in nearly every row.
 
     How a column is read is decided once, by :func:`~credo.tabular.readings.read_column`. Then each cell is parsed on
