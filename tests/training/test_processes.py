@@ -242,14 +242,8 @@ def test_a_lost_machine_ends_the_run_and_the_next_continues_to_the_same_bits(tmp
     assert again == [[str(script.EPOCHS), undisturbed[0][1]]] * 2
 
 
-@pytest.mark.slow
-def test_a_sharded_model_trains_in_a_loop_of_its_own(tmp_path):
-    """FSDP over gloo: each process holds a part of all weights; MAP draws nothing, so its weights are those of one."""
-    port = str(free_port())
-    nodes = [
-        start_node(rank, int(port), program=SHARDED, words=(str(tmp_path),), RANK=str(rank), WORLD_SIZE="2")
-        for rank in (0, 1)
-    ]
+def check_sharded(nodes: list[subprocess.Popen[str]], folder: Path) -> None:
+    """Each process holds a part of all weights; MAP draws nothing, so its weights are those of one process."""
     sizes = torch.tensor([[int(word) for word in told] for told in results(nodes)])
     alone = credo.MAP(script.make_net(), credo.Gaussian(0.3))
     optimizer = torch.optim.Adam(alone.parameter_groups(), lr=1e-2)
@@ -259,14 +253,25 @@ def test_a_sharded_model_trains_in_a_loop_of_its_own(tmp_path):
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    together = credo.load(tmp_path / "MAP", net=script.make_net())
+    together = credo.load(folder / "MAP", net=script.make_net())
     for name, value in alone.state_dict().items():
         torch.testing.assert_close(together.state_dict()[name], value, rtol=1e-5, atol=1e-5)
     count = sum(parameter.numel() for parameter in alone.parameters())
     assert sizes.sum(0).tolist() == [count, 2 * count]
     assert bool((sizes < torch.tensor([count, 2 * count])).all())
-    bbb = credo.load(tmp_path / "BayesByBackprop", net=script.make_net())
+    bbb = credo.load(folder / "BayesByBackprop", net=script.make_net())
     assert bool(bbb.predict(x).std.isfinite().all())
+
+
+@pytest.mark.slow
+def test_a_sharded_model_trains_in_a_loop_of_its_own(tmp_path):
+    """FSDP over gloo, two processes of one machine."""
+    port = free_port()
+    nodes = [
+        start_node(rank, port, program=SHARDED, words=(str(tmp_path),), RANK=str(rank), WORLD_SIZE="2")
+        for rank in (0, 1)
+    ]
+    check_sharded(nodes, tmp_path)
 
 
 def test_fsdp_in_fit_is_a_sentence():
@@ -313,6 +318,26 @@ def test_two_hosts_in_network_namespaces_train_one_model(two_hosts):
     first, second = results(nodes)
     assert first == second
     assert float(first[2]) == pytest.approx(script.fit_map().history[-1]["nll"], rel=1e-5)
+
+
+@pytest.mark.slow
+def test_two_hosts_in_network_namespaces_train_a_sharded_model(two_hosts, tmp_path):
+    """FSDP over gloo and a cable."""
+    nodes = [
+        start_node(
+            rank,
+            29512,
+            "10.231.0.1",
+            ("ip", "netns", "exec", name),
+            SHARDED,
+            (str(tmp_path),),
+            GLOO_SOCKET_IFNAME=link,
+            RANK=str(rank),
+            WORLD_SIZE="2",
+        )
+        for rank, (name, link) in enumerate(two_hosts)
+    ]
+    check_sharded(nodes, tmp_path)
 
 
 def test_what_cannot_be_sent_to_a_spawned_process_is_named():
