@@ -12,8 +12,8 @@ from typing import Any
 
 import lightning_fabric  # noqa: F401  (wraps torch.compile, which a test replaces)
 import pytest
+import rich.console
 import torch
-from rich.console import Console
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -21,7 +21,7 @@ import credo
 from credo.errors import DivergenceError, InputError
 from credo.methods import NetworkMethod
 from credo.seeding import seeded
-from credo.training import checkpoints, monitoring
+from credo.training import checkpoints
 
 N, BATCH, EPOCHS = 24, 8, 4
 STEPS = EPOCHS * N // BATCH
@@ -645,8 +645,8 @@ def test_pruned_weights_stay_zero_through_compiled_training(traced):
 @pytest.fixture
 def terminal(monkeypatch):
     """A terminal of 120 columns that remembers what was shown."""
-    console = Console(force_terminal=True, width=120, record=True, file=StringIO())
-    monkeypatch.setattr(monitoring, "Console", lambda **_: console)
+    console = rich.console.Console(force_terminal=True, width=120, record=True, file=StringIO())
+    monkeypatch.setattr(rich.console, "Console", lambda **_: console)
     return console
 
 
