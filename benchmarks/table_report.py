@@ -65,10 +65,11 @@ def row_count(rows: list[dict[str, Any]], table: str) -> float:
     return float(next((row["rows"] for row in rows if row["table"] == table and "rows" in row), 0.0))
 
 
-def collect(folders: list[Path]) -> None:
+def collect(folders: list[Path], keep: bool = False) -> None:
     """Write ``benchmarks/results/tables.json`` and the picture of mean ranks from folders of records.
 
-    Where several folders have the same fit, the first counts.
+    Where several folders have the same fit, the first counts. With ``keep``, tables and methods without a record stay
+    as they are in the file, for a method that is run again.
     """
     records: dict[str, dict[str, Any]] = {}
     for path in (path for folder in folders for path in sorted(folder.glob("*.json"))):
@@ -85,6 +86,10 @@ def collect(folders: list[Path]) -> None:
         "packages": ", ".join(sorted({record["package"] for record in found})),
         "rows": merge(found),
     }
+    if keep:
+        earlier, new = result("tables"), {(row["table"], row["method"]): row for row in content["rows"]}
+        rows = [new.get((row["table"], row["method"]), row) for row in earlier["rows"]]
+        content = {**earlier, "date": content["date"], "rows": rows}
     (RESULTS / "tables.json").write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     with plots.paper():
         draw({panel: comparison(content["rows"], *panel) for panel in PANELS}).savefig(PICTURE, dpi=130)

@@ -140,12 +140,13 @@ def main() -> int:
     run.add_argument("--limit", type=int, default=600, help="CPU seconds of one fit")
     collect = actions.add_parser("collect", help="put the records together")
     collect.add_argument("folders", nargs="+", type=Path)
+    collect.add_argument("--keep", action="store_true", help="keep the rows of tables and methods that have no record")
     arguments = parser.parse_args()
     if arguments.action == "export":
         table_data.export(arguments.folder)
         return 0
     if arguments.action == "collect":
-        table_report.collect(arguments.folders)
+        table_report.collect(arguments.folders, arguments.keep)
         return 0
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
     arguments.out.mkdir(parents=True, exist_ok=True)
