@@ -32,7 +32,7 @@ from sklearn.model_selection import train_test_split
 from table_defaults import Fold
 
 import credo
-from credo.tabular.stacking import HeldOutOutputs, shift_network
+from credo.tabular.out_of_fold import HeldOutOutputs, shift_network
 
 OUT = Path(__file__).parent / "results" / "stacked_defaults.json"
 LARGE = ("power-plant", "naval-propulsion-plant", "protein-tertiary-structure")

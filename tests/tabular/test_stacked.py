@@ -13,7 +13,7 @@ import torch
 import credo
 from credo.methods import DeepEnsemble
 from credo.tabular import automatic, methods, stacked
-from credo.tabular.stacking import stacking_weights
+from credo.tabular.out_of_fold import stacking_weights
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ network (g, f) holds out part f of the rows, by which it is stopped early. The g
     w = \arg\max \sum_i \log \sum_g w_g \frac1r \sum_{f \in H_i} p(y_i \mid f_{gf}(x_i)),
 
 with H_i the r networks of a group that hold out row i, so that rows are scored by networks that have not seen them. The
-same rows calibrate the noise of the ensemble (:mod:`credo.tabular.stacking`).
+same rows calibrate the noise of the ensemble (:mod:`credo.tabular.out_of_fold`).
 
 References: Y. Yao, A. Vehtari, D. Simpson, A. Gelman, "Using stacking to average Bayesian predictive distributions",
 Bayesian Analysis 2018. F. Wenzel, J. Snoek, D. Tran, R. Jenatton, "Hyperparameter ensembles for robustness and
@@ -31,7 +31,7 @@ from credo.methods import MAP, DeepEnsemble
 from credo.methods._fold_training import FoldSchedule, fit_on_folds
 from credo.priors import Normal
 from credo.tabular.methods import MIN_PRODUCTS_FOR_THREADS, NetworkSpec, Rows, TabularMethod, TrainingPlan, register
-from credo.tabular.stacking import HeldOutOutputs, overlapping_parts, shift_network
+from credo.tabular.out_of_fold import HeldOutOutputs, overlapping_parts, shift_network
 
 NAME = "stacked"
 FOLDS, FOLDS_FOR_MANY_ROWS, MANY_ROWS = 8, 5, 5_000

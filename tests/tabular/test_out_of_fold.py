@@ -14,7 +14,7 @@ from credo.architectures import TabularMLP
 from credo.data import Batch
 from credo.likelihoods import Categorical, Gaussian
 from credo.methods import MAP
-from credo.tabular.stacking import (
+from credo.tabular.out_of_fold import (
     HeldOutOutputs,
     best_shift,
     can_shift,
