@@ -280,8 +280,13 @@ def test_what_cannot_be_sampled_raises_and_changes_nothing() -> None:
     x, y = torch.randn(6, 3), torch.randn(6, 1)
     model = credo.HMC(nn.Linear(3, 1), **SHORT)
     before = copy.deepcopy(model.state_dict())
-    with pytest.raises(InputError, match=r"unknown option of HMC\.fit 'epochs'"):
-        model.fit((x, y), epochs=3)
+    for options, sentence in (
+        ({"epochs": 3}, r"length of chains is set by HMC\(net, warmup=\.\.\., draws=\.\.\.\)"),
+        ({"draws": 3}, r"pass it to the constructor, HMC\(net, draws=\.\.\.\)"),
+        ({"sede": 3}, "did you mean 'seed'"),
+    ):
+        with pytest.raises(InputError, match=sentence):
+            model.fit((x, y), **options)
     with pytest.raises(InputError):
         model.fit((x, torch.randn(6, 2)))
     with pytest.raises(UnsupportedError, match="no evidence lower bound"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +17,7 @@ from typing_extensions import override
 from credo import data as data_
 from credo._arguments import check_integer, check_option, check_positive
 from credo._notices import notify
-from credo.errors import UnsupportedError, unknown_name
+from credo.errors import InputError, UnsupportedError, unknown_name
 from credo.functional import Forward, padding_rows
 from credo.likelihoods import Likelihood
 from credo.methods._fold_chains import fit_models, joint_target
@@ -139,6 +140,17 @@ class Sampler(NetworkMethod):
             "predict(x).log_prob(y)"
         )
 
+    def _unknown_option(self, key: str) -> InputError:
+        """The error for an option of ``fit`` that chains do not have: it says where it belongs."""
+        name = type(self).__name__
+        if key in inspect.signature(type(self)).parameters:
+            return InputError(f"{name}.fit takes no {key!r}: pass it to the constructor, {name}(net, {key}=...)")
+        if key == "epochs":
+            return InputError(
+                f"{name}.fit takes no 'epochs': the length of chains is set by {name}(net, warmup=..., draws=...)"
+            )
+        return unknown_name(f"option of {name}.fit", key, ["device", "seed", "progress"])
+
     @torch.inference_mode(False)
     def fit(
         self,
@@ -168,7 +180,7 @@ class Sampler(NetworkMethod):
             DivergenceError: the log density is NaN or infinite where chains start; the model is unchanged.
         """
         for key in options:
-            raise unknown_name(f"option of {type(self).__name__}.fit", key, ["device", "seed", "progress"])
+            raise self._unknown_option(key)
         if torch.finfo(self.dtype).bits < 32:
             raise UnsupportedError(
                 f"{type(self).__name__} needs a network in float32 or float64, got {self.dtype}; use net.float()"
