@@ -143,7 +143,7 @@ def test_newton_and_bisection_find_the_same_quantile(q: float) -> None:
     stds = torch.tensor([[1.0, 1e-6, 1e-3, 2.0], [1.0, 1.0, 1e-3, 2.0], [1e-8, 5.0, 1e-2, 2.0]], dtype=F64)
     p = Gaussian("heteroscedastic").predictive(torch.stack([means, 2 * stds.log()], -1))
     flat = p.components.map(lambda t: t.squeeze(-1))
-    found, exact = real._solve(flat, None, q), real._bisect(flat, None, q, None)
+    found, exact = real._solve(flat, None, q), real._bisect(flat, None, q)
     error = (found - exact).abs() / (p.std.squeeze(-1) + exact.abs())
     assert float(error.max()) < 1e-12
 

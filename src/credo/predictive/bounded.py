@@ -176,7 +176,7 @@ class BetaComponents(RealComponents):
     @override
     def entropy(self) -> Tensor:
         """log B(a, b) − (a − 1)ψ(a) − (b − 1)ψ(b) + (φ − 2)ψ(φ) + log(upper − lower), in float64: terms cancel."""
-        a, b = (t.double() for t in self._shapes())
+        a, b = self._shapes(torch.float64)
         total = a + b
         log_norm = torch.lgamma(a) + torch.lgamma(b) - torch.lgamma(total)
         spread = (total - 2) * torch.digamma(total) - (a - 1) * torch.digamma(a) - (b - 1) * torch.digamma(b)
@@ -267,12 +267,10 @@ class BetaComponents(RealComponents):
 
         return pool_grids(of_each, count, len(self.logit_mean))
 
-    def _shapes(self) -> tuple[Tensor, Tensor]:
-        """a = μφ and b = (1 − μ)φ."""
-        return (
-            (F.logsigmoid(self.logit_mean) + self.log_concentration).exp(),
-            (F.logsigmoid(-self.logit_mean) + self.log_concentration).exp(),
-        )
+    def _shapes(self, dtype: torch.dtype | None = None) -> tuple[Tensor, Tensor]:
+        """a = μφ and b = (1 − μ)φ, in ``dtype``; ``None``: that of the parameters."""
+        logit, log_concentration = self.logit_mean.to(dtype), self.log_concentration.to(dtype)
+        return (F.logsigmoid(logit) + log_concentration).exp(), (F.logsigmoid(-logit) + log_concentration).exp()
 
     def _margins(self) -> tuple[float, float]:
         """The smallest and the largest u that is not rounded to 0 or 1."""
@@ -286,15 +284,15 @@ class BetaComponents(RealComponents):
     def _arguments(self, y: Tensor) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
         """u from 0 to 1, a and b as arrays of one shape in float64."""
         unit = ((y.double() - self.lower) / self.width).clamp(0, 1)
-        values = torch.broadcast_tensors(unit, *(t.double() for t in self._shapes()))
+        values = torch.broadcast_tensors(unit, *self._shapes(torch.float64))
         u, a, b = (t.detach().cpu().numpy() for t in values)
         return u, a, b
 
     def _unit_quantile(self, q: float) -> NDArray[np.float64]:
-        from scipy.special import betaincinv
+        from scipy.special import betainccinv, betaincinv
 
-        a, b = (t.detach().cpu().double().numpy() for t in self._shapes())
-        quantile: NDArray[np.float64] = betaincinv(a, b, q) if q <= 0.5 else 1 - betaincinv(b, a, 1 - q)
+        a, b = (t.detach().cpu().numpy() for t in self._shapes(torch.float64))
+        quantile: NDArray[np.float64] = betaincinv(a, b, q) if q <= 0.5 else betainccinv(a, b, 1 - q)
         return quantile
 
     def _tensor(self, values: NDArray[np.float64]) -> Tensor:
