@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from credo._arguments import check_number
 from credo._devices import at_least_float32
 from credo._notices import notify
 from credo.errors import InputError, UnsupportedError
@@ -50,7 +51,7 @@ def find_places(
 
 def _rate(p: float | Mapping[str, float], name: str, names: list[str]) -> float:
     rate = match_one(p, name, names) if isinstance(p, Mapping) else p
-    if not 0.0 <= rate < 1.0:
+    if not 0.0 <= check_number(rate, "p") < 1.0:
         raise InputError(f"p is the rate at which inputs are dropped and must lie in [0, 1), got {rate}")
     return float(rate)
 

@@ -86,13 +86,13 @@ class MCDropout(NetworkMethod):
             name = "connections" if connections else "weight_noise"
             raise InputError(f"{name} needs dropout before the weight layers: pass p as well")
         self.p, self.length_scale, self.weight_noise = p, float(length_scale), float(weight_noise)
-        self.connections = bool(connections)
+        self._connections = bool(connections)
         if p is None:
             check_dropout(net)
             self.posterior = LayerDropout()
         else:
-            places = find_places(net, p, self.connections)
-            self.posterior = WeightDropout(net, *places, self.weight_noise, self.connections)
+            places = find_places(net, p, self._connections)
+            self.posterior = WeightDropout(net, *places, self.weight_noise, self._connections)
         self._derive()
 
     @override
@@ -120,7 +120,7 @@ class MCDropout(NetworkMethod):
 
     def _describe_parameter(self, name: str) -> str:
         assert isinstance(self.posterior, WeightDropout)
-        what = "DropConnect" if self.connections else "dropout before it"
+        what = "DropConnect" if self._connections else "dropout before it"
         return f"{what}, p={self.posterior.rates[name]:g}"
 
     @override
@@ -131,7 +131,7 @@ class MCDropout(NetworkMethod):
             What ``repr`` shows beside the submodules.
         """
         shown = f"p={self.p!r}, length_scale={self.length_scale:g}, weight_noise={self.weight_noise:g}"
-        return f"{shown}, connections=True" if self.connections else shown
+        return f"{shown}, connections=True" if self._connections else shown
 
     def _own_config(self) -> dict[str, object]:
         p = dict(self.p) if isinstance(self.p, Mapping) else self.p
@@ -139,7 +139,7 @@ class MCDropout(NetworkMethod):
             "p": p,
             "length_scale": self.length_scale,
             "weight_noise": self.weight_noise,
-            "connections": self.connections,
+            "connections": self._connections,
         }
 
     def _noisy_forward(self, x: Any) -> Tensor:
@@ -152,7 +152,7 @@ class MCDropout(NetworkMethod):
         """Build the replica that training runs on, with its masks."""
         self._penalized = match_parameters(self.net)
         self._masked = (
-            MaskedNetwork(self.net, self._forward, self.posterior, per_row=not (self.weight_noise or self.connections))
+            MaskedNetwork(self.net, self._forward, self.posterior, per_row=not (self.weight_noise or self._connections))
             if isinstance(self.posterior, WeightDropout)
             else None
         )

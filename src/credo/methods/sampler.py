@@ -31,6 +31,7 @@ from credo.seeding import check_seed, derive, seeded
 from credo.selection import select
 from credo.stacking import Stack
 from credo.training.monitoring import ProgressBar
+from credo.training.options import as_fit
 from credo.training.supervised import SupervisedTask, Terms
 
 _INITS = ("optimized", "prior", "network")
@@ -139,7 +140,7 @@ class Sampler(NetworkMethod):
             "predict(x).log_prob(y)"
         )
 
-    @torch.inference_mode(False)
+    @as_fit
     def fit(
         self,
         data: Any,
