@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from credo._files import atomic_file
 from credo._version import __version__
-from credo.errors import InputError, UnsupportedError
+from credo.errors import InputError, UnsupportedError, missing_extra
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto
@@ -33,7 +33,7 @@ def check_extra() -> None:
         import onnx
         import onnxscript
     except ImportError as error:
-        raise InputError(f"export needs the extra `onnx`: pip install credo[onnx] ({error})") from error
+        raise missing_extra("export", "onnx", error) from error
     assert onnx
     assert onnxscript
 
