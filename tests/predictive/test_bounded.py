@@ -173,9 +173,11 @@ def test_crps_of_a_log_normal_is_its_closed_form() -> None:
 
 def test_beta_targets_at_the_ends_are_refused_with_a_way_out() -> None:
     y = torch.tensor([0.0, 0.2, 1.0])
-    with pytest.raises(InputError, match=r"2 value\(s\).*use Beta\(lower=-0.005, upper=1.005\)"):
+    with pytest.raises(InputError, match=r"2 value\(s\).*such as Beta\(lower=-0.005, upper=1.005\)"):
         Beta().check(torch.zeros(3), y)
     Beta(lower=-0.005, upper=1.005).check(torch.zeros(3), y)
+    with pytest.raises(InputError, match=r"such as Beta\(lower=-0.015, upper=3.015\)"):
+        Beta().check(torch.zeros(3), 3 * y)
     with pytest.raises(InputError, match="a log-normal target is positive"):
         LogNormal().check(torch.zeros(3), y)
 

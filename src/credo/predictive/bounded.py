@@ -187,11 +187,13 @@ class BetaComponents(RealComponents):
         check_finite(y)
         outside = int(((y <= self.lower) | (y >= self.upper)).sum())
         if outside:
-            margin = 0.005 * self.width
-            wider = f"Beta(lower={self.lower - margin:g}, upper={self.upper + margin:g})"
+            first, last = min(self.lower, float(y.min())), max(self.upper, float(y.max()))
+            margin = 0.005 * (last - first)
+            wider = f"Beta(lower={first - margin:g}, upper={last + margin:g})"
             raise InputError(
                 f"y holds {outside} value(s) that are not between {self.lower:g} and {self.upper:g}, both excluded, "
-                f"but from {float(y.min()):g} to {float(y.max()):g}: for targets that reach the ends use {wider}."
+                f"but from {float(y.min()):g} to {float(y.max()):g}: give ends that targets do not reach, such as "
+                f"{wider}, or use Gaussian() for targets without ends."
             )
 
     @override

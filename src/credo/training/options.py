@@ -203,7 +203,7 @@ def as_fit(fit: Fit) -> Fit:
     def run(*arguments: Any, **options: Any) -> Any:
         if len(arguments) > positional:
             raise InputError(
-                "fit takes the data as one argument, fit((x, y)), and its options by name, such as epochs=20; "
+                "fit takes the data as one argument, fit((x, y)), and its options by name, such as seed=0; "
                 f"got {len(arguments) - 1} arguments"
             )
         with torch.inference_mode(False):
