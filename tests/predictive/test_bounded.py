@@ -98,6 +98,18 @@ def test_single_precision_density_of_large_concentrations(a: float, b: float) ->
         assert float(c.log_density(u)) == pytest.approx(float(expected), abs=2e-5 + 2e-7 * slope, rel=2e-6)
 
 
+@pytest.mark.parametrize("shape", [0.01, 0.05, 0.5, 5.0])
+def test_samples_of_small_concentrations_lie_at_the_ends(shape: float) -> None:
+    """P(0.1 < u < 0.9) and P(u < 1e-6) within 5 standard errors, in float32, where Gamma variables underflow."""
+    n = 40_000
+    c = BetaComponents(torch.zeros(n, 1), torch.full((n, 1), math.log(2 * shape)))
+    u = c.sample(torch.Generator().manual_seed(0))
+    reference = stats.beta(shape, shape)
+    inner = reference.cdf(0.9) - reference.cdf(0.1)
+    for found, exact in (((u > 0.1) & (u < 0.9), inner), (u < 1e-6, reference.cdf(1e-6))):
+        assert float(found.float().mean()) == pytest.approx(exact, abs=5 * math.sqrt(exact * (1 - exact) / n) + 1 / n)
+
+
 EXTREME = (1e-6, 1e-4, 0.01, 0.25, 0.5, 0.75, 0.99, 1 - 1e-4, 1 - 1e-6)
 
 

@@ -203,11 +203,14 @@ class BetaComponents(RealComponents):
 
     @override
     def sample(self, generator: torch.Generator | None) -> Tensor:
-        """From two Gamma variables; at least a rounding error inside the support."""
-        first, second = (torch._standard_gamma(t.contiguous(), generator=generator) for t in self._shapes())
-        tiny = torch.finfo(first.dtype).tiny
-        u = (first + tiny) / (first + second + 2 * tiny)
-        return self.lower + self.width * u.clamp(*self._margins())
+        """sigmoid(log G/H) of Gamma variables G and H; at least a rounding error inside the support.
+
+        With V uniform, G(a) = G(a + 1)·V^{1/a}, in logarithms: Gamma variables of a small shape underflow.
+        """
+        shapes = self._shapes()
+        g, h = (torch._standard_gamma(t + 1.0, generator=generator) for t in shapes)
+        v, w = (torch.empty_like(t).exponential_(generator=generator) / t for t in shapes)  # −log V/a
+        return self.lower + self.width * ((g / h).log() + w - v).sigmoid().clamp(*self._margins())
 
     @override
     def cdf(self, y: Tensor) -> Tensor:
