@@ -91,6 +91,17 @@ def test_a_tied_padding_vector_is_drawn() -> None:
     torch.testing.assert_close(draws[:, 0], torch.einsum("skd,sd->sk", weights, weights[:, 1]).softmax(-1))
 
 
+@pytest.mark.parametrize("method", [credo.MCDropout, credo.ConcreteDropout])
+def test_a_padding_vector_of_the_user_is_not_dropped(method: type[credo.MCDropout]) -> None:
+    torch.manual_seed(0)
+    net = Bag(padding_idx=5)
+    with torch.no_grad():
+        net.embedding.weight[5] = 1.0
+    weights = method(net, credo.Categorical(), p=0.5).posterior.sample(8, seed=0)["embedding.weight"]
+    assert bool((weights[:, 5] == 1.0).all())
+    assert bool((weights[:, 4] == 0.0).any())
+
+
 @pytest.mark.parametrize("bayesian", ["*", "head.*"])
 @pytest.mark.parametrize("method", [credo.MAP, credo.BayesByBackprop])
 def test_predict_leaves_weights_with_a_maximal_norm_alone(method: type[credo.MAP], bayesian: str) -> None:

@@ -92,7 +92,7 @@ class WeightDropout(Posterior):
         noise: float = 0.0,
         connections: bool = False,
     ) -> None:
-        super().__init__()
+        super().__init__(net)
         self._owners = parameter_owners(net, list(units))
         self.units, self.rates, self.noise, self.connections = dict(units), dict(rates), noise, connections
 
