@@ -183,8 +183,8 @@ def _solve(components: RealComponents, weights: Tensor | None, q: float) -> Tens
     A step is the last one if d' ≤ ε by two estimates of c: by the errors, d' = dᵢ(dᵢ/dᵢ₋₁)², and by the densities, if
     they are alike, d' = dᵢ|pᵢ/pᵢ₋₁ − 1| times the ratio of the steps. That d is small is not enough: between modes,
     where hardly any density is, it is so far from the quantile too, and a step goes anywhere. Mixtures that are not
-    solved after a few steps, as with modes far apart, are bisected. A component that is thousands of times narrower than
-    the others, inside of the last step, can be overlooked.
+    solved after a few steps, as with modes far apart, are bisected. A component that is thousands of times narrower
+    than the others, inside of the last step, can be overlooked.
     """
     lower, upper = components.bracket(q)
     is_lower = q <= 0.5
