@@ -98,10 +98,10 @@ BAD_DATA: dict[str, tuple[Any, str]] = {
         r"does not match the model: y has shape",
     ),
     "wide targets": ((X, torch.randn(N, 2)), r"y has shape \[5, 2\]"),
-    "wrong features": ((torch.randn(N, 3), Y), r"the network cannot be called on a minibatch of shape \[5, 3\]"),
+    "wrong features": ((torch.randn(N, 3), Y), r"cannot be called on a minibatch of torch.float32 \[5, 3\]"),
     "float64 tensor": ((X.double(), Y), r"convert it with x.to\(torch.float32\)"),
     "float64 loader": (DataLoader(TensorDataset(X.double(), Y)), r"convert it with x.to\(torch.float32\)"),
-    "integer inputs": ((X.long(), Y), "the network cannot be called on a minibatch"),
+    "integer inputs": ((X.long(), Y), r"integers are passed on as they are: call x.float\(\) for quantities"),
     "text": ((X, np.array(["a"] * N)), "y must hold numbers"),
     "a single tensor": (X, r"or a pair \(X, y\)"),
     "nothing": (None, "got NoneType"),
@@ -110,7 +110,10 @@ BAD_DATA: dict[str, tuple[Any, str]] = {
     "stream of nothing": (DataLoader(Stream()), "n_data=N"),
     "loader of single tensors": (DataLoader(Items(*X)), r"a loader must yield \(x, y\)"),
     "loader of four": (DataLoader(Items(*zip(X, Y, Y, Y, strict=True))), "got list of length 4"),
-    "loader of mappings": (DataLoader(Items({"x": X[0], "y": Y[0]})), "got dict"),
+    "loader of mappings": (
+        DataLoader(Items({"x": X[0], "y": Y[0]})),
+        r"x itself may be a mapping: \(\{...\}, y\)",
+    ),
     "loader of names": (DataLoader(Items((X[0], "cat"), (X[1], "dog"))), "must yield y as one tensor"),
 }
 
@@ -135,6 +138,22 @@ def test_bad_data_are_named_and_nothing_is_lost(make, data, match):
 )
 def test_labels_that_do_not_fit_are_named(labels, match):
     fails(credo.BayesByBackprop(net(3), credo.Categorical()), (X, labels), match)
+
+
+def test_real_labels_without_a_likelihood_are_named():
+    """Real targets mean a Gaussian, whose outputs are three numbers per row here."""
+    fails(credo.BayesByBackprop(net(3)), (X, (torch.arange(N) % 3).float()), r"integers, y.long\(\), and Categorical")
+
+
+@pytest.mark.parametrize("make", METHODS.values(), ids=METHODS)
+def test_data_as_two_arguments_are_named(make):
+    with pytest.raises(InputError, match=r"fit takes the data as one argument, fit\(\(x, y\)\).*got 2 arguments"):
+        make(net(), credo.Gaussian(0.3)).fit(X, Y)
+
+
+def test_a_rate_that_is_no_number_is_named():
+    with pytest.raises(InputError, match="p must be a finite number"):
+        credo.MCDropout(net(), p="half")
 
 
 def test_a_wrong_label_anywhere_is_found_before_training():

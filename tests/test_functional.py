@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import Tensor, nn
 
+import credo
 from credo.functional import Replica, describe_modules, stack_draws
 
 
@@ -101,3 +103,41 @@ def test_a_replica_made_in_inference_mode_sees_what_changes_its_buffers() -> Non
         replica.net.train()
         replica({}, torch.randn(4, 3))
         assert replica.is_stateful()
+
+
+@pytest.mark.parametrize("momentum", [0.1, 0.5, None])
+def test_running_statistics_take_one_step_whatever_the_number_of_draws(momentum: float | None) -> None:
+    """The statistics b are the same for all draws of a later layer, so that r ← (1 − m)r + mb, or the mean of all b."""
+    torch.manual_seed(0)
+    x = torch.randn(16, 3)
+    found = []
+    for samples in (1, 4):
+        torch.manual_seed(0)
+        net = nn.Sequential(nn.BatchNorm1d(3, momentum=momentum), nn.Linear(3, 1))
+        model = credo.BayesByBackprop(net, credo.Gaussian(0.5), samples=samples, bayesian="1.*")
+        for rows in (x, 2 * x - 1):
+            model.loss(rows, rows[:, :1], n_data=16)
+        assert net[0].momentum == momentum
+        found.append(torch.stack([net[0].running_mean, net[0].running_var]))
+    torch.testing.assert_close(*found, rtol=1e-5, atol=1e-6)
+
+
+class OwnEmbedding(nn.Embedding):
+    """A class of the user."""
+
+
+class OwnNorm(nn.BatchNorm1d):
+    """A class of the user."""
+
+
+def test_settings_of_the_network_stay() -> None:
+    net = nn.Sequential(OwnEmbedding(5, 3, sparse=True, scale_grad_by_freq=True), OwnNorm(3), nn.Linear(3, 1))
+    replica = Replica(net, None, own_buffers=False, passes=2)
+    for _ in range(3):
+        replica.sync_from_network()
+        replica({}, torch.arange(5))
+        assert not replica.net[0].sparse
+        replica.sync_to_network()
+    assert net[0].sparse
+    assert net[0].scale_grad_by_freq
+    assert net[1].momentum == 0.1

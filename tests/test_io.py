@@ -70,6 +70,7 @@ CASES: dict[str, tuple[Callable[[int], nn.Module], Build]] = {
     "bbb-tied": (Tied, lambda net: credo.BayesByBackprop(net, credo.Gaussian(0.2))),
     "dropout": (mlp, lambda net: credo.MCDropout(net, credo.Gaussian(0.2), length_scale=0.1)),
     "dropout-p": (mlp, lambda net: credo.MCDropout(net, credo.Gaussian(0.2), p=0.2, weight_noise=0.01)),
+    "dropout-connections": (mlp, lambda net: credo.MCDropout(net, credo.Gaussian(0.2), p=0.2, connections=True)),
     "dropout-by-name": (mlp, lambda net: credo.MCDropout(net, credo.Gaussian(0.2), p={"0.*": 0.1, "*": 0.2})),
     "map": (mlp, lambda net: credo.MAP(net, credo.Gaussian([0.2]))),
     "ensemble": (mlp, lambda net: credo.DeepEnsemble(net, 2, likelihood=credo.Gaussian())),

@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from torch import Tensor
 
-from credo._extras import missing_extra
 from credo._rows import Addable, Rows, rows_of
-from credo.errors import InputError
+from credo.errors import InputError, missing_extra
 
 FAN_IN = 8
 """The number of results that one task of a tree adds up."""

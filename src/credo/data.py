@@ -218,9 +218,9 @@ def batches(
     batch_size: int,
     device: torch.device,
     dtype: torch.dtype,
-    as_batch: Callable[[Any], Batch] | None = None,
+    read: Callable[[Any], Batch] | None = None,
 ) -> Iterator[Batch]:
-    """The batches of ``data`` in order, on ``device``, for evaluation; ``as_batch`` reads what a loader yields."""
+    """The batches of ``data`` in order, on ``device``, for evaluation; ``read`` turns what a loader yields into one."""
     dataset = as_dataset(data, dtype)
     if isinstance(dataset, TensorRows):
         for start in range(0, len(dataset), batch_size):
@@ -230,7 +230,7 @@ def batches(
     if not isinstance(dataset, DataLoader):
         dataset = DataLoader(dataset, batch_size=min(batch_size, 256))
     for raw in without_rng_side_effects(dataset):
-        yield move((as_batch or _pair)(raw), device)
+        yield move((read or as_batch)(raw), device)
 
 
 def without_rng_side_effects(loader: Iterable[Any]) -> Iterator[Any]:
@@ -252,7 +252,8 @@ def as_batch(raw: Any) -> Batch:
     if isinstance(raw, Batch):
         return raw
     if not isinstance(raw, tuple | list) or len(raw) not in (2, 3):
-        raise InputError(f"a loader must yield (x, y) or (x, y, sample_weight), got {_describe(raw)}")
+        fix = "; x itself may be a mapping: ({...}, y)" if isinstance(raw, Mapping) else ""
+        raise InputError(f"a loader must yield (x, y) or (x, y, sample_weight), got {_describe(raw)}{fix}")
     x, y, weight = raw if len(raw) == 3 else (*raw, None)
     for name, value in (("y", y), ("sample_weight", weight)):
         if not isinstance(value, Tensor) and (name == "y" or value is not None):
@@ -261,9 +262,6 @@ def as_batch(raw: Any) -> Batch:
                 "several by a collate_fn"
             )
     return Batch(x, y, weight)
-
-
-_pair = as_batch
 
 
 def inputs_of(raw: Any) -> Any:

@@ -43,3 +43,14 @@ def unknown_name(kind: str, name: object, valid: Iterable[str]) -> InputError:
     shown = names if len(names) <= 12 else [*names[:12], "…"]
     hint = f"did you mean {' or '.join(repr(n) for n in near)}?" if near else f"choose from {', '.join(shown)}."
     return InputError(f"unknown {kind} {name!r}: {hint}")
+
+
+def missing_extra(feature: str, extra: str, error: ImportError) -> InputError:
+    """The error for a feature whose optional library cannot be imported.
+
+    Args:
+        feature: the feature, the subject of the sentence.
+        extra: the name of the extra that installs the library.
+        error: what the import raised.
+    """
+    return InputError(f"{feature} needs the extra `{extra}`: pip install credo[{extra}] ({error})")

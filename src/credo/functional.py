@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
+from torch.nn.modules.batchnorm import _NormBase
 
 from credo.errors import InputError, UnsupportedError
 from credo.nests import tensors
@@ -165,17 +166,22 @@ class Replica:
     Gradients are those of the loss: dense, as those of a KL are, where ``sparse`` is set, and not divided by
     frequencies where ``scale_grad_by_freq`` is.
 
+    So do batch norms. The running statistics r of torch learn from every forward pass, r ← (1 − m)r + mb with momentum
+    m. If a training step has S of them, one per draw, the momentum is 1 − (1 − m)^(1/S): what was learned before
+    counts 1 − m after the step, as with one pass, and the rest is shared by the draws.
+
     Args:
         net: the user's network.
         forward: how to call it.
         own_buffers: clone the buffers (prediction), or share them (training, where batch norm must learn).
+        passes: S, the number of forward passes in a training step.
 
     Attributes:
         plan: what a posterior has found out about the network, such as where it drops units.
         has_used_draw: set by a posterior whose draw is no weight, in a forward pass that starts to depend on it.
     """
 
-    def __init__(self, net: nn.Module, forward: Forward | None, *, own_buffers: bool) -> None:
+    def __init__(self, net: nn.Module, forward: Forward | None, *, own_buffers: bool, passes: int = 1) -> None:
         memo: dict[int, Any] = {id(parameter): parameter for parameter in net.parameters()}
         embeddings = _embeddings(net)
         if own_buffers:
@@ -200,9 +206,12 @@ class Replica:
         self.has_used_draw = False
         self._pairs = list(zip(twin.modules(), net.modules(), strict=True))
         self._recurrent = {path: m for path, m in twin.named_modules() if isinstance(m, nn.RNNBase)}
-        self._embeddings = {path: twin.get_submodule(path) for path in embeddings}
         self._padded = padding_rows(net) if embeddings else {}
-        self._make_gradients_plain()
+        self._passes = passes
+        self._adapted = [
+            pair for pair in self._pairs if isinstance(pair[1], nn.Embedding | nn.EmbeddingBag | _NormBase)
+        ]
+        self._adapt_settings()
         self._foreign = [pair for pair in self._pairs if not type(pair[0]).__module__.startswith("torch.nn.")]
         self._found = self._state() if own_buffers else []
 
@@ -239,13 +248,13 @@ class Replica:
                     own.__dict__[key] = value
             own._parameters.update(theirs._parameters)
             own._buffers.update(theirs._buffers)
-        self._make_gradients_plain()
         for own, theirs in self._foreign:
             _copy_state(theirs, own)
+        self._adapt_settings()
 
-    def _make_gradients_plain(self) -> None:
-        for layer in self._embeddings.values():
-            layer.__dict__.update(sparse=False, scale_grad_by_freq=False)
+    def _adapt_settings(self) -> None:
+        for own, theirs in self._adapted:
+            own.__dict__.update(_adapted_settings(theirs, self._passes))
 
     def sync_to_network(self) -> None:
         """Copy buffers and plain attributes that a forward pass changed to the user's network."""
@@ -253,7 +262,9 @@ class Replica:
             if own._buffers:
                 theirs._buffers.update(own._buffers)
         for own, theirs in self._foreign:
+            adapted = {key: vars(theirs)[key] for key in _adapted_settings(theirs, self._passes)}
             _copy_state(own, theirs)
+            theirs.__dict__.update(adapted)
 
     def copy_buffers(self) -> None:
         """Give own buffers the values of the user's network, in the memory where they are."""
@@ -328,6 +339,15 @@ def _clone(parameter: Tensor) -> nn.Parameter:
 
 def _is_plain(value: Any) -> bool:
     return isinstance(value, _PLAIN) or (isinstance(value, tuple) and all(isinstance(v, _PLAIN) for v in value))
+
+
+def _adapted_settings(layer: nn.Module, passes: int) -> dict[str, Any]:
+    """The settings that a replica has in place of the layer's own."""
+    if isinstance(layer, nn.Embedding | nn.EmbeddingBag):
+        return {"sparse": False, "scale_grad_by_freq": False}
+    if isinstance(layer, _NormBase) and layer.momentum is not None:
+        return {"momentum": 1.0 - (1.0 - layer.momentum) ** (1.0 / passes)} if passes > 1 else {}
+    return {}
 
 
 def _copy_state(source: nn.Module, target: nn.Module) -> None:

@@ -33,6 +33,13 @@ def tensors(x: Any) -> list[Tensor]:
     return [leaf for leaf in leaves(x) if isinstance(leaf, Tensor)]
 
 
+def describe_tensors(x: Any) -> str:
+    """The dtypes and shapes of the tensors inside ``x``, for errors of a network that was called on it."""
+    shown = ", ".join(f"{t.dtype} {list(t.shape)}" for t in tensors(x))
+    is_converted = all(t.is_floating_point() or t.is_complex() or t.dtype == torch.bool for t in tensors(x))
+    return shown if is_converted else f"{shown} (integers are passed on as they are: call x.float() for quantities)"
+
+
 def count_rows(x: Any) -> int:
     """The number of data in ``x``: dim 0 of its first tensor."""
     for leaf in tensors(x):

@@ -120,3 +120,35 @@ def test_what_cannot_be_exported_is_said_in_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="quantiles"):
         gaussian.export(path, x, quantiles=(1.5,))
     assert not path.exists()
+
+
+class Bag(nn.Module):
+    """The mean of token vectors, and a linear layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding, self.head = nn.Embedding(6, 4, padding_idx=2), nn.Linear(4, 1)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return self.head(self.embedding(tokens).mean(1))
+
+
+@pytest.mark.parametrize("method", ["BayesByBackprop", "MCDropout", "DeepEnsemble"])
+def test_drawn_embeddings_are_looked_up(method: str, tmp_path: Path) -> None:
+    """In double precision, for other numbers of rows than those of the example; one token is padding.
+
+    The noise is wide, so that quantiles are determined to rounding: between modes that are far apart they are not.
+    """
+    torch.manual_seed(0)
+    likelihood = credo.Gaussian(0.5)
+    model: credo.Method = {
+        "BayesByBackprop": lambda: credo.BayesByBackprop(Bag(), likelihood, initial_scale=0.3),
+        "MCDropout": lambda: credo.MCDropout(Bag(), likelihood, p=0.2),
+        "DeepEnsemble": lambda: credo.DeepEnsemble(Bag(), members=3, likelihood=likelihood),
+    }[method]().double()
+    x = torch.randint(0, 6, (50, 5))
+    model.export(tmp_path / "model.onnx", x[:3], samples=20, seed=5, quantiles=LEVELS, level=0.9)
+    for count in (1, 50):
+        found, wanted = run(tmp_path / "model.onnx", x[:count]), expected(model.predict(x[:count], samples=20, seed=5))
+        for name, values in wanted.items():
+            np.testing.assert_allclose(found[name], values.numpy(), rtol=1e-11, atol=1e-12, err_msg=name)

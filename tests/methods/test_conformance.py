@@ -64,6 +64,7 @@ METHODS: dict[str, Row] = {
     "bbb-last-layer": Row(bbb(bayesian="2.*", estimator="flipout")),
     "mc-dropout": Row(lambda net, likelihood: credo.MCDropout(net, likelihood, p=0.1)),
     "mc-dropout-weight-noise": Row(lambda net, likelihood: credo.MCDropout(net, likelihood, p=0.1, weight_noise=0.05)),
+    "mc-dropout-connections": Row(lambda net, likelihood: credo.MCDropout(net, likelihood, p=0.1, connections=True)),
     "mc-dropout-own-layers": Row(lambda net, likelihood: credo.MCDropout(net, likelihood), dropout=0.2),
     "concrete-dropout": Row(lambda net, likelihood: credo.ConcreteDropout(net, likelihood, p=0.2)),
     "hmc": Row(

@@ -15,6 +15,8 @@ METHODS: dict[str, Callable[[nn.Module], Any]] = {
     "BayesByBackprop": lambda net: credo.BayesByBackprop(net, credo.Categorical(), initial_scale=0.5),
     "IVON": lambda net: credo.IVON(net, credo.Categorical()),
     "Laplace": lambda net: credo.Laplace(net, credo.Categorical(), linearized=False),
+    "low rank": lambda net: credo.BayesByBackprop(net, credo.Categorical(), rank=2, initial_scale=0.5),
+    "SWAG": lambda net: credo.SWAG(net, credo.Categorical()),
     "HMC": lambda net: credo.HMC(net, credo.Categorical(), chains=2, warmup=3, draws=3, leapfrog_steps=3),
     "SGLD": lambda net: credo.SGLD(net, credo.Categorical(), chains=2, warmup=3, draws=3),
 }
@@ -51,6 +53,19 @@ def test_the_padding_vector_is_the_same_in_every_draw(name: str) -> None:
     model = _fit(METHODS[name](net))
     p = model.predict(torch.full((1, 5), 2), samples=8, seed=0)
     torch.testing.assert_close(p.draws, torch.full_like(p.draws, 1 / 3))
+    weights = model.posterior.sample(8, seed=0)["embedding.weight"]
+    assert torch.equal(weights[:, 2], net.embedding.weight[2].expand(8, 4))
+    assert weights[:, 1].std(0).min() > 0
+
+
+def test_the_kl_of_a_padding_vector_falls_to_zero() -> None:
+    """Only the KL depends on it, so that its posterior becomes the prior: a KL of 0, and an unbiased ELBO."""
+    torch.manual_seed(0)
+    net = Bag(padding_idx=2)
+    model = credo.BayesByBackprop(net, credo.Categorical(), prior=credo.Normal(0.0, 0.5), initial_scale=0.05)
+    model.fit(_texts(), epochs=600, lr=0.05, seed=0)
+    torch.testing.assert_close(model.posterior.scale()["embedding.weight"][2], torch.full((4,), 0.5), rtol=1e-3, atol=0)
+    assert not net.embedding.weight[2].any()
 
 
 def test_a_padding_vector_of_the_user_stays() -> None:
@@ -74,6 +89,17 @@ def test_a_tied_padding_vector_is_drawn() -> None:
     draws = model.predict(torch.ones(1, 5, dtype=torch.long), samples=8, seed=0).draws
     weights = model.posterior.sample(8, seed=0)["embedding.weight"]
     torch.testing.assert_close(draws[:, 0], torch.einsum("skd,sd->sk", weights, weights[:, 1]).softmax(-1))
+
+
+@pytest.mark.parametrize("method", [credo.MCDropout, credo.ConcreteDropout])
+def test_a_padding_vector_of_the_user_is_not_dropped(method: type[credo.MCDropout]) -> None:
+    torch.manual_seed(0)
+    net = Bag(padding_idx=5)
+    with torch.no_grad():
+        net.embedding.weight[5] = 1.0
+    weights = method(net, credo.Categorical(), p=0.5).posterior.sample(8, seed=0)["embedding.weight"]
+    assert bool((weights[:, 5] == 1.0).all())
+    assert bool((weights[:, 4] == 0.0).any())
 
 
 @pytest.mark.parametrize("bayesian", ["*", "head.*"])

@@ -110,6 +110,29 @@ def test_dropout_predictive_moments_of_a_linear_layer(weight_noise: float) -> No
     torch.testing.assert_close(predictive.aleatoric, torch.full_like(variance, 1 / tau))
 
 
+@pytest.mark.parametrize("connections", [False, True])
+def test_masks_of_units_are_shared_by_outputs_and_masks_of_weights_are_not(connections: bool) -> None:
+    """f_k = Σ x_i w_ki z/(1 − p) + b_k: mean wx + b, Cov(f_k, f_l) = p/(1 − p) Σ x_i² w_ki w_li, or 0 for k ≠ l.
+
+    In training too, where a batch of DropConnect has one mask.
+    """
+    torch.manual_seed(0)
+    net, p, n = nn.Linear(6, 3), 0.3, 20_000
+    x = torch.randn(6)
+    model = credo.MCDropout(net, credo.Gaussian(0.5), p=p, connections=connections)
+    with torch.no_grad():
+        weighted = x * net.weight
+        expected = p / (1 - p) * weighted @ weighted.T
+        if connections:
+            expected = expected.diag().diag()
+        training = torch.stack([model._noisy_forward(x.expand(1, 6))[0] for _ in range(n // 4)])
+        for draws in (model.predict(x[None], samples=n, seed=0).draws[:, 0], training):
+            assert ((draws.mean(0) - net(x)).abs() < 5 * (expected.diag() / len(draws)).sqrt()).all()
+            centered = draws - net(x)
+            products = centered[:, :, None] * centered[:, None, :]
+            assert ((products.mean(0) - expected).abs() < 5 * products.std(0) / math.sqrt(len(draws))).all()
+
+
 def test_dropout_penalty_agrees_with_the_paper() -> None:
     """Ours, times 1/τ, is ½(y − f)² + λ‖M‖² with λ = (1 − p)l²/(2Nτ) and M = W̄/(1 − p), up to a constant."""
     torch.manual_seed(0)

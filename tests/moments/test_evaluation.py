@@ -115,6 +115,7 @@ DROPOUT: dict[str, Any] = {
         {"p": {"0.weight": 0.05, "*": 0.05}, "weight_noise": 0.02},
         (1, 6, 6),
     ),
+    "connections": lambda: (image_network(), {"p": 0.05, "connections": True}, (1, 6, 6)),
     "own layers": lambda: (image_network(nn.Dropout(0.05)), {}, (1, 6, 6)),
     "own channels": lambda: (image_network(nn.Dropout2d(0.05)), {}, (1, 6, 6)),
 }

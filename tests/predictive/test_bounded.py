@@ -8,7 +8,7 @@ import mpmath
 import numpy as np
 import pytest
 import torch
-from scipy import stats
+from scipy import special, stats
 from torch import Tensor
 
 from credo.calibration import QuantileRecalibration, SplitConformal, VarianceScaling
@@ -18,6 +18,7 @@ from credo.metrics import crps
 from credo.predictive import RealPredictive
 from credo.predictive.bounded import BetaComponents, LogNormalComponents
 from credo.predictive.components import RealComponents
+from credo.predictive.location_scale import StudentTComponents
 
 from .cases import F64
 
@@ -97,6 +98,74 @@ def test_single_precision_density_of_large_concentrations(a: float, b: float) ->
         assert float(c.log_density(u)) == pytest.approx(float(expected), abs=2e-5 + 2e-7 * slope, rel=2e-6)
 
 
+@pytest.mark.parametrize("shape", [0.01, 0.05, 0.5, 5.0])
+def test_samples_of_small_concentrations_lie_at_the_ends(shape: float) -> None:
+    """P(0.1 < u < 0.9) and P(u < 1e-6) within 5 standard errors, in float32, where Gamma variables underflow."""
+    n = 40_000
+    c = BetaComponents(torch.zeros(n, 1), torch.full((n, 1), math.log(2 * shape)))
+    u = c.sample(torch.Generator().manual_seed(0))
+    reference = stats.beta(shape, shape)
+    inner = reference.cdf(0.9) - reference.cdf(0.1)
+    for found, exact in (((u > 0.1) & (u < 0.9), inner), (u < 1e-6, reference.cdf(1e-6))):
+        assert float(found.float().mean()) == pytest.approx(exact, abs=5 * math.sqrt(exact * (1 - exact) / n) + 1 / n)
+
+
+EXTREME = (1e-6, 1e-4, 0.01, 0.25, 0.5, 0.75, 0.99, 1 - 1e-4, 1 - 1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, F64], ids=str)
+def test_quantiles_of_small_and_large_concentrations_are_those_of_scipy(dtype: torch.dtype) -> None:
+    """To rounding of the quantile itself; what is smaller than the smallest number of the dtype is left out."""
+    shapes = torch.tensor([0.01, 0.05, 0.3, 1.0, 5.0, 100.0, 1e4], dtype=F64)
+    a, b = (t.flatten() for t in torch.meshgrid(shapes, shapes, indexing="ij"))
+    c = BetaComponents((a / b).log().to(dtype)[None], (a + b).log().to(dtype)[None])
+    exact_a, exact_b = (t[0].numpy() for t in c.map(Tensor.double)._shapes())
+    for q in EXTREME:
+        expected = stats.beta.ppf(q, exact_a, exact_b)
+        expected = np.where(expected < torch.finfo(dtype).tiny, 0.0, expected)
+        found = RealPredictive(c).quantile(q).double().numpy()
+        np.testing.assert_allclose(found, expected, rtol=4 * torch.finfo(dtype).eps, atol=torch.finfo(dtype).tiny)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, F64], ids=str)
+@pytest.mark.parametrize("name", ["beta", "log-normal", "student-t"])
+def test_quantiles_of_mixtures_over_many_orders_of_magnitude_have_their_level(name: str, dtype: torch.dtype) -> None:
+    """The mixture's tail beyond the quantile is its level, or its level lies between those of numbers within rounding.
+
+    Newton's last step leaves an error of eps/(2κ) in the log of a tail that is a power κ of the distance, κ ≥ 0.05.
+    """
+    c: RealComponents
+    shapes = torch.tensor([[0.05, 0.3, 4.0, 0.05], [2.0, 0.05, 900.0, 0.05], [0.4, 7.0, 0.05, 0.06]], dtype=F64)
+    locations = torch.tensor([[-1.0, 0.0, 3.0, 0.0], [2.0, 0.1, 0.5, 0.0], [0.4, -2.0, 0.5, 0.01]], dtype=F64)
+    if name == "beta":
+        other = shapes.flip(0)
+        c = BetaComponents((shapes / other).log().to(dtype), (shapes + other).log().to(dtype))
+        a, b = (t.numpy() for t in c.map(Tensor.double)._shapes())
+        lower = lambda y: special.betainc(a, b, y.clip(0, 1))  # noqa: E731
+        upper = lambda y: special.betaincc(a, b, y.clip(0, 1))  # noqa: E731
+    elif name == "log-normal":
+        c = LogNormalComponents(locations.to(dtype), shapes.clamp(max=9.0).log().to(dtype))
+        mean, log_scale = c.location.double().numpy(), c.log_scale.double().numpy()
+        z = lambda y: (np.log(y.clip(0)) - mean) / np.exp(log_scale)  # noqa: E731
+        lower, upper = lambda y: stats.norm.cdf(z(y)), lambda y: stats.norm.sf(z(y))
+    else:
+        df = shapes.clamp(min=0.3)
+        c = StudentTComponents(locations.to(dtype), (shapes - 3).clamp(max=3.0).to(dtype), df.to(dtype))
+        m, scale, nu = (t.double().numpy() for t in (c.location, c.log_scale.double().exp(), c.df))
+        lower, upper = lambda y: stats.t.cdf((y - m) / scale, nu), lambda y: stats.t.sf((y - m) / scale, nu)
+    eps = torch.finfo(dtype).eps
+    for q in EXTREME:
+        found = RealPredictive(c).quantile(q)
+        assert not bool(found.isnan().any())
+        tail, level = (lower, q) if q <= 0.5 else (upper, 1 - q)
+        margin = 4 * eps * found.abs() + torch.finfo(dtype).tiny
+        ends = found - margin, found + margin
+        low, high = np.sort(np.stack([tail(y.double().numpy()).mean(0) for y in ends]), axis=0)
+        slack = 1 + 16 * eps / (2 * 0.05)
+        assert bool((low <= level * slack).all()), q
+        assert bool((high * slack >= level).all()), q
+
+
 def test_mixture_information_of_distant_draws_is_log_draws() -> None:
     for likelihood, outputs in ((LogNormal(0.01), [-3.0, 0.0, 3.0]), (Beta(1e5), [-2.0, 0.0, 2.0])):
         p = likelihood.predictive(torch.tensor(outputs, dtype=F64)[:, None])
@@ -116,9 +185,11 @@ def test_crps_of_a_log_normal_is_its_closed_form() -> None:
 
 def test_beta_targets_at_the_ends_are_refused_with_a_way_out() -> None:
     y = torch.tensor([0.0, 0.2, 1.0])
-    with pytest.raises(InputError, match=r"2 value\(s\).*use Beta\(lower=-0.005, upper=1.005\)"):
+    with pytest.raises(InputError, match=r"2 value\(s\).*such as Beta\(lower=-0.005, upper=1.005\)"):
         Beta().check(torch.zeros(3), y)
     Beta(lower=-0.005, upper=1.005).check(torch.zeros(3), y)
+    with pytest.raises(InputError, match=r"such as Beta\(lower=-0.015, upper=3.015\)"):
+        Beta().check(torch.zeros(3), 3 * y)
     with pytest.raises(InputError, match="a log-normal target is positive"):
         LogNormal().check(torch.zeros(3), y)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import torch
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from credo.cuda_graphs import Graph, make_graph, without_host_randomness
+from credo.evaluation.choice import Sharing
 from credo.functional import Draw, Replica, Sampler, describe_modules, plain_tensors, stack_draws
 from credo.nests import leaves, map_tensors, plain, tensors
 
@@ -241,3 +243,18 @@ def balanced(samples: int, at_once: int) -> int:
     """Draws per graph: at most ``at_once``, such that the last replay has as many to do as the others."""
     rounds = -(-samples // max(at_once, 1))
     return -(-samples // rounds)
+
+
+@dataclass
+class Findings:
+    """What was found out about a network, by workload, in earlier predictions.
+
+    Attributes:
+        ways: the fastest way to evaluate draws.
+        sharing: what draws share.
+        captured: predictions that are replayed.
+    """
+
+    ways: dict[Hashable, str] = field(default_factory=dict)
+    sharing: dict[Hashable, Sharing] = field(default_factory=dict)
+    captured: CapturedPredictions = field(default_factory=CapturedPredictions)

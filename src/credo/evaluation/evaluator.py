@@ -14,7 +14,7 @@ from credo._arguments import check_option
 from credo._devices import seconds
 from credo._notices import notify
 from credo.errors import CredoError, InputError
-from credo.evaluation.captured import CAPTURED_BYTES, CapturedDraws, balanced, fingerprint
+from credo.evaluation.captured import CAPTURED_BYTES, CapturedDraws, Findings, balanced, fingerprint
 from credo.evaluation.choice import (
     TRIAL_DRAWS,
     Sharing,
@@ -23,7 +23,6 @@ from credo.evaluation.choice import (
     draws_at_once,
     signature,
 )
-from credo.evaluation.findings import Findings
 from credo.evaluation.shared_work import SharedWork, SharedWorkError
 from credo.evaluation.together import evaluate_together
 from credo.functional import Draw, Replica, Sampler, describe_modules

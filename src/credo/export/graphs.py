@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from credo._files import atomic_file
 from credo._version import __version__
-from credo.errors import InputError, UnsupportedError
+from credo.errors import InputError, UnsupportedError, missing_extra
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto
@@ -33,7 +33,7 @@ def check_extra() -> None:
         import onnx
         import onnxscript
     except ImportError as error:
-        raise InputError(f"export needs the extra `onnx`: pip install credo[onnx] ({error})") from error
+        raise missing_extra("export", "onnx", error) from error
     assert onnx
     assert onnxscript
 
@@ -86,7 +86,10 @@ def to_graph(
                     output_names=[_OUTPUT + name for name in outputs],
                     opset_version=OPSET,
                     verbose=False,
-                    custom_translation_table={torch.ops.aten.scalar_tensor.default: _scalar_tensor},
+                    custom_translation_table={
+                        torch.ops.aten.scalar_tensor.default: _scalar_tensor,
+                        torch.ops.aten.new_full.default: _new_full,
+                    },
                 )
         except Exception as error:  # torch raises whatever the operation that it fails on raises
             reason = str(error).strip().splitlines() or [type(error).__name__]
@@ -106,6 +109,15 @@ def _scalar_tensor(s: float, dtype: int = 1, layout: str = "", device: str = "",
     from onnxscript import opset20
 
     return opset20.Constant(value=helper.make_tensor("", dtype, [], [s]))
+
+
+def _new_full(like: Any, size: Any, fill_value: float, pin_memory: bool = False) -> Any:
+    """A constant number, such as the noise of a likelihood, in the type of ``like``; see :func:`_scalar_tensor`."""
+    from onnx import TensorProto
+    from onnxscript import opset20
+
+    number = opset20.CastLike(_scalar_tensor(fill_value, TensorProto.DOUBLE), like)
+    return opset20.Expand(number, size) if len(size) else number
 
 
 def _final_name(name: str) -> str:

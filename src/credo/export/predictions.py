@@ -132,6 +132,7 @@ def _batched_outputs(evaluators: Sequence[Evaluator], x: Any) -> Callable[[Any],
     """The outputs ``[S, B, ...]`` of the draws of all ``evaluators``, whose networks are alike, by one batched pass."""
     first = evaluators[0]
     replica, posterior = first._build(), first._posterior
+    _index_embeddings(replica)
     draws = [_clone(draw) for evaluate in evaluators for draw in evaluate._sampler(range(evaluate.samples))]
     if len(evaluators) > 1:
         networks = [_tensors_of(evaluate._build()) for evaluate in evaluators for _ in range(evaluate.samples)]
@@ -158,6 +159,17 @@ def _batched_outputs(evaluators: Sequence[Evaluator], x: Any) -> Callable[[Any],
     except Exception:  # a layer without a batching rule, or masks of rows that see each other
         return lambda x: torch.stack([call(draw, x) for draw in draws])
     return lambda x: together(stacked, x)
+
+
+def _index_embeddings(replica: Replica) -> None:
+    """Let embeddings index their weights: ``vmap`` traces that for any number of rows, but not ``F.embedding``."""
+    for layer in replica.net.modules():
+        if type(layer) is nn.Embedding and layer.max_norm is None:
+            layer.forward = partial(_look_up, layer)  # type: ignore[method-assign]
+
+
+def _look_up(layer: nn.Embedding, tokens: Tensor) -> Tensor:
+    return layer.weight[tokens]
 
 
 def _stacked_mlp(net: MLP, stacked: Draw, x: Tensor) -> Tensor:

@@ -1,6 +1,7 @@
 """Information and divergence measures, in closed form or by Monte Carlo with a standard error."""
 
 from credo._estimate import Estimate
+from credo.information.distances import chi_squared, total_variation
 from credo.information.fitting import Direction, Fit, fit_q
 from credo.information.measures import (
     cross_entropy,
@@ -18,6 +19,8 @@ __all__ = [
     "cross_entropy",
     "kl",
     "jensen_shannon",
+    "total_variation",
+    "chi_squared",
     "mutual_information",
     "Direction",
     "Fit",

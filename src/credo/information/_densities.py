@@ -1,4 +1,4 @@
-"""Log densities that are −∞ outside the support and at outcomes of probability 0, and draws in float64.
+"""Log densities that are −∞ outside the support and at outcomes of probability 0, draws in float64, expectations.
 
 ``log_prob`` of torch raises outside the support, or extrapolates if checks are off, and gives an outcome of probability
 0 the logarithm of the machine epsilon. Here both have log probability −∞, so that a divergence is infinite exactly
@@ -7,11 +7,12 @@ where it should be.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import singledispatch
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor
 from torch.distributions import (
     Bernoulli,
@@ -25,9 +26,14 @@ from torch.distributions import (
 )
 
 from credo._arguments import check_integer
+from credo._estimate import Estimate
 from credo.errors import InputError
+from credo.information._closed_forms import is_infinite_in_tails
 from credo.priors import move_prior
 from credo.seeding import check_seed, seeded
+
+DistributionLike: TypeAlias = Distribution | Tensor | ArrayLike
+"""A torch distribution, or a table of probabilities ``[..., K]``."""
 
 _SUM_TOLERANCE = 1e-5  # rounding of the sum of thousands of probabilities in float32
 
@@ -76,6 +82,28 @@ def draw_samples(p: Distribution, samples: int, seed: int | None, batch: torch.S
         x = p.sample(torch.Size((samples,)))
     x = x.double() if x.is_floating_point() else x
     return x.reshape(len(x), *(1,) * (len(batch) - len(p.batch_shape)), *x.shape[1:])
+
+
+def expectation(
+    p: Distribution, function: Callable[[Tensor], Tensor], batch: torch.Size, samples: int, seed: int | None
+) -> Estimate:
+    """E_p[f(x)] by Monte Carlo, for every member of ``batch``."""
+    with torch.no_grad():
+        return Estimate.from_samples(function(draw_samples(p, samples, seed, batch))).expand(batch)
+
+
+def expected_value(log_p: Tensor, values: Tensor) -> Tensor:
+    """Σ_k p_k v_k over the first dimension, where p_k = 0 contributes 0 for any v_k."""
+    return (log_p.exp() * torch.where(log_p == -torch.inf, 0.0, values)).sum(0)
+
+
+def infinite_in_tails(p: Distribution, q: Distribution, drawn: Estimate) -> Estimate:
+    """An estimate that is infinite where E_p[−log q(x)] is, set to infinity where the tails make that so."""
+    infinite = is_infinite_in_tails(p, q)
+    if infinite is None:
+        return drawn
+    value = torch.where(infinite, torch.inf, drawn.value)
+    return Estimate(value, torch.where(infinite, 0.0, drawn.standard_error), drawn.exact)
 
 
 def enumerate_values(p: Distribution, batch: torch.Size) -> Tensor | None:

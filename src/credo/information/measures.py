@@ -11,8 +11,8 @@ References:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Final, TypeAlias
+from collections.abc import Sequence
+from typing import Any, Final
 
 import torch
 from numpy.typing import ArrayLike
@@ -21,21 +21,21 @@ from torch.distributions import ContinuousBernoulli, Distribution, Independent, 
 
 from credo._estimate import Estimate
 from credo.errors import InputError
-from credo.information._closed_forms import is_infinite_in_tails, marginal, to_multivariate_normal
+from credo.information._closed_forms import marginal, to_multivariate_normal
 from credo.information._densities import (
+    DistributionLike,
     check_comparable,
     device_of,
-    draw_samples,
     enumerate_values,
+    expectation,
+    expected_value,
+    infinite_in_tails,
     log_prob,
     table_to_categorical,
     tensors_of,
     to_distribution,
 )
 from credo.seeding import check_seed, derive
-
-DistributionLike: TypeAlias = Distribution | Tensor | ArrayLike
-"""A torch distribution, or a table of probabilities ``[..., K]``."""
 
 # torch's closed forms for these pairs are infinite if the two supports share an end, as those of (0, 1) do
 _WRONG_CLOSED_FORMS: Final = {(ContinuousBernoulli, Uniform), (Uniform, ContinuousBernoulli)}
@@ -83,7 +83,7 @@ def entropy(p: DistributionLike, *, samples: int = 10_000, seed: int | None = 0)
     """
     p = to_distribution("p", p)
     exact = _exact_entropy(p)
-    return _expectation(p, lambda x: -log_prob(p, x), p.batch_shape, samples, seed) if exact is None else exact
+    return expectation(p, lambda x: -log_prob(p, x), p.batch_shape, samples, seed) if exact is None else exact
 
 
 def cross_entropy(p: DistributionLike, q: DistributionLike, *, samples: int = 10_000, seed: int | None = 0) -> Estimate:
@@ -108,10 +108,10 @@ def cross_entropy(p: DistributionLike, q: DistributionLike, *, samples: int = 10
     batch = check_comparable(p, q)
     values = enumerate_values(p, batch)
     if values is not None:
-        return Estimate.from_exact(_expected_value(log_prob(p, values), -log_prob(q, values))).expand(batch)
+        return Estimate.from_exact(expected_value(log_prob(p, values), -log_prob(q, values))).expand(batch)
     own = _exact_entropy(p)
     if own is None:
-        return _infinite_in_tails(p, q, _expectation(p, lambda x: -log_prob(q, x), batch, samples, seed))
+        return infinite_in_tails(p, q, expectation(p, lambda x: -log_prob(q, x), batch, samples, seed))
     divergence = _kl(p, q, batch, samples, seed)
     return Estimate(own.value + divergence.value, divergence.standard_error, divergence.exact)
 
@@ -181,15 +181,15 @@ def jensen_shannon(
     def information(x: Tensor) -> Tensor:
         """KL(p(k | x) ‖ π) of every x."""
         posterior = log_joint(x).log_softmax(0)
-        return _expected_value(posterior, posterior - pi.log().view(-1, *(1,) * (posterior.ndim - 1)))
+        return expected_value(posterior, posterior - pi.log().view(-1, *(1,) * (posterior.ndim - 1)))
 
     values = [enumerate_values(part, batch) for part in parts]
     outcomes = max((value for value in values if value is not None), key=len, default=None)
     if outcomes is not None and not any(value is None for value in values):
-        exact = _expected_value(log_joint(outcomes).logsumexp(0), information(outcomes))
+        exact = expected_value(log_joint(outcomes).logsumexp(0), information(outcomes))
         return Estimate.from_exact(exact.clamp(min=0.0)).expand(batch)
     first = check_seed(seed)
-    means = [_expectation(part, information, batch, samples, derive(first, k)) for k, part in enumerate(parts)]
+    means = [expectation(part, information, batch, samples, derive(first, k)) for k, part in enumerate(parts)]
     value = sum(weight * mean.value for weight, mean in zip(pi, means, strict=True))
     variance = sum((weight * mean.standard_error).square() for weight, mean in zip(pi, means, strict=True))
     return Estimate(torch.as_tensor(value), torch.as_tensor(variance).sqrt(), False)
@@ -245,15 +245,7 @@ def mutual_information(
         separate = (log_prob(p, _coordinates(values, index, p)) for p, index in zip(parts, blocks, strict=True))
         return log_prob(joint, values) - sum(separate)
 
-    return _expectation(joint, information, joint.batch_shape, samples, seed)
-
-
-def _expectation(
-    p: Distribution, function: Callable[[Tensor], Tensor], batch: torch.Size, samples: int, seed: int | None
-) -> Estimate:
-    """E_p[f(x)] by Monte Carlo, for every member of ``batch``."""
-    with torch.no_grad():
-        return Estimate.from_samples(function(draw_samples(p, samples, seed, batch))).expand(batch)
+    return expectation(joint, information, joint.batch_shape, samples, seed)
 
 
 def _exact_entropy(p: Distribution) -> Estimate | None:
@@ -261,7 +253,7 @@ def _exact_entropy(p: Distribution) -> Estimate | None:
     values = enumerate_values(p, p.batch_shape)
     if values is not None:
         log_p = log_prob(p, values)
-        return Estimate.from_exact(_expected_value(log_p, -log_p))
+        return Estimate.from_exact(expected_value(log_p, -log_p))
     if isinstance(p, Independent):
         parts = _exact_entropy(p.base_dist)
         return None if parts is None else parts.sum(p.reinterpreted_batch_ndims)
@@ -276,7 +268,7 @@ def _kl(p: Distribution, q: Distribution, batch: torch.Size, samples: int, seed:
     values = enumerate_values(p, batch)
     if values is not None:
         log_p = log_prob(p, values)
-        return Estimate.from_exact(_expected_value(log_p, log_p - log_prob(q, values)).clamp(min=0.0)).expand(batch)
+        return Estimate.from_exact(expected_value(log_p, log_p - log_prob(q, values)).clamp(min=0.0)).expand(batch)
     if isinstance(p, Independent) and isinstance(q, Independent):
         ndims = p.reinterpreted_batch_ndims
         if ndims == q.reinterpreted_batch_ndims:
@@ -284,16 +276,7 @@ def _kl(p: Distribution, q: Distribution, batch: torch.Size, samples: int, seed:
     exact = _closed_form_kl(p, q)
     if exact is not None:
         return Estimate.from_exact(exact.clamp(min=0.0)).expand(batch)
-    return _infinite_in_tails(p, q, _expectation(p, lambda x: log_prob(p, x) - log_prob(q, x), batch, samples, seed))
-
-
-def _infinite_in_tails(p: Distribution, q: Distribution, drawn: Estimate) -> Estimate:
-    """An estimate with E_p[−log q(x)] in it, set to infinity where the tails make it infinite."""
-    infinite = is_infinite_in_tails(p, q)
-    if infinite is None:
-        return drawn
-    value = torch.where(infinite, torch.inf, drawn.value)
-    return Estimate(value, torch.where(infinite, 0.0, drawn.standard_error), drawn.exact)
+    return infinite_in_tails(p, q, expectation(p, lambda x: log_prob(p, x) - log_prob(q, x), batch, samples, seed))
 
 
 def _closed_form_kl(p: Distribution, q: Distribution) -> Tensor | None:
@@ -311,11 +294,6 @@ def _closed_form_kl(p: Distribution, q: Distribution) -> Tensor | None:
     if bool(value.isnan().any()):
         return None
     return value if tracked else value.detach()
-
-
-def _expected_value(log_p: Tensor, values: Tensor) -> Tensor:
-    """Σ_k p_k v_k over the first dimension, where p_k = 0 contributes 0 for any v_k."""
-    return (log_p.exp() * torch.where(log_p == -torch.inf, 0.0, values)).sum(0)
 
 
 def _normalize_weights(weights: ArrayLike | Tensor | None, count: int) -> Tensor:

@@ -15,10 +15,9 @@ import numpy as np
 import pandas as pd
 
 from credo._arguments import check_fraction
-from credo._extras import missing_extra
 from credo._partitions import is_partitioned, partitions
 from credo.conjugate.base import ConjugatePair
-from credo.errors import InputError
+from credo.errors import InputError, missing_extra
 from credo.tabular.base import TableEstimator
 from credo.tabular.predictions import column_names, to_frame
 from credo.tabular.targets import ClassTarget

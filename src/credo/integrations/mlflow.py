@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from credo._arguments import check_fraction
-from credo._extras import missing_extra
 from credo._version import __version__
-from credo.errors import InputError
+from credo.errors import InputError, missing_extra
 from credo.io import load
 from credo.tabular.base import TableEstimator
 from credo.tabular.predictions import column_names, to_frame

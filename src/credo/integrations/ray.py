@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pandas as pd
 import torch
 
-from credo._extras import missing_extra
+from credo.errors import missing_extra
 from credo.methods import DeepEnsemble
 from credo.methods.network import NetworkMethod
 from credo.seeding import check_seed, derive

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 from torch import Tensor
 
-from credo._extras import missing_extra
+from credo.errors import missing_extra
 from credo.predictive import Predictive
 from credo.tabular.estimators import Regressor
 

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from credo._arguments import check_number
 from credo._devices import at_least_float32
 from credo._notices import notify
 from credo.errors import InputError, UnsupportedError
@@ -20,12 +21,15 @@ from credo.posteriors.dropout import InputUnits, WeightDropout, weight_layers
 from credo.selection import match_one, match_parameters, tied_parameters
 
 
-def find_places(net: nn.Module, p: float | Mapping[str, float]) -> tuple[dict[str, InputUnits], dict[str, float]]:
+def find_places(
+    net: nn.Module, p: float | Mapping[str, float], connections: bool = False
+) -> tuple[dict[str, InputUnits], dict[str, float]]:
     """The weights to put dropout before, and the weights that are left without are named in a notice.
 
     Args:
         net: the network.
         p: a drop rate for all weight layers but those with a single input, or a mapping from name patterns.
+        connections: whether single weights are dropped, which does not erase a single input.
 
     Returns:
         The input units and the rate of every such weight, by name.
@@ -38,7 +42,8 @@ def find_places(net: nn.Module, p: float | Mapping[str, float]) -> tuple[dict[st
         raise InputError("the network has no weight layer that dropout could stand before")
     rates = {name: _rate(p, name, list(units)) for name in units}
     covered = units
-    if not isinstance(p, Mapping) and not all(found.is_all for found in units.values()):
+    spare = not isinstance(p, Mapping) and not connections
+    if spare and not all(found.is_all for found in units.values()):
         covered = {name: found for name, found in units.items() if not found.is_all}
     _notify_of_uncovered(net, rates, covered)
     return covered, {name: rates[name] for name in covered}
@@ -46,7 +51,7 @@ def find_places(net: nn.Module, p: float | Mapping[str, float]) -> tuple[dict[st
 
 def _rate(p: float | Mapping[str, float], name: str, names: list[str]) -> float:
     rate = match_one(p, name, names) if isinstance(p, Mapping) else p
-    if not 0.0 <= rate < 1.0:
+    if not 0.0 <= check_number(rate, "p") < 1.0:
         raise InputError(f"p is the rate at which inputs are dropped and must lie in [0, 1), got {rate}")
     return float(rate)
 

@@ -70,7 +70,8 @@ class BayesByBackprop(NetworkMethod):
             before it has learned anything; ``None``: the first half of the first :meth:`fit`, and none in a loop of
             your own.
         temperature: T; below 1 a cold posterior, above 1 a remedy for over-fitting.
-        samples: Monte Carlo draws per training step.
+        samples: Monte Carlo draws per training step; the running statistics of batch norms learn from all of them, in
+            one step of their momentum.
         sharpening: σ₀ of posterior sharpening (Fortunato et al. 2017): in training and in :meth:`nll` every minibatch
             has weights of its own, a learned gradient step away from those that are drawn, and the NLL includes what
             that costs, ‖step‖²/(2σ₀²) per minibatch. Needs ``estimator="weight"`` or ``"auto"``, which is then the
@@ -338,7 +339,7 @@ class BayesByBackprop(NetworkMethod):
         if self.estimator == "auto":
             layers = {path: layer for path, layer in layers.items() if isinstance(layer, nn.Linear)}
         holders = {name.rpartition(".")[0] for name in names}
-        self._replica = Replica(self.net, self._forward, own_buffers=False)
+        self._replica = Replica(self.net, self._forward, own_buffers=False, passes=self._samples)
         self._hooks = NoiseHooks(self._replica, list(layers), holders, self.estimator)
         self._planned = False
 

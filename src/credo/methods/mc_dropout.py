@@ -9,6 +9,10 @@ stores is W̄ = (1 − p)·M, and the penalty beside −mean log p(y | x, w) rea
 The paper divides a Gaussian −log p = τ/2·(y − f)² + … by τ and writes λ·‖M‖² beside the squared error, with
 λ = (1 − p)·l²/(2Nτ): the same objective. τ⁻¹, the noise variance of ``Gaussian(noise=τ**-0.5)``, is part of the
 predictive variance.
+
+DropConnect (Wan et al. 2013) has a mask for every single weight, W = z ⊙ M. The posterior of a weight, a mixture of two
+narrow Gaussians at 0 and at Mᵢⱼ with weights p and 1 − p, is that of dropout; only weights of one unit are now
+independent. The KL is a sum over weights, up to a constant (1 − p)·l²/2·Mᵢⱼ² each, so the penalty is the same.
 """
 
 from __future__ import annotations
@@ -47,14 +51,17 @@ class MCDropout(NetworkMethod):
             unit or channel, where dropout would erase the whole input, such as a gray image.
         length_scale: l, the inverse of the prior's standard deviation.
         weight_noise: σ of the family W = diag(z)·M + σ·ε; needs ``p``.
+        connections: DropConnect: drop single weights, not input units; needs ``p``. As a mask for every row would take
+            as much memory as the weights, a batch has one in training, and gradients vary more.
         forward: ``callable(net, x)`` for networks with unusual inputs or outputs.
 
     Example:
         >>> model = credo.MCDropout(net, credo.Categorical(), p=0.1).fit((x, y), epochs=10)
         >>> model.predict(x_new, samples=100).epistemic
 
-    Reference: Y. Gal, Z. Ghahramani, "Dropout as a Bayesian approximation: representing model uncertainty in deep
-    learning", ICML 2016.
+    References: Y. Gal, Z. Ghahramani, "Dropout as a Bayesian approximation: representing model uncertainty in deep
+    learning", ICML 2016. L. Wan, M. Zeiler, S. Zhang, Y. LeCun, R. Fergus, "Regularization of neural networks using
+    DropConnect", ICML 2013.
     """
 
     posterior: WeightDropout | LayerDropout
@@ -69,19 +76,23 @@ class MCDropout(NetworkMethod):
         p: float | Mapping[str, float] | None = None,
         length_scale: float = 1.0,
         weight_noise: float = 0.0,
+        connections: bool = False,
         forward: Forward | None = None,
     ) -> None:
         super().__init__(net, likelihood, forward)
         check_non_negative(length_scale, "length_scale")
         check_non_negative(weight_noise, "weight_noise")
-        if p is None and weight_noise > 0:
-            raise InputError("weight_noise needs dropout before the weight layers: pass p as well")
+        if p is None and (weight_noise > 0 or connections):
+            name = "connections" if connections else "weight_noise"
+            raise InputError(f"{name} needs dropout before the weight layers: pass p as well")
         self.p, self.length_scale, self.weight_noise = p, float(length_scale), float(weight_noise)
+        self._connections = bool(connections)
         if p is None:
             check_dropout(net)
             self.posterior = LayerDropout()
         else:
-            self.posterior = WeightDropout(net, *find_places(net, p), self.weight_noise)
+            places = find_places(net, p, self._connections)
+            self.posterior = WeightDropout(net, *places, self.weight_noise, self._connections)
         self._derive()
 
     @override
@@ -109,7 +120,8 @@ class MCDropout(NetworkMethod):
 
     def _describe_parameter(self, name: str) -> str:
         assert isinstance(self.posterior, WeightDropout)
-        return f"dropout before it, p={self.posterior.rates[name]:g}"
+        what = "DropConnect" if self._connections else "dropout before it"
+        return f"{what}, p={self.posterior.rates[name]:g}"
 
     @override
     def extra_repr(self) -> str:
@@ -118,11 +130,17 @@ class MCDropout(NetworkMethod):
         Returns:
             What ``repr`` shows beside the submodules.
         """
-        return f"p={self.p!r}, length_scale={self.length_scale:g}, weight_noise={self.weight_noise:g}"
+        shown = f"p={self.p!r}, length_scale={self.length_scale:g}, weight_noise={self.weight_noise:g}"
+        return f"{shown}, connections=True" if self._connections else shown
 
     def _own_config(self) -> dict[str, object]:
         p = dict(self.p) if isinstance(self.p, Mapping) else self.p
-        return {"p": p, "length_scale": self.length_scale, "weight_noise": self.weight_noise}
+        return {
+            "p": p,
+            "length_scale": self.length_scale,
+            "weight_noise": self.weight_noise,
+            "connections": self._connections,
+        }
 
     def _noisy_forward(self, x: Any) -> Tensor:
         if self._masked is None:
@@ -134,7 +152,7 @@ class MCDropout(NetworkMethod):
         """Build the replica that training runs on, with its masks."""
         self._penalized = match_parameters(self.net)
         self._masked = (
-            MaskedNetwork(self.net, self._forward, self.posterior, per_row=self.weight_noise == 0)
+            MaskedNetwork(self.net, self._forward, self.posterior, per_row=not (self.weight_noise or self._connections))
             if isinstance(self.posterior, WeightDropout)
             else None
         )

@@ -22,7 +22,7 @@ from credo.likelihoods import Gaussian, Likelihood, infer_likelihood, likelihood
 from credo.methods.base import Method, Predictor, check_samples
 from credo.model import Model
 from credo.moments import MomentEvaluator
-from credo.nests import first_rows, tensors
+from credo.nests import describe_tensors, first_rows
 from credo.posteriors.base import Posterior
 from credo.predictive import Predictive
 from credo.priors import from_config as prior_from_config
@@ -347,8 +347,7 @@ class NetworkPredictor(Predictor):
         except CredoError:
             raise
         except Exception as error:  # of the user's network
-            shapes = ", ".join(f"{t.dtype} {list(t.shape)}" for t in tensors(x))
-            error.add_note(f"The network was called on {shapes}.")
+            error.add_note(f"The network was called on {describe_tensors(x)}.")
             raise
 
     @torch.no_grad()

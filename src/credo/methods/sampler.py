@@ -32,6 +32,7 @@ from credo.seeding import check_seed, derive, seeded
 from credo.selection import select
 from credo.stacking import Stack
 from credo.training.monitoring import ProgressBar
+from credo.training.options import as_fit
 from credo.training.supervised import SupervisedTask, Terms
 
 _INITS = ("optimized", "prior", "network")
@@ -151,7 +152,7 @@ class Sampler(NetworkMethod):
             )
         return unknown_name(f"option of {name}.fit", key, ["device", "seed", "progress"])
 
-    @torch.inference_mode(False)
+    @as_fit
     def fit(
         self,
         data: Any,

@@ -80,9 +80,14 @@ def _(posterior: MeanField) -> Draw:
 
 @parameter_moments.register
 def _(posterior: WeightDropout) -> Draw:
-    noise = posterior.noise**2
+    noise, rates = posterior.noise**2, posterior.rates
+    if posterior.connections:
+        return {
+            name: Moments(mean, rates[name] / (1.0 - rates[name]) * mean.square() + noise, parameter=name)
+            for name, mean in posterior.mean().items()
+        }
     return {
-        name: Moments(mean, torch.full_like(mean, noise), parameter=name, rate=posterior.rates[name])
+        name: Moments(mean, torch.full_like(mean, noise), parameter=name, rate=rates[name])
         for name, mean in posterior.mean().items()
     }
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from credo._arguments import check_integer
-from credo.functional import Draw, Replica, Sampler
+from credo.functional import Draw, Replica, Sampler, padding_rows
 from credo.seeding import check_seed
 
 
@@ -19,6 +19,11 @@ class Posterior(nn.Module, ABC):
 
     A draw is a mapping from names to tensors. Draw ``s`` of a seed is always the same, whatever was drawn before it, so
     that draws need not be kept and results do not depend on how they are batched.
+
+    Args:
+        net: the network, if its embeddings may have vectors for padding: those are no parameters, and every draw of
+            :meth:`sample` has their mean, as every draw of a prediction has. In a KL they count as parameters that the
+            data do not depend on: their posterior is the prior, with a KL of 0, when training has converged.
     """
 
     vectorization: ClassVar[str] = "vmap"
@@ -26,6 +31,10 @@ class Posterior(nn.Module, ABC):
     :meth:`call_folded`, with draws as rows of one batch."""
     differentiates: ClassVar[bool] = False
     """Whether :meth:`call` differentiates the network."""
+
+    def __init__(self, net: nn.Module | None = None) -> None:
+        super().__init__()
+        self._padding = {} if net is None else padding_rows(net)
 
     @abstractmethod
     def names(self) -> list[str]:
@@ -139,4 +148,8 @@ class Posterior(nn.Module, ABC):
             return {name: value.new_empty(0, *value.shape) for name, value in self.mean().items()}
         base = check_seed(seed)
         draws = self.sampler(base)(range(n))
-        return {name: torch.stack([draw[name] for draw in draws]) for name in draws[0]}
+        stacked = {name: torch.stack([draw[name] for draw in draws]) for name in draws[0]}
+        mean = self.mean() if self._padding else {}
+        for name in mean.keys() & self._padding.keys():
+            stacked[name][:, self._padding[name]] = mean[name][self._padding[name]]
+        return stacked

@@ -43,7 +43,7 @@ class ConcreteWeightDropout(Posterior):
     def __init__(
         self, net: nn.Module, units: Mapping[str, InputUnits], rates: Mapping[str, float], relaxation: float = 0.1
     ) -> None:
-        super().__init__()
+        super().__init__(net)
         self._initial = WeightDropout(net, units, rates)
         self.relaxation = relaxation
         self.logit = WideParameters()

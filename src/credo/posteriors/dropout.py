@@ -1,10 +1,12 @@
-r"""Dropout as a posterior over weights, W = diag(z)·M + σ·ε with z ~ Bernoulli(1 − p).
+r"""Dropout as a posterior over weights, W = diag(z)·M + σ·ε with z ~ Bernoulli(1 − p), and DropConnect, W = z ⊙ M.
 
 In torch's convention kept activations are rescaled by 1/(1 − p), so the parameter the network stores is
-W̄ = (1 − p)·M, the mean of the posterior, and a draw is W̄·diag(z)/(1 − p), one z per input unit or channel.
+W̄ = (1 − p)·M, the mean of the posterior, and a draw is W̄·diag(z)/(1 − p), one z per input unit or channel. With
+DropConnect every single weight has a z of its own.
 
 Reference: Y. Gal, Z. Ghahramani, "Dropout as a Bayesian approximation", ICML 2016; for recurrent networks "A
-theoretically grounded application of dropout in recurrent neural networks", NeurIPS 2016.
+theoretically grounded application of dropout in recurrent neural networks", NeurIPS 2016. L. Wan, M. Zeiler, S. Zhang,
+Y. LeCun, R. Fergus, "Regularization of neural networks using DropConnect", ICML 2013.
 """
 
 from __future__ import annotations
@@ -72,21 +74,27 @@ def _qualified_names(module: nn.Module) -> list[str]:
 
 
 class WeightDropout(Posterior):
-    """Draws of weights whose input units are dropped at random.
+    """Draws of weights whose input units, or which themselves, are dropped at random.
 
     Args:
         net: the network.
         units: for every covered weight, its input units.
         rates: for every covered weight, the drop rate p.
         noise: σ, a standard deviation in units of the stored weights.
+        connections: whether single weights are dropped, not input units.
     """
 
     def __init__(
-        self, net: nn.Module, units: Mapping[str, InputUnits], rates: Mapping[str, float], noise: float = 0.0
+        self,
+        net: nn.Module,
+        units: Mapping[str, InputUnits],
+        rates: Mapping[str, float],
+        noise: float = 0.0,
+        connections: bool = False,
     ) -> None:
-        super().__init__()
+        super().__init__(net)
         self._owners = parameter_owners(net, list(units))
-        self.units, self.rates, self.noise = dict(units), dict(rates), noise
+        self.units, self.rates, self.noise, self.connections = dict(units), dict(rates), noise, connections
 
     def names(self) -> list[str]:
         """The covered weights."""
@@ -97,7 +105,7 @@ class WeightDropout(Posterior):
         return {name: self._weight(name).detach() for name in self._owners}
 
     def sampler(self, seed: int) -> Sampler:
-        """Draws W̄·diag(z)/(1 − p) + σ·ε, with z and ε from the stream (seed, s)."""
+        """Draws W̄·diag(z)/(1 − p) + σ·ε, or W̄ ⊙ z/(1 − p) + σ·ε, with z and ε from the stream (seed, s)."""
 
         @torch.no_grad()
         def draw(s: int) -> Draw:
@@ -141,7 +149,10 @@ class WeightDropout(Posterior):
 
     def _sample(self, name: str, source: torch.Generator | None) -> Tensor:
         weight = self._weight(name)
-        drawn = self.masked(name, self.mask(name, [self.input_count(name)], weight, source))
+        if self.connections:
+            drawn = weight * self.mask(name, weight.shape, weight, source)
+        else:
+            drawn = self.masked(name, self.mask(name, [self.input_count(name)], weight, source))
         if self.noise > 0:
             epsilon = torch.empty_like(weight, requires_grad=False).normal_(generator=source)
             drawn = drawn + self.noise * epsilon

@@ -62,7 +62,7 @@ class LowRankGaussian(Posterior):
     """
 
     def __init__(self, net: nn.Module, names: Sequence[str], rank: int = 5, initial_scale: float = 0.01) -> None:
-        super().__init__()
+        super().__init__(net)
         self.rank = check_integer(rank, "rank", minimum=1)
         self.diagonal = MeanField(net, names, initial_scale)
         self.factor = WideParameters()

@@ -59,7 +59,7 @@ class MeanField(Posterior):
     antithetic: bool = False
 
     def __init__(self, net: nn.Module, names: Sequence[str], initial_scale: float = 0.01) -> None:
-        super().__init__()
+        super().__init__(net)
         check_positive(initial_scale, "initial_scale")
         self._owners = parameter_owners(net, names)
         self.rho = WideParameters()

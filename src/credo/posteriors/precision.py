@@ -40,7 +40,7 @@ class PrecisionGaussian(Posterior):
     log_likelihood: Tensor
 
     def __init__(self, net: nn.Module, names: Sequence[str], prior_precision: Sequence[float]) -> None:
-        super().__init__()
+        super().__init__(net)
         self._owners = parameter_owners(net, names)
         device = net.get_parameter(names[0]).device
         self.register_buffer("prior_precision", torch.tensor(prior_precision, dtype=torch.float64, device=device))

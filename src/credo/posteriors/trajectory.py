@@ -39,7 +39,7 @@ class TrajectoryGaussian(Posterior):
     count: Tensor
 
     def __init__(self, net: nn.Module, names: Sequence[str], rank: int = 20) -> None:
-        super().__init__()
+        super().__init__(net)
         if check_integer(rank, "rank", minimum=0) == 1:
             raise InputError("rank must be 0, for independent weights, or at least 2: one deviation has no variance")
         self._owners, self.rank = parameter_owners(net, names), rank

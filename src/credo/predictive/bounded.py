@@ -176,7 +176,7 @@ class BetaComponents(RealComponents):
     @override
     def entropy(self) -> Tensor:
         """log B(a, b) − (a − 1)ψ(a) − (b − 1)ψ(b) + (φ − 2)ψ(φ) + log(upper − lower), in float64: terms cancel."""
-        a, b = (t.double() for t in self._shapes())
+        a, b = self._shapes(torch.float64)
         total = a + b
         log_norm = torch.lgamma(a) + torch.lgamma(b) - torch.lgamma(total)
         spread = (total - 2) * torch.digamma(total) - (a - 1) * torch.digamma(a) - (b - 1) * torch.digamma(b)
@@ -187,11 +187,13 @@ class BetaComponents(RealComponents):
         check_finite(y)
         outside = int(((y <= self.lower) | (y >= self.upper)).sum())
         if outside:
-            margin = 0.005 * self.width
-            wider = f"Beta(lower={self.lower - margin:g}, upper={self.upper + margin:g})"
+            first, last = min(self.lower, float(y.min())), max(self.upper, float(y.max()))
+            margin = 0.005 * (last - first)
+            wider = f"Beta(lower={first - margin:g}, upper={last + margin:g})"
             raise InputError(
                 f"y holds {outside} value(s) that are not between {self.lower:g} and {self.upper:g}, both excluded, "
-                f"but from {float(y.min()):g} to {float(y.max()):g}: for targets that reach the ends use {wider}."
+                f"but from {float(y.min()):g} to {float(y.max()):g}: give ends that targets do not reach, such as "
+                f"{wider}, or use Gaussian() for targets without ends."
             )
 
     @override
@@ -201,11 +203,14 @@ class BetaComponents(RealComponents):
 
     @override
     def sample(self, generator: torch.Generator | None) -> Tensor:
-        """From two Gamma variables; at least a rounding error inside the support."""
-        first, second = (torch._standard_gamma(t.contiguous(), generator=generator) for t in self._shapes())
-        tiny = torch.finfo(first.dtype).tiny
-        u = (first + tiny) / (first + second + 2 * tiny)
-        return self.lower + self.width * u.clamp(*self._margins())
+        """sigmoid(log G/H) of Gamma variables G and H; at least a rounding error inside the support.
+
+        With V uniform, G(a) = G(a + 1)·V^{1/a}, in logarithms: Gamma variables of a small shape underflow.
+        """
+        shapes = self._shapes()
+        g, h = (torch._standard_gamma(t + 1.0, generator=generator) for t in shapes)
+        v, w = (torch.empty_like(t).exponential_(generator=generator) / t for t in shapes)  # −log V/a
+        return self.lower + self.width * ((g / h).log() + w - v).sigmoid().clamp(*self._margins())
 
     @override
     def cdf(self, y: Tensor) -> Tensor:
@@ -267,12 +272,10 @@ class BetaComponents(RealComponents):
 
         return pool_grids(of_each, count, len(self.logit_mean))
 
-    def _shapes(self) -> tuple[Tensor, Tensor]:
-        """a = μφ and b = (1 − μ)φ."""
-        return (
-            (F.logsigmoid(self.logit_mean) + self.log_concentration).exp(),
-            (F.logsigmoid(-self.logit_mean) + self.log_concentration).exp(),
-        )
+    def _shapes(self, dtype: torch.dtype | None = None) -> tuple[Tensor, Tensor]:
+        """a = μφ and b = (1 − μ)φ, in ``dtype``; ``None``: that of the parameters."""
+        logit, log_concentration = self.logit_mean.to(dtype), self.log_concentration.to(dtype)
+        return (F.logsigmoid(logit) + log_concentration).exp(), (F.logsigmoid(-logit) + log_concentration).exp()
 
     def _margins(self) -> tuple[float, float]:
         """The smallest and the largest u that is not rounded to 0 or 1."""
@@ -286,15 +289,15 @@ class BetaComponents(RealComponents):
     def _arguments(self, y: Tensor) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
         """u from 0 to 1, a and b as arrays of one shape in float64."""
         unit = ((y.double() - self.lower) / self.width).clamp(0, 1)
-        values = torch.broadcast_tensors(unit, *(t.double() for t in self._shapes()))
+        values = torch.broadcast_tensors(unit, *self._shapes(torch.float64))
         u, a, b = (t.detach().cpu().numpy() for t in values)
         return u, a, b
 
     def _unit_quantile(self, q: float) -> NDArray[np.float64]:
-        from scipy.special import betaincinv
+        from scipy.special import betainccinv, betaincinv
 
-        a, b = (t.detach().cpu().double().numpy() for t in self._shapes())
-        quantile: NDArray[np.float64] = betaincinv(a, b, q) if q <= 0.5 else 1 - betaincinv(b, a, 1 - q)
+        a, b = (t.detach().cpu().numpy() for t in self._shapes(torch.float64))
+        quantile: NDArray[np.float64] = betaincinv(a, b, q) if q <= 0.5 else betainccinv(a, b, 1 - q)
         return quantile
 
     def _tensor(self, values: NDArray[np.float64]) -> Tensor:

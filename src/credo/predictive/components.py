@@ -257,7 +257,9 @@ def check_target_shape(y: Tensor, expected: torch.Size) -> None:
         fix = f"inputs and targets must have the same number of rows, here {expected[0]} and {y.shape[0]}"
     else:
         fix = "the shapes must be equal, nothing is broadcast"
-        if len(expected) > 1:
+        if y.ndim + 1 == len(expected) and y.is_floating_point():
+            fix += "; if y holds class labels, use integers, y.long(), and Categorical()"
+        elif len(expected) > 1:
             fix += " (if classes are not the last dimension of the output, pass class_dim; see also output_dim)"
     raise InputError(f"y has shape {list(y.shape)}, but the network's output requires {list(expected)}: {fix}.")
 

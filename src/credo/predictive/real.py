@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -20,6 +19,7 @@ from credo.predictive.location_scale import GaussianComponents
 
 _GRID = 1024  # points on which a mixture's entropy is integrated
 _NEWTON_STEPS = 12
+_INTEGERS = {2: torch.int16, 4: torch.int32, 8: torch.int64}  # by the size of a floating-point number
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -113,11 +113,10 @@ class RealPredictive(Predictive):
         return Interval(both[:rows], -both[rows:])
 
     @torch.no_grad()
-    def _quantile(self, q: float, steps: int | None = None) -> Tensor:
-        """The ``q`` quantile, to rounding or by a number of bisection ``steps``."""
-        if steps is None and not self.components.discrete and self.n_draws > 1:
-            return self._by_element(lambda part: _solve(part, self.weights, q), self.n_draws)
-        return self._by_element(lambda part: _bisect(part, self.weights, q, steps), self.n_draws)
+    def _quantile(self, q: float) -> Tensor:
+        """The ``q`` quantile, to rounding."""
+        search = _solve if self.n_draws > 1 and not self.components.discrete else _bisect
+        return self._by_element(lambda part: search(part, self.weights, q), self.n_draws)
 
     def _by_element(self, function: Callable[[RealComponents], Tensor], cost: int) -> Tensor:
         """Apply ``function`` to flattened components ``[S, E]``, in chunks; an element needs ``cost`` numbers."""
@@ -180,8 +179,12 @@ def _solve(components: RealComponents, weights: Tensor | None, q: float) -> Tens
 
         y ← y ∓ P/p(y) · log(P/q).
 
-    A step that leaves the bracket is replaced by bisection. As errors are squared, a step that begins within √ε of
-    log q is the last one. Mixtures that are not solved after a few steps, as with modes far apart, are bisected.
+    A step that leaves the bracket is replaced by bisection. Errors d of log P are squared from step to step, d' = cd².
+    A step is the last one if d' ≤ ε by two estimates of c: by the errors, d' = dᵢ(dᵢ/dᵢ₋₁)², and by the densities, if
+    they are alike, d' = dᵢ|pᵢ/pᵢ₋₁ − 1| times the ratio of the steps. That d is small is not enough: between modes,
+    where hardly any density is, it is so far from the quantile too, and a step goes anywhere. Mixtures that are not
+    solved after a few steps, as with modes far apart, are bisected. A component that is thousands of times narrower
+    than the others, inside of the last step, can be overlooked.
     """
     lower, upper = components.bracket(q)
     is_lower = q <= 0.5
@@ -192,7 +195,8 @@ def _solve(components: RealComponents, weights: Tensor | None, q: float) -> Tens
     variance = average(components.variance + (components.draws - mean).square(), weights)
     y = mean + normal_quantile(q) * variance.sqrt()
     y = torch.where((y > lower) & (y < upper), y, middle)
-    tolerance = math.sqrt(torch.finfo(y.dtype).eps)
+    eps = torch.finfo(y.dtype).eps
+    error = density = step = torch.zeros_like(y)
     for _ in range(_NEWTON_STEPS):
         if not bool(open_.any()):
             break
@@ -201,23 +205,33 @@ def _solve(components: RealComponents, weights: Tensor | None, q: float) -> Tens
         below = tail < level if is_lower else tail > level
         lower, upper = torch.where(below, y, lower), torch.where(below, upper, y)
         distance = (tail / level).log()
-        following = y + sign * distance * tail / average(densities, weights)
+        before = error, density, step
+        error, density = distance.abs(), average(densities, weights)
+        following = y + sign * distance * tail / density
         inside = (following >= lower) & (following <= upper)
         following = torch.where(inside, following, lower + 0.5 * (upper - lower))
+        step = (following - y).abs()
+        is_squared = error**3 <= eps * before[0] ** 2
+        change = (density / before[1] - 1.0).abs()
+        is_steady = (change < 0.5) & (error * change * (step / before[2]) <= eps)
         y = torch.where(open_, following, y)
-        open_ = open_ & ~(inside & (distance.abs() <= tolerance))
+        open_ = open_ & ~(inside & is_squared & (is_steady | (error == 0.0)))
     result = torch.where(lower < upper, y, upper)
     if bool(open_.any()):
-        result[open_] = _bisect(components.map(lambda t: t[:, open_]), weights, q, None)
+        result[open_] = _bisect(components.map(lambda t: t[:, open_]), weights, q)
     return result
 
 
-def _bisect(components: RealComponents, weights: Tensor | None, q: float, steps: int | None) -> Tensor:
+def _bisect(components: RealComponents, weights: Tensor | None, q: float) -> Tensor:
+    """The ``q`` quantile of a mixture ``[E]`` by bisection, to rounding.
+
+    A continuous one is searched among the floating-point numbers in their order, so that quantiles next to 0 are found
+    to rounding too: those of a Beta mixture can be 1e-100 where the largest of the draws' quantiles is 0.5.
+    """
     lower, upper = components.bracket(q)
-    for _ in range(steps or (64 if lower.dtype == torch.float64 else 40)):
-        middle = lower + 0.5 * (upper - lower)
-        if components.discrete:
-            middle = middle.floor()
+    between = (lambda a, b: (a + 0.5 * (b - a)).floor()) if components.discrete else _halfway
+    for _ in range(8 * lower.element_size()):
+        middle = between(lower, upper)
         if not bool(((middle > lower) & (middle < upper)).any()):
             break
         # The smaller of the two probabilities is the accurate one.
@@ -227,6 +241,17 @@ def _bisect(components: RealComponents, weights: Tensor | None, q: float, steps:
             below = average(components.survival(middle), weights) > 1 - q
         lower, upper = torch.where(below, middle, lower), torch.where(below, upper, middle)
     return upper
+
+
+def _halfway(lower: Tensor, upper: Tensor) -> Tensor:
+    """The number with as many floating-point numbers between it and ``lower`` as between it and ``upper``."""
+    integer = _INTEGERS[lower.element_size()]
+
+    def ordinal(bits: Tensor) -> Tensor:  # its own inverse: the magnitude's bits are flipped where the sign is set
+        return torch.where(bits < 0, bits ^ torch.iinfo(integer).max, bits)
+
+    a, b = (ordinal(t.contiguous().view(integer)) for t in (lower, upper))
+    return ordinal((a & b) + ((a ^ b) >> 1)).view(lower.dtype)  # ⌊(a + b)/2⌋ without overflow
 
 
 def _information(components: RealComponents, weights: Tensor | None) -> Tensor:

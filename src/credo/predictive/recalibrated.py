@@ -19,7 +19,6 @@ from credo.predictive.calibrated import CalibratedPredictive
 from credo.predictive.components import average, log_average_exp
 from credo.predictive.real import RealPredictive, chunk_size
 
-_KNOT_STEPS = 32  # bisection steps for a knot: the error is 2e-10 of the distance between the draws' quantiles
 _POINTS = 512  # of the grid of each row
 _POINTS_PER_DRAW = 64  # from which the grid is chosen, a fifth of a standard deviation apart
 
@@ -205,7 +204,7 @@ class RecalibratedPredictive(CalibratedPredictive):
         mean, slopes = p.mean, self.levels.slopes
         change = torch.stack([torch.zeros_like(mean), (slopes[-1] - 1) * p.variance])
         for level, before, after in zip(self.levels.predicted[1:-1], slopes[:-1], slopes[1:], strict=True):
-            knot = p._quantile(level, _KNOT_STEPS)
+            knot = p._quantile(level)
             below, partial = _partial_moments(p, knot)
             values = torch.stack([knot - mean, (knot - mean).square()])
             change = change + (after - before) * (values * (below - level) - partial)

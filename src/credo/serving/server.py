@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from credo.errors import InputError
+from credo.errors import InputError, missing_extra
 from credo.serving.options import ServerOptions
 
 if TYPE_CHECKING:
@@ -140,4 +140,4 @@ def _require_extra() -> None:
         for name in ("fastapi", "uvicorn", "prometheus_client", "python_multipart"):
             importlib.import_module(name)
     except ImportError as error:
-        raise InputError("a server needs the extra `serve`: pip install credo[serve]") from error
+        raise missing_extra("a server", "serve", error) from error

@@ -195,11 +195,6 @@ def to_labels(column: pd.Series) -> list[str | None]:
     return _map_cells(to_label, column)
 
 
-def non_missing(column: pd.Series) -> list[object]:
-    """The cells of a column that are not missing in a column of any type."""
-    return [cell for cell in column.to_numpy(object) if not is_missing(cell)]
-
-
 def has_fractions(values: NDArray[np.float64]) -> bool:
     """Whether some of the finite values are not integers."""
     finite = values[np.isfinite(values)]

@@ -269,17 +269,6 @@ class RegressionTarget:
         """
         return "" if self.limits is None else _describe_outliers(self.parse(y), self.limits, as_series(y))
 
-    def unstandardize(self, z: Any) -> Any:
-        """Decode targets.
-
-        Args:
-            z: an array or a tensor of any shape.
-
-        Returns:
-            y = z · scale + mean, of the same type and shape.
-        """
-        return z * self.scale + self.mean
-
     def get_config(self) -> dict[str, object]:
         """The attributes as JSON values.
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeAlias, TypedDict, TypeVar
+from typing import Any, TypeAlias, TypedDict, TypeVar, cast
 
 import torch
 from torch.optim import Optimizer
@@ -193,13 +194,28 @@ class FitKeywords(TypedDict, total=False):
     progress: bool | None
 
 
-def with_fit_options(fit: Fit) -> Fit:
-    """Show every option in the signature and the docstring of a ``fit`` that takes ``**options``.
+def as_fit(fit: Fit) -> Fit:
+    """``fit`` outside torch's inference mode, with an error for ``fit(x, y)`` that says how data are passed."""
+    parameters = inspect.signature(fit).parameters.values()
+    positional = sum(p.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD for p in parameters)
 
-    It runs outside torch's inference mode, also where it is called inside it.
-    """
+    @functools.wraps(fit)
+    def run(*arguments: Any, **options: Any) -> Any:
+        if len(arguments) > positional:
+            raise InputError(
+                "fit takes the data as one argument, fit((x, y)), and its options by name, such as seed=0; "
+                f"got {len(arguments) - 1} arguments"
+            )
+        with torch.inference_mode(False):
+            return fit(*arguments, **options)
+
+    return cast(Fit, run)
+
+
+def with_fit_options(fit: Fit) -> Fit:
+    """Show every option in the signature and the docstring of an :func:`as_fit` that takes ``**options``."""
     signature = inspect.signature(fit)
-    fit = torch.inference_mode(False)(fit)
+    fit = as_fit(fit)
     own = [p for p in signature.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
     options = [
         inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=field.type)

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, Dataset
 from credo import data as data_
 from credo.errors import CredoError, InputError
 from credo.likelihoods import Likelihood
-from credo.nests import tensors
+from credo.nests import describe_tensors
 from credo.seeding import check_seed, derive, seeded
 from credo.training.task import SINGLE, Task, TrainableModel
 
@@ -105,9 +105,8 @@ class SupervisedTask(Task[S]):
         except CredoError:
             raise
         except Exception as error:  # whatever the user's network raises when called
-            shapes = [list(t.shape) for t in tensors(batch.x)]
             raise InputError(
-                f"the network cannot be called on a minibatch of shape {', '.join(map(str, shapes))}: {error}"
+                f"the network cannot be called on a minibatch of {describe_tensors(batch.x)}: {error}"
             ) from error
         self.model.likelihood.check(output, batch.y)
         self.model.likelihood.log_prob(output, batch.y)
