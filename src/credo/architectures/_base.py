@@ -53,9 +53,11 @@ class Architecture(nn.Module):
 class TokenEmbedding(nn.Embedding):
     """An embedding whose initial vectors are small enough to be an output layer too."""
 
+    start_bound = 0.1
+
     def reset_parameters(self) -> None:
         """Draw the vectors uniformly from [−0.1, 0.1], as Zaremba et al. (2014) do."""
-        nn.init.uniform_(self.weight, -0.1, 0.1)
+        nn.init.uniform_(self.weight, -self.start_bound, self.start_bound)
 
 
 def embed_tokens(embedding: nn.Embedding, tokens: Tensor) -> Tensor:
