@@ -79,7 +79,7 @@ _SMALL = Settings(
     tied=True,
     initial_scale=0.05,
     temperature=0.2,
-    sharpening=0.1,
+    sharpening=0.02,
 )
 PLANS: dict[Budget, Plan] = {
     "full": Plan(Settings()),
