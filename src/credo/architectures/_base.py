@@ -104,9 +104,9 @@ def check_drop_rate(rate: float, name: str) -> float:
     return rate
 
 
-def check_sizes(sizes: Sequence[int], name: str) -> tuple[int, ...]:
+def check_sizes(sizes: object, name: str) -> tuple[int, ...]:
     """Return ``sizes`` as a tuple if they are integers of at least 1."""
-    if not isinstance(sizes, Iterable) or isinstance(sizes, str):
+    if not isinstance(sizes, Iterable):
         raise InputError(f"{name} must be a sequence of integers, such as (16, 32), got {sizes!r}")
     return tuple(check_integer(size, f"{name}[{i}]", 1) for i, size in enumerate(sizes))
 

@@ -93,9 +93,10 @@ def _looks_fresh(module: nn.Module, own: dict[str, Tensor]) -> bool:
 
 
 def _largest_start(module: nn.Module) -> float | None:
-    """The bound of the uniform distribution that a layer's parameters are drawn from: its ``start_bound``, or torch's."""
-    if hasattr(module, "start_bound"):
-        return float(module.start_bound)
+    """The bound of the uniform distribution that a layer draws its parameters from: its ``start_bound``, or torch's."""
+    own: Any = getattr(module, "start_bound", None)
+    if own is not None:
+        return float(own)
     if isinstance(module, nn.Linear):
         return 1.0 / math.sqrt(max(module.in_features, 1))
     if isinstance(module, nn.modules.conv._ConvNd):
