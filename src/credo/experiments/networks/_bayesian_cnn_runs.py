@@ -79,7 +79,7 @@ class Settings:
         dropout: drop rate of MC dropout.
         member_dropout: drop rate in the training of the ensemble's networks, which predict without it; ``None``: they
             have none.
-        length_scale: of the prior of MC dropout.
+        length_scale: of the prior of MC dropout and of the ensemble's networks.
         members: networks of the ensemble.
         draws: number of draws of a prediction.
         ones: number of images of a 1 that are rotated; the first is that of the figure.
@@ -164,7 +164,10 @@ def _build(variant: Variant, digits: Images, settings: Settings) -> Method:
     likelihood = credo.Categorical()
     if variant.method == "ensemble":
         return credo.DeepEnsemble(
-            lambda: network(settings.member_dropout), members=settings.members, likelihood=likelihood
+            lambda: network(settings.member_dropout),
+            members=settings.members,
+            likelihood=likelihood,
+            prior=credo.Normal(0.0, 1.0 / settings.length_scale),
         )
     if variant.method == "dropout":
         return credo.MCDropout(network(settings.dropout), likelihood, length_scale=settings.length_scale)
