@@ -146,6 +146,11 @@ def test_describe_returns_none_for_other_networks():
         (lambda: MLP(1, (50, -1)), r"hidden\[1\] must be"),
         (lambda: LeNet(size=3), "size must be at least 4"),
         (lambda: ResNet(widths=()), "at least one stage"),
+        (lambda: AllConvNet(widths=8), r"widths must be a sequence of integers, such as \(16, 32\), got 8"),
+        (lambda: architectures.SegNet(3, 2, widths=8), "widths must be a sequence of integers"),
+        (lambda: architectures.ConvEncoder((1, 8, 8), 2, channels=8), "channels must be a sequence of integers"),
+        (lambda: LeNet(dropout=1.5), r"dropout is the rate .* must lie in \[0, 1\), got 1.5"),
+        (lambda: architectures.ESPCN(dropout=-0.1), r"must lie in \[0, 1\), got -0.1"),
     ],
 )
 def test_invalid_arguments_raise(make, message):
@@ -181,3 +186,9 @@ def test_weights_of_a_rectified_lenet_are_those_of_he(relu):
 def test_images_of_another_shape_raise(net, shape, message):
     with pytest.raises(InputError, match=message):
         net()(torch.zeros(shape))
+
+
+@pytest.mark.parametrize("net", [LeNet(), architectures.SegNet(1, 2, (2,)), architectures.ESPCN(2)])
+def test_images_of_bytes_raise(net):
+    with pytest.raises(InputError, match=r"images must be floating-point numbers, got torch.uint8: x.float\(\) / 255"):
+        net(torch.zeros(2, 1, 28, 28, dtype=torch.uint8))

@@ -66,3 +66,21 @@ def test_hole_of_a_letter_is_empty():
     """The counter of a D is empty: even-odd filling."""
     d = datasets.letters(400, seed=0)[3::10, 0]
     assert d[:, 3:5, 3:5].mean() < 0.5 * d[:, 3:5, :3].mean()
+
+
+def test_letters_of_another_size_are_the_same_letters():
+    """Blocks of 2×2 pixels of a letter at 16×16 have the mean of the letter at 8×8, up to the edges of the bitmap."""
+    large, small = datasets.letters(40, seed=0, size=16), datasets.letters(40, seed=0)
+    assert torch.nn.functional.avg_pool2d(large, 2).sub(small).abs().mean() < 0.02
+
+
+def test_letters_are_those_asked_for():
+    one, both = (datasets.letters(20, seed=0, characters=characters) for characters in ("K", "Kz"))
+    assert torch.equal(one[0], both[0])
+    assert not torch.equal(one[1], both[1])
+
+
+@pytest.mark.parametrize("characters", ["", "A B"])
+def test_letters_that_cannot_be_drawn_raise(characters):
+    with pytest.raises(InputError, match="without blanks"):
+        datasets.letters(2, characters=characters)

@@ -42,10 +42,19 @@ def test_a_record_survives_json_and_holds_every_measurement(record, digits):
     assert all(len(record["rotated"][key]) == len(runs.ANGLES) for key in ("entropy", "class", "misread"))
 
 
-def test_settings_are_chosen_without_the_other_images():
-    held_out = images.load(smoke=True, hold_out=100)
+def test_settings_are_chosen_by_images_that_are_in_no_test():
+    held_out, tested = images.load(smoke=True, hold_out=100), images.load(smoke=True)
     assert len(held_out.digits.y_test) == 100
-    assert held_out.others == {}
+    assert not set(held_out.others) & {*tested.others, "Fashion-MNIST", "notMNIST"}
+    assert not set(images.GLYPHS) & set("ABCDEFGHIJ0123456789")
+    assert all(other.shape[1:] == held_out.digits.x_test.shape[1:] for other in held_out.others.values())
+
+
+def test_prior_of_he_has_the_variance_of_the_initial_weights():
+    variant, settings = runs.Variant("lenet", "flipout"), runs.Settings(relu=True, prior="he", prior_scale=0.5)
+    model = runs._build(variant, images.load(smoke=True).digits, settings)
+    assert model.prior["classifier.1.weight"].stddev == pytest.approx(0.5 * math.sqrt(2.0 / 200))
+    assert model.prior["*"].stddev == 0.5
 
 
 def test_the_image_of_a_record_is_the_first_one_of_the_test_set(record, digits):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import math
 import pkgutil
 import subprocess
@@ -96,3 +97,11 @@ def test_pool_concatenates_rows():
     assert [row.values for row in pooled.rows] == [(1.0, 2.0), (1.0, -1.0, 2.0, -2.0)]
     with pytest.raises(InputError, match="different quantities"):
         Result.pool([first, Result((Row("c", (1.0,)),))])
+
+
+def test_quick_run_of_every_entry_was_timed():
+    """And took at most three minutes: benchmarks/reproduce_seconds.py."""
+    stored = Path(__file__).parents[2] / "benchmarks" / "results" / "reproduce_quick_seconds.json"
+    rows = {row["name"]: row for row in json.loads(stored.read_text(encoding="utf-8"))["rows"]}
+    assert set(rows) == set(experiments.names())
+    assert all("failed" not in row and row["cpu_seconds"] <= 180 for row in rows.values())

@@ -412,8 +412,22 @@ def test_fresh_networks_are_recognized_as_fresh() -> None:
         nn.TransformerEncoderLayer(8, 2, 16),
         nn.Transformer(8, 2, 1, 1, 16, batch_first=True),
         nn.GRUCell(3, 4),
+        credo.architectures.LanguageModel(11, 6, tied=False),
+        credo.architectures.TransformerLanguageModel(11, 8, 1, 2),
+        credo.architectures.VisionTransformer(size=8, patch=4, width=8, layers=1, heads=2),
+        credo.architectures.Captioner(9, size=16, channels=(4, 8), width=8),
+        credo.architectures.SegNet(1, 2, (4, 6)),
+        credo.architectures.ESPCN(2, widths=(4,)),
     ):
         credo.DeepEnsemble(net, 1)
+
+
+def test_a_language_model_with_trained_words_is_not_fresh() -> None:
+    net = credo.architectures.LanguageModel(11, 6)
+    with torch.no_grad():
+        net.embedding.weight[3] += 0.3
+    with pytest.raises(InputError, match="the weights of embedding are trained"):
+        credo.DeepEnsemble(net, 2, likelihood=credo.Categorical())
 
 
 def test_a_network_without_reset_parameters_can_be_perturbed() -> None:

@@ -112,6 +112,37 @@ def test_bound_at_the_best_step_is_the_marginal_likelihood():
     assert abs(float(draws.mean() - exact - gap)) < 4 * float(draws.std()) / 1000**0.5
 
 
+def test_bound_gains_half_the_excess_of_the_squared_gradient_over_the_trace():
+    r"""−log p(y | θ) = ½‖y − Xθ‖² has g = −Xᵀ(y − Xφ) and H = XᵀX. With η = σ₀² the loss falls in expectation by
+
+        σ₀²(‖g‖² − tr H)/2 − σ₀⁴ gᵀHg/2,
+
+    whose leading term is 0 on average if y ~ N(Xφ, I), as E[ggᵀ] = H. Within 5 standard errors of 4,000 draws.
+    """
+    generator = torch.Generator().manual_seed(0)
+    x, y, phi = (torch.randn(*size, generator=generator, dtype=torch.float64) for size in ((6, 3), (6,), (3,)))
+    scale, draws = 0.2, 4000
+    net = nn.Module()
+    net.weight = nn.Parameter(phi)
+    sharpening = Sharpening(net, ["weight"], scale)
+    nn.init.ones_(sharpening.weight)
+
+    def nll(weights):
+        return 0.5 * (y - x @ weights["weight"]).square().sum()
+
+    torch.manual_seed(0)
+    with torch.no_grad():
+        gains = []
+        for _ in range(draws):
+            own, divergence = sharpening({"weight": phi}, nll)
+            gains.append(nll({"weight": phi}) - nll(own) - divergence)
+    gain = torch.stack(gains)
+    g, h = -x.T @ (y - x @ phi), x.T @ x
+    expected = 0.5 * scale**2 * (g @ g - h.trace()) - 0.5 * scale**4 * (g @ h @ g)
+    assert abs(float(gain.mean() - expected)) < 5 * float(gain.std()) / draws**0.5
+    assert float(expected) > 10 * float(gain.std()) / draws**0.5  # the tolerance is not the whole of it
+
+
 def test_without_steps_and_noise_it_is_bayes_by_backprop():
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))

@@ -92,6 +92,11 @@ def test_accuracy_by_kept_sorts_by_uncertainty():
     assert metrics.accuracy_by_kept(correct, np.zeros(5), [0.2]).item() == pytest.approx(0.6)  # ties: the mean
 
 
+def test_accuracy_by_kept_of_maps_raises():
+    with pytest.raises(InputError, match=r"correct must hold one number per row, .* flatten\(\) it"):
+        metrics.accuracy_by_kept(np.ones((2, 4, 4)), np.ones((2, 4, 4)))
+
+
 @pytest.mark.parametrize("kept", [[0.0], [1.1], [0.5, -1.0], [float("nan")]])
 def test_fractions_outside_0_and_1_raise(kept):
     with pytest.raises(InputError, match="above 0 and at most 1"):

@@ -149,6 +149,14 @@ def test_network_weights_are_random_under_a_posterior_and_a_number_under_map():
     assert point["noise"].label == r"$\sigma$"
 
 
+def test_scales_of_a_hierarchical_prior_are_random_for_a_sampler_and_numbers_elsewhere():
+    prior = credo.HierarchicalNormal()
+    sampled = plots.plate_graph(credo.HMC(network(), credo.Gaussian(noise=0.1), prior))
+    assert kinds(sampled)["prior"] == "latent"
+    best = plots.plate_graph(credo.BayesByBackprop(network(), credo.Gaussian(noise=0.1), prior))
+    assert kinds(best)["prior"] == "parameter"
+
+
 def test_deterministic_layers_and_outputs_of_the_network_are_seen():
     head = credo.BayesByBackprop(network(), credo.Gaussian(noise="heteroscedastic"), bayesian="2.*")
     graph = plots.plate_graph(head, prediction=False)

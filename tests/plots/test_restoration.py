@@ -53,5 +53,9 @@ def test_mismatches_are_named():
         restoration_maps({}, x, p)
     with pytest.raises(InputError, match=r"given\['low'\] must hold 2 images, as y does, got 1"):
         restoration_maps({"low": x[:1]}, y, p)
+    with pytest.raises(InputError, match=r"p must be a prediction, as model.predict returns it, got Tensor"):
+        restoration_maps({"low": x}, p, y)
+    with pytest.raises(InputError, match="given must be images by title"):
+        restoration_maps(x, y, p)
     with pytest.raises(InputError, match="must be a prediction of images"):
         restoration_maps({}, y, Categorical(class_dim=1).predictive(torch.randn(2, 2, 3, 8, 10)))

@@ -74,6 +74,10 @@ def test_legend_and_bars_are_inside_the_figure(n, classes, draws):
         (lambda x, y, p: segmentation_maps(x, y, p, names=["a"]), "one name per class, 3 in all, got 1"),
         (lambda x, y, p: segmentation_maps(x, y, p, colors=COLORS[:2]), "red, green and blue of each of 3 classes"),
         (
+            lambda x, y, p: segmentation_maps(x, p, y),
+            r"p must be a prediction, .* call segmentation_maps\(images, y, p\)",
+        ),
+        (
             lambda x, y, p: segmentation_maps(x, y, Categorical().predictive(torch.randn(2, 2, 3))),
             "a prediction of a class for every pixel",
         ),

@@ -90,3 +90,14 @@ def test_captured_training_equals_eager_training_on_a_gpu(name: str) -> None:
     assert captured._training_path == "captured steps"
     for (key, left), right in zip(captured.state_dict().items(), eager.state_dict().values(), strict=True):
         torch.testing.assert_close(left, right, rtol=1e-5, atol=1e-5, msg=lambda text, key=key: f"{key}: {text}")
+
+
+@pytest.mark.parametrize("name", ["bayes", "dropout", "gru"])
+def test_a_prediction_without_starts_reads_every_row_from_its_beginning(name: str) -> None:
+    """Also after the network has read something else, of which it then keeps the state."""
+    model, x = make_model(name), torch.randint(0, VOCABULARY, (4, 5), generator=torch.Generator().manual_seed(1))
+    model.fit(make_stream(), epochs=1, progress=False, seed=0)
+    state = model.net.state_0.clone()
+    alone, told = (model.predict(given, samples=3, seed=0) for given in (x, (x, torch.ones(4, dtype=torch.bool))))
+    assert torch.equal(alone.mean, told.mean)
+    assert torch.equal(state, model.net.state_0)

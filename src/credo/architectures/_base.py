@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -53,9 +53,11 @@ class Architecture(nn.Module):
 class TokenEmbedding(nn.Embedding):
     """An embedding whose initial vectors are small enough to be an output layer too."""
 
+    start_bound = 0.1
+
     def reset_parameters(self) -> None:
         """Draw the vectors uniformly from [−0.1, 0.1], as Zaremba et al. (2014) do."""
-        nn.init.uniform_(self.weight, -0.1, 0.1)
+        nn.init.uniform_(self.weight, -self.start_bound, self.start_bound)
 
 
 def embed_tokens(embedding: nn.Embedding, tokens: Tensor) -> Tensor:
@@ -87,7 +89,7 @@ def activation_layer(name: str) -> nn.Module:
 
 def dropout_layers(p: float | None) -> list[nn.Module]:
     """Return ``[nn.Dropout(p)]``, or an empty list if ``p`` is ``None``."""
-    return [] if p is None else [nn.Dropout(p)]
+    return [] if p is None else [nn.Dropout(check_drop_rate(p, "dropout"))]
 
 
 def drop_units(x: Tensor, p: float, training: bool) -> Tensor:
@@ -102,20 +104,28 @@ def check_drop_rate(rate: float, name: str) -> float:
     return rate
 
 
-def check_sizes(sizes: Sequence[int], name: str) -> tuple[int, ...]:
+def check_sizes(sizes: object, name: str) -> tuple[int, ...]:
     """Return ``sizes`` as a tuple if they are integers of at least 1."""
+    if not isinstance(sizes, Iterable):
+        raise InputError(f"{name} must be a sequence of integers, such as (16, 32), got {sizes!r}")
     return tuple(check_integer(size, f"{name}[{i}]", 1) for i, size in enumerate(sizes))
 
 
 def check_channels(channels: Sequence[int]) -> tuple[int, ...]:
     """Return ``channels`` as a tuple if there is at least one, and all are integers of at least 1."""
-    if not channels:
+    checked = check_sizes(channels, "channels")
+    if not checked:
         raise InputError("channels must hold at least one width, got none")
-    return check_sizes(channels, "channels")
+    return checked
 
 
 def check_rows(x: Tensor, shape: Sequence[int | str], name: str = "images") -> None:
-    """Raise InputError unless ``x`` has shape ``[N, *shape]``; a size with a name, such as ``"H"``, may be any."""
+    """Raise InputError unless ``x`` has shape ``[N, *shape]``; a size with a name, such as ``"H"``, may be any.
+
+    Images of integers, as a file has them, are an error too.
+    """
+    if not x.is_floating_point():
+        raise InputError(f"{name} must be floating-point numbers, got {x.dtype}: x.float() / 255 if they are bytes")
     sizes = x.shape[1:]
     if len(sizes) != len(shape) or any(isinstance(s, int) and s != n for s, n in zip(shape, sizes, strict=True)):
         expected, found = (", ".join(["N", *map(str, sizes)]) for sizes in (shape, x.shape[1:]))

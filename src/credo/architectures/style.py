@@ -248,7 +248,7 @@ class StyleGenerator(Architecture):
             w = scaled_leaky_relu(layer(w))
         if self.training:
             self.mean_style.lerp_(w.detach().mean(0).to(self.mean_style.dtype), 1.0 - _MEAN_STYLE_DECAY)
-        if truncation != 1.0:
+        if check_number(truncation, "truncation") != 1.0:
             w = torch.lerp(self.mean_style.to(w.dtype), w, truncation)
         return w[:, None].expand(-1, self.layers, -1)
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from credo._arguments import check_bool, check_integer
-from credo.architectures._base import Architecture, activation_layer, check_rows, check_sizes
+from credo.architectures._base import Architecture, activation_layer, check_drop_rate, check_rows, check_sizes
 from credo.errors import InputError
 
 
@@ -121,7 +121,7 @@ def _sub_pixel_layers(
     width_in, kernel = channels, 5
     for width in widths:
         layers += [_convolution(width_in, width, kernel), activation_layer(activation)]
-        layers += [] if dropout is None else [nn.Dropout2d(dropout)]
+        layers += [] if dropout is None else [nn.Dropout2d(check_drop_rate(dropout, "dropout"))]
         width_in, kernel = width, 3
     return nn.Sequential(*layers, _convolution(width_in, channels * factor**2, 3), nn.PixelShuffle(factor))
 

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 LETTERS = "ABCDEFGHIJ"
 _FONTS = ("DejaVu Sans", "DejaVu Serif", "DejaVu Sans Mono", "STIXGeneral")
-_BITMAP = 32
 _BLOCK = 4
 
 
@@ -102,31 +101,36 @@ def rotate(images: Tensor, degrees: float | Tensor) -> Tensor:
     return F.grid_sample(images, grid, padding_mode="zeros", align_corners=False)
 
 
-def letters(n: int = 500, seed: int = 0) -> Tensor:
-    """Draw printed capital letters A to J in 8×8: out-of-distribution images for a classifier of digits.
+def letters(n: int = 500, seed: int = 0, *, size: int = 8, characters: str = LETTERS) -> Tensor:
+    """Draw printed letters, by default A to J in 8×8: out-of-distribution images for a classifier of digits.
 
-    They are made like scikit-learn's digits: each pixel is the mean of a 4×4 block of a 32×32 bitmap. Letters appear
-    equally often, in four typefaces, regular or bold, and each is slightly rotated, slanted and scaled at random, so
-    that they differ from digits in shape and not in resolution or contrast.
+    They are made like scikit-learn's digits: each pixel is the mean of a 4×4 block of a bitmap. Letters appear equally
+    often, in four typefaces, regular or bold, and each is slightly rotated, slanted and scaled at random, so that they
+    differ from digits in shape and not in resolution or contrast.
 
     Args:
         n: number of images.
         seed: seed of the typefaces and the distortions.
+        size: height and width of an image.
+        characters: what to draw, one after the other.
 
     Returns:
-        The images, ``[n, 1, 8, 8]`` in [0, 1].
+        The images, ``[n, 1, size, size]`` in [0, 1].
 
     Raises:
-        InputError: if ``n`` is below 1.
+        InputError: if ``n`` or ``size`` is below 1, or ``characters`` has none, or one that is blank.
     """
     check_integer(n, "n", 1)
+    check_integer(size, "size", 1)
+    if not characters or any(character.isspace() for character in characters):
+        raise InputError(f"characters must be a string of one or more characters without blanks, got {characters!r}")
     rng = np.random.default_rng(seed)
-    images = np.empty((n, 1, _BITMAP // _BLOCK, _BITMAP // _BLOCK), dtype=np.float32)
+    images = np.empty((n, 1, size, size), dtype=np.float32)
     for i in range(n):
         outline = _outline(
-            LETTERS[i % len(LETTERS)], _FONTS[rng.integers(len(_FONTS))], ("normal", "bold")[rng.integers(2)]
+            characters[i % len(characters)], _FONTS[rng.integers(len(_FONTS))], ("normal", "bold")[rng.integers(2)]
         )
-        images[i, 0] = _rasterize(outline, rng)
+        images[i, 0] = _rasterize(outline, size, rng)
     return torch.from_numpy(images)
 
 
@@ -145,20 +149,20 @@ def _outline(letter: str, family: str, weight: str) -> list[NDArray[np.float64]]
     return [(polygon - (low + high) / 2.0) * scale for polygon in polygons]
 
 
-def _rasterize(outline: list[NDArray[np.float64]], rng: np.random.Generator) -> NDArray[np.float64]:
-    """Draw a randomly distorted glyph as the fraction of set bits in each block of a bitmap, ``[8, 8]``."""
+def _rasterize(outline: list[NDArray[np.float64]], size: int, rng: np.random.Generator) -> NDArray[np.float64]:
+    """Draw a randomly distorted glyph as the fraction of set bits in each block of a bitmap, ``[size, size]``."""
     from matplotlib.path import Path
 
     angle, slant = np.deg2rad(rng.uniform(-10.0, 10.0)), rng.uniform(-0.15, 0.15)
     width, height = rng.uniform(0.75, 1.0), rng.uniform(0.85, 1.0)
     turn = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
     distort = turn @ np.array([[width, slant], [0.0, height]])
-    centers = (np.arange(_BITMAP) + 0.5) / _BITMAP * 2.0 - 1.0
+    bits_per_side = size * _BLOCK
+    centers = (np.arange(bits_per_side) + 0.5) / bits_per_side * 2.0 - 1.0
     columns, rows = np.meshgrid(centers, -centers)
     points = np.column_stack([columns.ravel(), rows.ravel()])
     bits = np.zeros(len(points), dtype=bool)
     for polygon in outline:
         bits ^= Path(polygon @ distort.T).contains_points(points)  # even-odd rule: the hole of an A is outside
-    side = _BITMAP // _BLOCK
-    fractions: NDArray[np.float64] = bits.reshape(side, _BLOCK, side, _BLOCK).mean(axis=(1, 3))
+    fractions: NDArray[np.float64] = bits.reshape(size, _BLOCK, size, _BLOCK).mean(axis=(1, 3))
     return fractions

@@ -80,10 +80,10 @@ def _looks_fresh(module: nn.Module, own: dict[str, Tensor]) -> bool:
         tracked = getattr(module, "num_batches_tracked", None)
         starts = {"weight": 1.0, "bias": 0.0}
         return not tracked and all(bool((value == starts.get(name, value)).all()) for name, value in own.items())
-    if isinstance(module, nn.Embedding | nn.EmbeddingBag):  # standard normal; eight standard errors
+    bound = _largest_start(module)
+    if bound is None and isinstance(module, nn.Embedding | nn.EmbeddingBag):  # standard normal; eight standard errors
         size, mean_square = module.weight.numel(), float(module.weight.detach().double().square().mean())
         return abs(mean_square - 1.0) < 8.0 * math.sqrt(2.0 / size) + 1.0 / module.num_embeddings
-    bound = _largest_start(module)
     if bound is None:
         return True
     is_constant = any(
@@ -93,7 +93,10 @@ def _looks_fresh(module: nn.Module, own: dict[str, Tensor]) -> bool:
 
 
 def _largest_start(module: nn.Module) -> float | None:
-    """The bound of the uniform distribution that torch draws a layer's parameters from."""
+    """The bound of the uniform distribution that a layer draws its parameters from: its ``start_bound``, or torch's."""
+    own: Any = getattr(module, "start_bound", None)
+    if own is not None:
+        return float(own)
     if isinstance(module, nn.Linear):
         return 1.0 / math.sqrt(max(module.in_features, 1))
     if isinstance(module, nn.modules.conv._ConvNd):

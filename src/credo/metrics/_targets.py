@@ -65,7 +65,9 @@ def check_vector(values: Values, name: str) -> Tensor:
     """Return one number per row as float64 on the CPU, ``[N]``; raise ``InputError`` if empty or NaN."""
     vector = as_tensor(values, name).double().cpu()
     if vector.ndim != 1:
-        raise InputError(f"{name} must hold one number per row, [N], got shape {list(vector.shape)}.")
+        raise InputError(
+            f"{name} must hold one number per row, [N], got shape {list(vector.shape)}: flatten() it for pixels."
+        )
     if not len(vector):
         raise InputError(f"{name} is empty: at least one row is needed.")
     missing = int(vector.isnan().sum())

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from credo.errors import InputError
-from credo.metrics._targets import Values, as_tensor
+from credo.metrics._targets import Values, check_vector
 from credo.metrics.classification import LabeledPredictions
 from credo.metrics.ranking import risk_coverage
 from credo.predictive import Predictive
@@ -159,7 +159,6 @@ def accuracy_by_kept(correct: Values, uncertainty: Values, kept: Sequence[float]
     fractions = torch.tensor(list(kept), dtype=torch.float64)
     if not bool(((fractions > 0) & (fractions <= 1)).all()):
         raise InputError(f"kept must hold fractions above 0 and at most 1, got {list(kept)}")
-    wrong = 1 - as_tensor(correct, "correct").double()
-    curve = risk_coverage(wrong, uncertainty)
+    curve = risk_coverage(1 - check_vector(correct, "correct"), uncertainty)
     count = (fractions * len(curve.risk)).round().long().clamp(min=1)
     return 1 - curve.risk[count - 1]

@@ -13,8 +13,10 @@ from typing import Any
 import numpy as np
 
 from credo.errors import InputError
+from credo.hierarchical import HierarchicalNormal
 from credo.plots._graph import Edge, Kind, Node, Plate, PlateGraph
 from credo.posteriors.dropout_layers import LayerDropout
+from credo.posteriors.empirical import Empirical
 from credo.posteriors.point import PointMass
 
 
@@ -228,7 +230,8 @@ def _weight_prior(
 ) -> None:
     """The numbers of the prior of weights: those of a scale mixture, one scale, or the length scale of dropout.
 
-    Several numbers are ``step`` apart, around ``position``.
+    Samplers draw the scales of a hierarchical prior with the weights; elsewhere they are point estimates. Several
+    numbers are ``step`` apart, around ``position``.
     """
     x, y = position
     if hasattr(model, "length_scale"):
@@ -241,6 +244,9 @@ def _weight_prior(
         for i, (name, symbol) in enumerate((("pi", r"\pi"), ("sigma1", r"\sigma_1"), ("sigma2", r"\sigma_2"))):
             at = x + (i - 1) * step[0], y - (i - 1) * step[1]
             graph.constant(name, symbol, getattr(prior, name), *at, to=(target,))
+        return
+    if isinstance(prior, HierarchicalNormal) and isinstance(model.posterior, Empirical):
+        graph.add("latent", "prior", r"\sigma_w", x, y, (target,))
         return
     # Several priors, or one whose scale is learned, have no single number.
     scale = getattr(prior, "scale", None)

@@ -77,6 +77,14 @@ def check_names(names: Sequence[str] | None, classes: int) -> None:
         raise InputError(f"names must hold one name per class, {classes} in all, got {len(names)}")
 
 
+def check_predictive(p: object, call: str) -> None:
+    """Raise ``InputError`` unless ``p`` is a prediction; ``call`` shows the order of the arguments."""
+    from credo.predictive import Predictive
+
+    if not isinstance(p, Predictive):
+        raise InputError(f"p must be a prediction, as model.predict returns it, got {type(p).__name__}: call {call}")
+
+
 def draw_band(predictive: Predictive, level: float) -> NDArray[np.float64]:
     """Return the central interval of the drawn functions or probabilities, lower and upper ends, ``[2, B, ...]``."""
     components = predictive.components

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from credo.errors import InputError
-from credo.plots._tools import to_array
+from credo.plots._tools import check_predictive, to_array
 from credo.plots.images import as_images
 from credo.predictive.components import RealComponents
 
@@ -58,6 +58,9 @@ def restoration_maps(
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
+    check_predictive(p, 'restoration_maps({"input": images}, y, p)')
+    if not isinstance(given, Mapping):
+        raise InputError(f'given must be images by title, such as {{"input": x}}, got {type(given).__name__}')
     if not isinstance(p.components, RealComponents) or p.mean.ndim != 4:
         raise InputError(f"p must be a prediction of images, [N, C, H, W], got {p}")
     truth, mean = as_images(_on_cpu(y)), _on_cpu(p.mean)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from credo.errors import InputError
-from credo.plots._tools import check_names, to_array
+from credo.plots._tools import check_names, check_predictive, to_array
 from credo.plots.images import as_images
 from credo.predictive.classes import CategoricalComponents
 
@@ -73,6 +73,7 @@ def segmentation_maps(
     """
     from matplotlib.ticker import MaxNLocator
 
+    check_predictive(p, "segmentation_maps(images, y, p)")
     shown = as_images(torch.as_tensor(images).detach().cpu().float()).clamp(0.0, 1.0)
     components = p.components
     if not isinstance(components, CategoricalComponents) or p.mode.ndim != 3:

@@ -50,17 +50,18 @@ class CarriedState(nn.Module):
             if state is not None:
                 state.zero_()
 
-    def forward(self, x: Tensor, start: Tensor) -> Tensor:
+    def forward(self, x: Tensor, start: Tensor | None = None) -> Tensor:
         """The output for the next piece of every row's sequence.
 
         Args:
             x: inputs ``[B, T, ...]``.
-            start: ``[B]``, whether a row starts a new sequence here; its state is zero then.
+            start: ``[B]``, bool, whether a row starts a new sequence here; its state is zero then. ``None``: every row
+                does, so that ``model.predict(x)`` reads each row from its beginning.
 
         Returns:
             The output ``[B, T, ...]``.
         """
-        output, state = self._call(x, self._previous_state(start))
+        output, state = self._call(x, None if start is None else self._previous_state(start))
         self._store(state)
         return output
 

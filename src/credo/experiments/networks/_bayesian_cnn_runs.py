@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 import credo
 from credo import metrics
+from credo._arguments import check_option
 from credo.architectures import AllConvNet, LeNet
 from credo.datasets import Images, rotate
 from credo.errors import InputError
@@ -23,6 +24,7 @@ from credo.seeding import seeded
 if TYPE_CHECKING:
     from credo.methods.base import Method
     from credo.predictive import Predictive
+    from credo.priors import Prior
 
 NETWORKS = ("lenet", "allconv")
 METHODS = ("flipout", "local", "dropout", "ensemble")
@@ -68,14 +70,16 @@ class Settings:
         widths: channels of the two stages of the all-convolutional network.
         precision: of the training, as Fabric names it; predictions are in float32.
         relu: whether LeNet has a ReLU after each pooling.
-        prior_scale: standard deviation of the Gaussian prior of Bayes by Backprop.
+        prior: of Bayes by Backprop: ``"normal"``, N(0, prior_scale²); ``"he"``, N(0, prior_scale²·2/fan in), after the
+            initial weights of He et al.; or ``"adaptive"``, a scale per tensor by empirical Bayes.
+        prior_scale: see ``prior``.
         temperature: T of Bayes by Backprop.
         initial_scale: σ at the start.
         kl_warmup: steps over which the KL's weight rises; ``None``: the first half of the training.
         dropout: drop rate of MC dropout.
         member_dropout: drop rate in the training of the ensemble's networks, which predict without it; ``None``: they
             have none.
-        length_scale: of the prior of MC dropout.
+        length_scale: of the prior of MC dropout and of the ensemble's networks.
         members: networks of the ensemble.
         draws: number of draws of a prediction.
         ones: number of images of a 1 that are rotated; the first is that of the figure.
@@ -87,6 +91,7 @@ class Settings:
     widths: tuple[int, int] = (32, 64)
     precision: str = "32-true"
     relu: bool = False
+    prior: str = "normal"
     prior_scale: float = 1.0
     temperature: float = 0.1
     initial_scale: float = 0.01
@@ -159,19 +164,34 @@ def _build(variant: Variant, digits: Images, settings: Settings) -> Method:
     likelihood = credo.Categorical()
     if variant.method == "ensemble":
         return credo.DeepEnsemble(
-            lambda: network(settings.member_dropout), members=settings.members, likelihood=likelihood
+            lambda: network(settings.member_dropout),
+            members=settings.members,
+            likelihood=likelihood,
+            prior=credo.Normal(0.0, 1.0 / settings.length_scale),
         )
     if variant.method == "dropout":
         return credo.MCDropout(network(settings.dropout), likelihood, length_scale=settings.length_scale)
+    net = network()
     return credo.BayesByBackprop(
-        network(),
+        net,
         likelihood,
-        credo.Normal(0.0, settings.prior_scale),
+        _prior(net, settings),
         initial_scale=settings.initial_scale,
         estimator=variant.method,
         kl_warmup=settings.kl_warmup,
         temperature=settings.temperature,
     )
+
+
+def _prior(net: nn.Module, settings: Settings) -> Prior:
+    check_option(settings.prior, "prior", ("normal", "he", "adaptive"))
+    if settings.prior == "adaptive":
+        return credo.AdaptiveNormal()
+    if settings.prior == "normal":
+        return credo.Normal(0.0, settings.prior_scale)
+    fan_in = {name: p[0].numel() for name, p in net.named_parameters() if name.endswith("weight")}
+    he = {name: credo.Normal(0.0, settings.prior_scale * math.sqrt(2.0 / fan)) for name, fan in fan_in.items()}
+    return {**he, "*": credo.Normal(0.0, settings.prior_scale)}
 
 
 def _by_class(uncertainty: Tensor, digits: Images) -> list[float]:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from credo import metrics
-from credo.datasets import Images, letters, load_digits
+from credo.datasets import Images, letters, load_digits, photographs, rotate
 from credo.datasets.files import images
 from credo.experiments.networks._records import Record, density, hold_out_last, rounded
 
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from credo.predictive import Predictive
 
 ENTROPY_BINS = 40
+GLYPHS = "KLMNPQRTUVWXYabcdefghkmnpqrtuvwxy&@#%?$"
+"""Characters that are neither digits, nor like them in every typeface, nor among the letters of notMNIST, A to J."""
+HELD_OUT_OTHERS = 2000
 
 
 class Data(NamedTuple):
@@ -38,15 +41,26 @@ def load(smoke: bool = False, seed: int = 0, hold_out: int = 0) -> Data:
     Args:
         smoke: whether to load the images that need no files.
         seed: of the split of the 8×8 digits, and of the letters.
-        hold_out: number of training images at the end that take the place of the test images, to choose settings;
-            there are no other images then, as settings must not be chosen by them.
+        hold_out: number of training images at the end that take the place of the test images, to choose settings. The
+            other images, which must not choose settings either, then make way for printed characters that notMNIST does
+            not have, crops of photographs, and held-out digits turned by 90°.
     """
+    digits = hold_out_last(load_digits(seed=seed) if smoke else images("mnist"), hold_out)
+    if hold_out:
+        return Data(digits, _others_for_choices(digits.x_test[:HELD_OUT_OTHERS], seed))
     if smoke:
-        digits, others = load_digits(seed=seed), {"letters": letters(450, seed=seed)}
-    else:
-        others = {"Fashion-MNIST": images("fashion-mnist").x_test, "notMNIST": images("notmnist").x_test}
-        digits = images("mnist")
-    return Data(hold_out_last(digits, hold_out), {} if hold_out else others)
+        return Data(digits, {"letters": letters(450, seed=seed)})
+    return Data(digits, {"Fashion-MNIST": images("fashion-mnist").x_test, "notMNIST": images("notmnist").x_test})
+
+
+def _others_for_choices(digits: Tensor, seed: int) -> dict[str, Tensor]:
+    """Images that are in no test, of the size of ``digits``, ``[N, 1, H, H]``."""
+    size = digits.shape[-1]
+    return {
+        "glyphs": letters(HELD_OUT_OTHERS, seed, size=size, characters=GLYPHS),
+        "photographs": photographs(1, crop=size).y_train,
+        "digits at 90°": rotate(digits, 90.0),
+    }
 
 
 def measure_images(tested: Predictive, data: Data, predict: Predict) -> Record:
