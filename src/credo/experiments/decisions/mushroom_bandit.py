@@ -45,6 +45,7 @@ class Agent:
         prior_scale: standard deviation of the prior of every weight.
         initial_scale: σ of the weights at the start, with Thompson sampling.
         n_data: number of rewards that share the prior; ``None``: as many as there are.
+        noise: standard deviation of a reward, in units of ``REWARD_SCALE``, or ``"learned"``.
     """
 
     name: str
@@ -53,6 +54,7 @@ class Agent:
     prior_scale: float = 1.0
     initial_scale: float = 0.02
     n_data: int | None = None
+    noise: float | str = "learned"
 
 
 AGENTS = (
@@ -178,7 +180,7 @@ def figure(curves: dict[str, Tensor]) -> Figure:
 def _bandit(agent: Agent, features: int, seed: int) -> ThompsonBandit:
     with seeded(derive(seed, 3), _CPU):
         net = MLP(features + 2, HIDDEN, 1)
-    likelihood, prior = credo.Gaussian(noise="learned"), credo.Normal(0.0, agent.prior_scale)
+    likelihood, prior = credo.Gaussian(noise=agent.noise), credo.Normal(0.0, agent.prior_scale)
     model: credo.Method
     if agent.thompson:
         model = credo.BayesByBackprop(net, likelihood, prior, initial_scale=agent.initial_scale)
