@@ -45,7 +45,7 @@ class Agent:
         prior_scale: standard deviation of the prior of every weight.
         initial_scale: σ of the weights at the start, with Thompson sampling.
         n_data: number of rewards that share the prior; ``None``: as many as there are.
-        noise: standard deviation of a reward, in units of ``REWARD_SCALE``, or ``"learned"``.
+        initial_pulls: number of first mushrooms to eat, and as many to pass, whatever they look like.
     """
 
     name: str
@@ -54,7 +54,7 @@ class Agent:
     prior_scale: float = 1.0
     initial_scale: float = 0.02
     n_data: int | None = None
-    noise: float | str = "learned"
+    initial_pulls: int = 0
 
 
 AGENTS = (
@@ -180,7 +180,7 @@ def figure(curves: dict[str, Tensor]) -> Figure:
 def _bandit(agent: Agent, features: int, seed: int) -> ThompsonBandit:
     with seeded(derive(seed, 3), _CPU):
         net = MLP(features + 2, HIDDEN, 1)
-    likelihood, prior = credo.Gaussian(noise=agent.noise), credo.Normal(0.0, agent.prior_scale)
+    likelihood, prior = credo.Gaussian(noise="learned"), credo.Normal(0.0, agent.prior_scale)
     model: credo.Method
     if agent.thompson:
         model = credo.BayesByBackprop(net, likelihood, prior, initial_scale=agent.initial_scale)
@@ -193,6 +193,7 @@ def _bandit(agent: Agent, features: int, seed: int) -> ThompsonBandit:
         batch_size=BATCH_SIZE,
         lr=LEARNING_RATE,
         n_data=agent.n_data,
+        initial_pulls=agent.initial_pulls,
         draws=2 if agent.thompson else 1,
         seed=seed,
     )
