@@ -12,7 +12,15 @@ from torch.optim import Optimizer
 
 from credo._arguments import check_integer, check_positive
 from credo._threads import one_thread
-from credo.decisions._models import ModelSource, as_rows, check_model, child_seed, draw_functions
+from credo.decisions._models import (
+    ModelSource,
+    as_numbers,
+    as_rows,
+    check_model,
+    child_seed,
+    draw_functions,
+    is_trained_by_its_loss,
+)
 from credo.errors import InputError
 from credo.methods.base import Method
 from credo.seeding import check_seed, generator, seeded
@@ -119,7 +127,7 @@ class ThompsonBandit:
         self._optimizer: Optimizer | None = None
         if self.refit_every is not None:
             return
-        if not isinstance(model, Method):
+        if not isinstance(model, Method) or not is_trained_by_its_loss(model):
             raise InputError(
                 f"{type(model).__name__} is not trained by gradient steps: pass refit_every, the number of rewards "
                 "between two calls of its fit"
@@ -174,7 +182,7 @@ class ThompsonBandit:
         contexts = rows.reshape(-1, rows.shape[-1])
         self._check_width(contexts)
         arms = torch.as_tensor(arm).reshape(-1).cpu()
-        rewards = torch.as_tensor(reward, dtype=contexts.dtype).reshape(-1).to(contexts.device)
+        rewards = as_numbers(reward, "reward").to(contexts.device, contexts.dtype).reshape(-1)
         if not len(arms) == len(rewards) == len(contexts):
             raise InputError(
                 f"context, arm and reward must have the same number of rows, got {len(contexts)}, {len(arms)} and "
@@ -201,7 +209,13 @@ class ThompsonBandit:
             return torch.randint(k, (b,), generator=stream)
         x = torch.cat([contexts.repeat_interleave(k, 0), self._arms.repeat(b, 1)], 1)
         seed = child_seed(self.seed, _DECISIONS, self._n_decisions)
-        values = draw_functions(self.model, x, b * self.draws, seed)
+        try:
+            values = draw_functions(self.model, x, b * self.draws, seed)
+        except RuntimeError as error:  # of the user's network
+            raise InputError(
+                f"the model cannot be called on {contexts.shape[1]} features of a context followed by "
+                f"{self._arms.shape[1]} of an arm: {error}"
+            ) from error
         if values[0].numel() != b * k:
             raise InputError(
                 f"the model must output one number, the expected reward, got shape {list(values.shape[2:])} per row"

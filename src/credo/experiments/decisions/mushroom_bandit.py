@@ -54,7 +54,7 @@ class Agent:
     prior_scale: float = 1.0
     initial_scale: float = 0.02
     n_data: int | None = None
-    initial_pulls: int = 0
+    initial_pulls: int = 8
 
 
 AGENTS = (
