@@ -49,8 +49,8 @@ center = laplace.net.weight.detach()[0]
 scale = laplace.posterior.variance()["weight"].sqrt()[0]
 
 # %%
-# IVON as in its paper and Bayes by Backprop, 400 steps each on minibatches of 100 rows. The callback keeps the scales of
-# every epoch.
+# IVON as in its paper and Bayes by Backprop, 400 steps each on minibatches of 100 rows. The callback keeps the scales
+# of every epoch.
 
 models = {
     "IVON": credo.IVON(network(), credo.Bernoulli(), initial_scale=0.1, estimator="weight", kl_warmup=0),
