@@ -106,7 +106,7 @@ def run(config: RunConfig) -> Result:
     rewards so far. Of the first 16 mushrooms every other one is eaten, whatever it looks like.
 
     What was found. After 50,000 interactions the regret of Thompson sampling is 5,450 ± 350 (five seeds), that of
-    the greedy network 7,510 ± 870 (five of the same seeds); 1 % greedy has 15,420 ± 590 and 5 % greedy 32,440 ± 420
+    the greedy network 7,510 ± 870 (the same seeds); 1 % greedy has 15,420 ± 590 and 5 % greedy 32,440 ± 420
     (five seeds, without the first 16). The prior, the initial scale and the KL were chosen by 4,000 interactions with
     two other seeds, the first 16 by 800 interactions with 32 other seeds, after one of five seeds had failed: without
     them it ate two mushrooms in the first 1,200 interactions, and ended at 129,525, the greedy network at 61,025. With
