@@ -262,7 +262,7 @@ TRAINED: dict[str, Callable[[nn.Module, credo.Gaussian], Any]] = {
     "ensemble": lambda net, likelihood: credo.DeepEnsemble(net, members=8, init="fresh", likelihood=likelihood),
     "laplace": lambda net, likelihood: credo.Laplace(net, likelihood),
     "swag": lambda net, likelihood: credo.SWAG(net, likelihood),
-    "ivon": lambda net, likelihood: credo.IVON(net, likelihood, credo.Normal(0.0, 0.3)),
+    "ivon": lambda net, likelihood: credo.IVON(net, likelihood, credo.HierarchicalNormal()),
     "concrete_dropout": lambda net, likelihood: credo.ConcreteDropout(net, likelihood),
     "last_layer": lambda net, likelihood: credo.VariationalLastLayer(net, likelihood),
     "sgld": lambda net, likelihood: credo.SGLD(net, likelihood, credo.HierarchicalNormal()),

@@ -57,6 +57,46 @@ def test_many_draws_and_point_estimates_are_greedy() -> None:
     assert (ThompsonBandit(point, arms=2, seed=0).select(torch.ones(50, 1)) == 0).all()
 
 
+def test_first_decisions_are_made_in_turn_and_later_ones_are_as_without_them() -> None:
+    """Two per arm, also across calls; an arm that looks worst is tried all the same."""
+    with_turns, without = (ThompsonBandit(linear(0.01), arms=2, initial_pulls=n, seed=0) for n in (2, 0))
+    found = [with_turns.select(torch.ones(3, 1)), with_turns.select(torch.ones(4, 1))]
+    expected = [without.select(torch.ones(3, 1)), without.select(torch.ones(4, 1))]
+    assert torch.cat(found)[:4].tolist() == [0, 1, 0, 1]
+    assert torch.equal(torch.cat(found)[4:], torch.cat(expected)[4:])
+    assert int(with_turns.select(torch.ones(1))) == 0
+    with pytest.raises(InputError, match="initial_pulls"):
+        ThompsonBandit(linear(), arms=2, initial_pulls=-1)
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda net: credo.HMC(net, credo.Gaussian(0.1)),
+        lambda net: credo.SGLD(net, credo.Gaussian(0.1)),
+        lambda net: credo.Laplace(net, credo.Gaussian(0.1)),
+        lambda net: credo.SWAG(net, credo.Gaussian(0.1)),
+        lambda net: credo.DeepEnsemble(net, members=2, base=credo.SWAG, likelihood=credo.Gaussian(0.1)),
+    ],
+    ids=["hmc", "sgld", "laplace", "swag", "multi-swag"],
+)
+def test_methods_that_find_their_posterior_in_fit_need_refit_every(build: Any) -> None:
+    """Gradient steps on their loss would move a point estimate, and leave no posterior to draw from."""
+    with pytest.raises(InputError, match="refit_every"):
+        ThompsonBandit(build(nn.Linear(3, 1)), arms=2)
+    assert ThompsonBandit(build(nn.Linear(3, 1)), arms=2, refit_every=10, seed=0).select(torch.ones(4, 1)).shape == (4,)
+
+
+def test_wrong_input_is_named() -> None:
+    with pytest.raises(InputError, match="arms must hold numbers"):
+        ThompsonBandit(linear(), arms="two")  # type: ignore[arg-type]
+    bandit = ThompsonBandit(linear(), arms=2, seed=0)
+    with pytest.raises(InputError, match="4 features of a context followed by 2 of an arm"):
+        bandit.select(torch.ones(4))
+    with pytest.raises(InputError, match="reward must hold numbers"):
+        bandit.update(torch.ones(1), 0, "much")
+
+
 def test_an_ensemble_draws_a_member() -> None:
     """Two of three members prefer arm 0; a decision follows one member, so arm 0 has probability 2/3."""
     nets = [nn.Linear(3, 1, bias=False) for _ in range(3)]

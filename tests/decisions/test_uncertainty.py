@@ -79,6 +79,8 @@ def test_out_of_distribution_is_the_detection_by_the_score() -> None:
     low, high = inside.mutual_information, outside.mutual_information
     assert found == metrics.Detection(metrics.auroc(low, high), metrics.aupr(low, high), metrics.fpr95(low, high))
     assert out_of_distribution(inside, inside).auroc == pytest.approx(0.5)
+    with pytest.raises(InputError, match="same kind"):
+        out_of_distribution(inside, credo.Gaussian(0.1).predictive(torch.zeros(2, 4, 1)))
 
 
 def test_wrong_arguments_are_sentences() -> None:

@@ -185,6 +185,6 @@ def test_a_layer_that_gets_tokens_or_rows_in_turn_is_flipped_or_local() -> None:
         torch.manual_seed(1)
         losses.append(model.loss(tokens, targets, n_data=4))
     torch.testing.assert_close(losses[0], losses[1])
-    assert model._hooks.squared == frozenset()
+    assert model._noisy_forward.hooks.squared == frozenset()
     model.loss(torch.randn(4, 3), torch.zeros(4, 2), n_data=4)
-    assert model._hooks.squared == {"weight", "bias"}
+    assert model._noisy_forward.hooks.squared == {"weight", "bias"}

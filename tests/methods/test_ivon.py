@@ -13,6 +13,7 @@ import credo
 from credo.methods.ivon import _NewtonTask
 from credo.training.optimizers import OptimizerSet
 from credo.training.options import FitOptions
+from scenarios import LinearGaussian
 
 N, WIDTH = 10, 4000
 
@@ -58,6 +59,88 @@ def test_the_variance_on_a_quadratic_is_that_of_the_exact_posterior(temperature:
     assert float(error.square().mean()) < 0.05
 
 
+class TwoTensors(nn.Module):
+    """Two tensors of one weight per output, each with a row of its own: two quadratics with the same curvature."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Parameter(torch.zeros(WIDTH)), nn.Parameter(torch.zeros(WIDTH))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat([x * self.a, x * self.b], 1)
+
+
+ADAPTIVE = credo.HierarchicalNormal(shape=2.0, rate=0.5)
+PRIORS: dict[str, Any] = {
+    "by name": {"a": credo.Normal(0.2, 0.1), "*": credo.Normal(0.0, 2.0)},
+    "by weight": {"a": torch.distributions.Normal(0.2, torch.full((WIDTH,), 0.1)), "*": credo.Normal(0.0, 2.0)},
+    "learned": {"a": ADAPTIVE, "*": credo.AdaptiveNormal(shape=1.0, rate=200.0)},
+}
+
+
+@pytest.mark.parametrize("kind", PRIORS)
+def test_every_tensor_has_the_precision_of_its_own_prior(kind: str) -> None:
+    r"""The variance is 1/(N·(h + δ)) with δ = 1/(N·s²) of the tensor's prior, or of the best s for the posterior.
+
+    Bounds as for one tensor: 1.63 % of N·h, here 40, for the precision, and 0.0142·σ for the mean. The best s² is a
+    function of the posterior, compared at the posterior that was found; each follows the other, which takes more steps.
+    """
+    noise, prior = 0.5, PRIORS[kind]
+    x, y = quadratic_data(2 * WIDTH)
+    model = credo.IVON(TwoTensors(), credo.Gaussian(noise), prior, initial_scale=0.1)
+    model.fit((x, y), epochs=2000 if kind == "learned" else 800, batch_size=N, lr=0.1, seed=0, progress=False)
+    h = 1.0 / noise**2
+    means, scales = model.posterior.mean(), {name: s.detach() for name, s in model.posterior.scale().items()}
+    for name, own, target in zip("ab", (prior["a"], prior["*"]), y.split(WIDTH, 1), strict=True):
+        learned = not isinstance(own, torch.distributions.Normal)
+        s = own.best_scale(means[name], scales[name]) if learned else own.scale
+        center = 0.0 if learned else own.loc
+        precision = scales[name].double().pow(-2).mean()
+        prior_precision = float(torch.as_tensor(s).double().pow(-2).mean())
+        assert float(precision) == pytest.approx(N * h + prior_precision, abs=0.0163 * N * h)
+        exact = (N * h * target.mean(0) + prior_precision * center) / (N * h + prior_precision)
+        error = (means[name] - exact) * precision.sqrt()
+        assert abs(float(error.mean())) < 0.0142
+
+
+@pytest.mark.parametrize("estimator", ["auto", "local", "flipout", "weight"])
+def test_linear_layers_reach_the_best_factorized_gaussian(estimator: str) -> None:
+    r"""The mean is exact, and the precision the diagonal of the exact one, however the noise enters.
+
+    500 outputs are 500 runs for the four weights of a linear model, from near the optimum. With u of variance v ≤ 2 for
+    these inputs, ĥ has a relative variance of at most 2 + v. Four standard errors of its average over steps and outputs
+    are 4·√(0.01/2·4/500) = 2.5 %; the term in (h − ĥ)² adds at most ½·0.01·4 = 2 %. Means are at a distance of at most
+    √(α/2·v) = 0.3·σ.
+    """
+    outputs, source = 500, torch.Generator().manual_seed(0)
+    x = torch.randn(60, 3, generator=source) * torch.tensor([1.0, 0.5, 2.0])
+    y = x.sum(1, keepdim=True) + 0.4 * torch.randn(60, outputs, generator=source)
+    net = nn.Linear(3, outputs)
+    nn.init.ones_(net.weight)
+    model = credo.IVON(
+        net, credo.Gaussian(0.4), credo.Normal(0.0, 0.7), estimator=estimator, initial_scale=0.1, kl_warmup=0
+    )
+    model.fit((x, y), epochs=800, batch_size=60, lr=0.1, seed=0, progress=False)
+    first = LinearGaussian(x, y[:, :1], noise=0.4, prior_scale=0.7)
+    exact = torch.stack([LinearGaussian(x, column[:, None], 0.4, 0.7).mean() for column in y.T])
+    scales = model.posterior.scale()
+    precision = torch.cat([scales["weight"], scales["bias"][:, None]], 1).detach().double().pow(-2).mean(0)
+    torch.testing.assert_close(precision, first.precision().diagonal(), rtol=0.045, atol=0)
+    mean = torch.cat([net.weight, net.bias[:, None]], 1).detach().double()
+    error = (mean - exact) / first.mean_field_std()
+    assert error.square().mean().sqrt() < 0.3
+    assert error.mean(0).abs().max() < 4 * 0.3 / outputs**0.5
+
+
+def test_auto_draws_the_weights_of_large_layers() -> None:
+    net = nn.Sequential(nn.Linear(300, 300), nn.ReLU(), nn.Linear(300, 2))
+    model = credo.IVON(net, credo.Categorical())
+    model.loss(torch.randn(4, 300), torch.tensor([0, 1, 1, 0]), n_data=4)
+    lines = model.summary().splitlines()
+    assert "Bayesian (weight, prior" in lines[0]
+    assert "Bayesian (local on [B, D], else flipout, prior" in lines[2]
+
+
 def newton_step(model: credo.IVON, lr: float) -> Any:
     """The optimizer that ``fit`` would build."""
     task = _NewtonTask(model)
@@ -65,11 +148,17 @@ def newton_step(model: credo.IVON, lr: float) -> Any:
     return task, OptimizerSet(task.parameter_groups(0.0), options, task.default_optimizer).by_name["model"]
 
 
-@pytest.mark.parametrize(("clip_radius", "trust_radius"), [(None, None), (0.05, None), (None, 0.7)])
-def test_three_steps_are_those_of_the_paper(clip_radius: float | None, trust_radius: float | None) -> None:
+@pytest.mark.parametrize(
+    ("clip_radius", "trust_radius", "kl_warmup"),
+    [(None, None, 0), (0.05, None, 0), (None, 0.7, 0), (None, None, 2), (None, 0.7, 3)],
+)
+def test_three_steps_are_those_of_the_paper(
+    clip_radius: float | None, trust_radius: float | None, kl_warmup: int
+) -> None:
     """The equations of Shen et al. (2024), Algorithm 1, in terms of h, written out step by step in float64.
 
-    With a trust region, those of the docstring. β₂ = 0.7 is below 1 − 1/(t + 10).
+    With a trust region or warm-up, those of the docstring: while c rises, h stays as it is, and σ² = c/(N·(h + c·δ)).
+    β₂ = 0.7 is below 1 − 1/(t + 10).
     """
     width, lr, beta1, beta2, s, m0 = 7, 0.2, 0.8, 0.7, 0.6, 0.1
     x, y = (part.double() for part in quadratic_data(width))
@@ -81,11 +170,13 @@ def test_three_steps_are_those_of_the_paper(clip_radius: float | None, trust_rad
         betas=(beta1, beta2),
         trust_radius=trust_radius,
         clip_radius=clip_radius,
+        kl_warmup=kl_warmup,
     )
     model.n_data = N
     task, optimizer = newton_step(model, lr)
     delta = 1.0 / (N * s**2)
-    m, g, h = torch.zeros(width).double(), torch.zeros(width).double(), 1.0 / (N * 0.2**2) - delta
+    c = [min(1.0, t / kl_warmup) if kl_warmup else 1.0 for t in range(5)]
+    m, g, h = torch.zeros(width).double(), torch.zeros(width).double(), c[1] / (N * 0.2**2) - c[1] * delta
     v = torch.zeros(()).double()
     for t in range(1, 4):
         batch = credo.data.Batch(x, y, None)
@@ -95,21 +186,23 @@ def test_three_steps_are_those_of_the_paper(clip_radius: float | None, trust_rad
         loss.backward()
         optimizer.step()
         torch.manual_seed(t)
-        sigma = 1.0 / torch.as_tensor(N * (h + delta)).sqrt()
+        sigma = (c[t] / torch.as_tensor(N * (h + c[t] * delta))).sqrt()
         theta = m + sigma * torch.randn(width, dtype=torch.float64)
         gradient = (theta - y).mean(0) / 0.5**2
         estimate = gradient * (theta - m) / sigma**2
         g = beta1 * g + (1 - beta1) * gradient
-        h = beta2 * h + (1 - beta2) * estimate + 0.5 * (1 - beta2) ** 2 * (h - estimate) ** 2 / (h + delta)
-        change = (g / (1 - beta1**t) + delta * (m - m0)) / (h + delta)
-        v = beta1 * v + (1 - beta1) * (N * sigma * gradient).square().mean()
+        correction = 0.5 * (1 - beta2) ** 2 * (h - estimate) ** 2 / (h + c[t] * delta)
+        h = beta2 * h + (1 - beta2) * estimate + correction
+        change = (g / (1 - beta1**t) + c[t + 1] * delta * (m - m0)) / (h + c[t + 1] * delta)
+        v = beta1 * v + (1 - beta1) * (N / c[t] * sigma * gradient).square().mean()
         change = change if clip_radius is None else change.clamp(-clip_radius, clip_radius)
         if trust_radius is not None:
             assert (v / (1 - beta1**t)).sqrt() > trust_radius  # the limit acts
             change = change * trust_radius / (v / (1 - beta1**t)).sqrt()
         m = m - lr * change
         torch.testing.assert_close(model.posterior.mean()["weight"], m)
-        torch.testing.assert_close(model.posterior.scale()["weight"].detach(), (N * (h + delta)).rsqrt())
+        expected = (c[t + 1] / (N * (h + c[t + 1] * delta))).sqrt()
+        torch.testing.assert_close(model.posterior.scale()["weight"].detach(), expected)
 
 
 def small_table() -> tuple[Tensor, Tensor]:
@@ -121,12 +214,13 @@ def small_table() -> tuple[Tensor, Tensor]:
     return (x - x.mean(0)) / x.std(0), ((y - y.mean()) / y.std())[:, None]
 
 
-@pytest.mark.parametrize("options", [{}, {"lr": 1.0}])
-def test_a_wide_network_on_a_small_table_converges(options: dict[str, float]) -> None:
-    """The network has 3,000 weights for 400 rows, and fits them better than a linear model does.
+@pytest.mark.parametrize(("options", "part"), [({}, 0.5), ({"lr": 1.0}, 1.0)])
+def test_a_wide_network_on_a_small_table_converges(options: dict[str, float], part: float) -> None:
+    """The network has 3,000 weights for 400 rows, and leaves less than half of the error of a linear model.
 
     Most weights have the scale of the prior, so that gradients are mostly noise: without a trust region, and with
-    α = 0.1 or more, the means diverged, and the RMSE was above 1,000 standard deviations of the target.
+    α = 0.1 or more, the means diverged, and the RMSE was above 1,000 standard deviations of the target. Without warm-up
+    and with one draw per minibatch, the second layer was given up, and the RMSE was 0.8 times that of a linear model.
     """
     x, y = small_table()
     torch.manual_seed(0)
@@ -134,7 +228,7 @@ def test_a_wide_network_on_a_small_table_converges(options: dict[str, float]) ->
     model = credo.IVON(net, credo.Gaussian("learned"))
     model.fit((x, y), epochs=400, seed=0, progress=False, **options)
     linear = (y - x @ torch.linalg.lstsq(x, y).solution).square().mean().sqrt()
-    assert credo.metrics.rmse(model.predict(x, samples=100, seed=0), y) < linear
+    assert credo.metrics.rmse(model.predict(x, samples=100, seed=0), y) < part * linear
 
 
 def test_steps_stay_inside_the_trust_region() -> None:
@@ -203,7 +297,7 @@ def test_a_resumed_run_ends_where_an_uninterrupted_one_does(tmp_path: Path) -> N
     x, y = quadratic_data(6)
 
     def fit(**options: Any) -> credo.IVON:
-        model = credo.IVON(Coordinates(6), credo.Gaussian("learned"))
+        model = credo.IVON(Coordinates(6), credo.Gaussian("learned"), kl_warmup=3)
         return model.fit((x, y), batch_size=10, seed=3, progress=False, schedule="constant", **options)
 
     whole = fit(epochs=4)
@@ -233,8 +327,10 @@ def test_what_does_not_apply_is_refused() -> None:
         credo.IVON(Coordinates(3)).fit(data, devices=2)
     with pytest.raises(credo.errors.UnsupportedError, match="Gaussian"):
         credo.IVON(Coordinates(3), prior=credo.LaplacePrior())
-    with pytest.raises(credo.errors.UnsupportedError, match="one scale"):
-        credo.IVON(Coordinates(3), prior=torch.distributions.Normal(torch.zeros(3), torch.ones(3)))
+    with pytest.raises(credo.errors.InputError, match="estimator"):
+        credo.IVON(Coordinates(3), estimator="antithetic")
+    with pytest.raises(credo.errors.InputError, match="kl_warmup"):
+        credo.IVON(Coordinates(3), kl_warmup=-1)
     for betas in [(0.9,), (0.9, 1.0), 0.9]:
         with pytest.raises(credo.errors.InputError, match="betas"):
             credo.IVON(Coordinates(3), betas=betas)  # type: ignore[arg-type]

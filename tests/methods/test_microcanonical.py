@@ -100,6 +100,49 @@ def test_the_step_size_approaches_the_one_that_has_the_wanted_error() -> None:
     assert torch.all(tuner.current <= 0.8 * before)
 
 
+def test_one_unstable_step_does_not_set_the_step_size() -> None:
+    """An error of 10⁵ in place of about 0.1 at most halves ε; it was 20 times too small for hundreds of steps."""
+    source = torch.Generator().manual_seed(0)
+    tuner = StepSize(torch.zeros(3, 10), 1e-3)
+    for i in range(1000):
+        error = 0.2 * tuner.current.pow(3) * torch.randn(3, generator=source, dtype=torch.float64)
+        tuner.update(error if i != 600 else torch.full_like(error, 1e5))
+        if i >= 600:
+            assert torch.all(tuner.current > 0.4 * (1e-2 / 0.04) ** (1 / 6))
+    assert tuner.current.tolist() == pytest.approx([(1e-2 / 0.04) ** (1 / 6)] * 3, rel=0.1)
+
+
+def test_moments_of_an_ill_conditioned_gaussian_after_a_short_warm_up() -> None:
+    """Variances from 10⁻⁴ to 10⁴: the first steps are unstable, and the scales are unknown.
+
+    Means and variances of 40 dimensions within 4.5 standard errors, which one of 80 normal numbers exceeds with a
+    probability of 5e-4. The energy error is within a factor of 2 of the one asked for: an average of 3,000 squares
+    of heavy tails, at a step size that follows it.
+    """
+    precision = torch.logspace(-4, 4, 40, dtype=torch.float64)
+
+    def target(position: Tensor) -> Evaluation:
+        return Evaluation(-0.5 * (position.square() * precision).sum(1), -position * precision)
+
+    run = sample(target, normal(8, 40), Plan.build(1000, 300, 10), seed=0, energy_error=1e-4)
+    squares = run.draws.square()
+    assert torch.all(run.draws.mean((0, 1)).abs() < 4.5 * standard_error(run.draws))
+    assert torch.all((squares.mean((0, 1)) - 1.0 / precision).abs() < 4.5 * standard_error(squares))
+    assert torch.all((run.energy_error / 1e-4).log().abs() < math.log(2.0))
+
+
+def test_a_step_that_raises_the_energy_far_is_not_made() -> None:
+    start = normal(4, 6)
+    particles = Particles(quadratic, start, seed=0, largest_error=0.5)
+    size, scale = torch.full((4,), 5.0, dtype=torch.float64), torch.ones(4, 6, dtype=torch.float64)
+    before = particles.direction
+    error = particles.step(size, scale, size)
+    assert torch.equal(particles.made, error <= 0.5)
+    assert not particles.made.all()
+    assert torch.equal(particles.position[~particles.made], start[~particles.made])
+    assert not torch.isclose(particles.direction, before).any()
+
+
 def test_the_autocorrelation_time_of_an_autoregression() -> None:
     """(1 + ρ)/(1 − ρ) = 19 for ρ = 0.9, within 30 % for 5,000 steps of 20 parameters."""
     noise, value, path = normal(5000, 2, 20), torch.zeros(2, 20, dtype=torch.float64), []

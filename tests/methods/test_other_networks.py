@@ -350,8 +350,8 @@ def test_independent_rows_keep_their_estimators() -> None:
     net = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Flatten(), nn.Linear(72, 3))
     model = credo.BayesByBackprop(net, credo.Categorical())
     model.loss(_rows(5, 1, 8, 8), torch.randint(3, (5,)), n_data=5)
-    assert model._hooks.plan == {"3": "auto"}
-    assert model._weight_sampled == ["0.weight", "0.bias"]
+    assert model._noisy_forward.hooks.plan == {"3": "auto"}
+    assert model._noisy_forward.weight_sampled == ["0.weight", "0.bias"]
 
 
 class Backbone(nn.Module):

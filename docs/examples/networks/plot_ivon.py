@@ -49,10 +49,11 @@ center = laplace.net.weight.detach()[0]
 scale = laplace.posterior.variance()["weight"].sqrt()[0]
 
 # %%
-# IVON and Bayes by Backprop, 400 steps each on minibatches of 100 rows. The callback keeps the scales of every epoch.
+# IVON as in its paper and Bayes by Backprop, 400 steps each on minibatches of 100 rows. The callback keeps the scales
+# of every epoch.
 
 models = {
-    "IVON": credo.IVON(network(), credo.Bernoulli(), initial_scale=0.1),
+    "IVON": credo.IVON(network(), credo.Bernoulli(), initial_scale=0.1, estimator="weight", kl_warmup=0),
     "Bayes by Backprop": credo.BayesByBackprop(network(), credo.Bernoulli(), initial_scale=0.1),
 }
 scales = {}

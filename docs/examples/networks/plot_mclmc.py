@@ -7,7 +7,7 @@ Langevin dynamics moves with constant speed along a direction u that follows the
 
 .. math:: \dot w = u, \qquad \dot u = (I - u u^\top)\, \nabla \log p(w, \mathcal D) / (P - 1), \qquad \|u\| = 1,
 
-and makes every step. Nothing is rejected, so that a small bias stays, which is held down by the step size. Every step
+and has no test of acceptance, so that a small bias stays, which is held down by the step size. Every step
 costs one gradient: what counts is the number of independent draws that are had for it.
 
 Look at both posteriors first. A fast sampler of another distribution would be of no use.

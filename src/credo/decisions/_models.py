@@ -15,7 +15,11 @@ from credo.data import prepare_input
 from credo.errors import InputError
 from credo.methods._linearized import LinearizedPredictor
 from credo.methods.base import Method
+from credo.methods.deep_ensemble import DeepEnsemble
 from credo.methods.laplace import Laplace
+from credo.methods.sampler import Sampler
+from credo.methods.sngp import SNGP
+from credo.methods.swag import SWAG
 from credo.nests import count_rows, map_tensors
 from credo.predictive import Predictive
 from credo.seeding import derive, generator, seeded
@@ -142,11 +146,27 @@ def as_array(values: Any) -> Any:
 def as_rows(values: Any, model: Any, name: str) -> Tensor:
     """Numbers as finite floats ``[B, D]`` or ``[D]`` for ``model``, on its device."""
     device, dtype = (model.device, model.dtype) if isinstance(model, Method) else (_CPU, torch.float64)
-    array = values if isinstance(values, Tensor) else torch.from_numpy(np.array(values, np.float64))
+    array = as_numbers(values, name)
     if array.ndim not in (1, 2):
         raise InputError(f"{name} must have shape [D] or [B, D], got {list(array.shape)}")
     rows: Tensor = prepare_input(array.to(dtype), device, dtype)
     return rows
+
+
+def as_numbers(values: Any, name: str) -> Tensor:
+    """Numbers as a tensor, float64 unless they are one; raise ``InputError`` if they are no numbers."""
+    if isinstance(values, Tensor):
+        return values
+    try:
+        return torch.from_numpy(np.array(values, np.float64))
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{name} must hold numbers, got {values!r:.100}") from error
+
+
+def is_trained_by_its_loss(model: Method) -> bool:
+    """Whether gradient steps on the loss train the posterior, which some methods find in ``fit`` only."""
+    members = model.members if isinstance(model, DeepEnsemble) else [model]
+    return not any(isinstance(member, Laplace | Sampler | SNGP | SWAG) for member in members)
 
 
 def child_seed(seed: int, *stream: int) -> int:

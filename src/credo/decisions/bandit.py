@@ -12,7 +12,15 @@ from torch.optim import Optimizer
 
 from credo._arguments import check_integer, check_positive
 from credo._threads import one_thread
-from credo.decisions._models import ModelSource, as_rows, check_model, child_seed, draw_functions
+from credo.decisions._models import (
+    ModelSource,
+    as_numbers,
+    as_rows,
+    check_model,
+    child_seed,
+    draw_functions,
+    is_trained_by_its_loss,
+)
 from credo.errors import InputError
 from credo.methods.base import Method
 from credo.seeding import check_seed, generator, seeded
@@ -55,6 +63,9 @@ class ThompsonBandit:
         refit_every: number of rewards between calls of ``fit``; ``None``: gradient steps. Until the first fit, arms are
             chosen at random. A method continues from its weights, an estimator starts anew.
         fit_options: the options of a method's ``fit``, with ``refit_every``.
+        initial_pulls: number of first decisions per arm, in turn, before the posterior decides. A posterior that starts
+            narrower than the prior does not explore: after bad luck with its first decisions it may avoid an arm for
+            good. Riquelme et al. use 2 or 3.
         draws: number of draws that are averaged for a decision; 1 is Thompson sampling, many are greedy. Blundell et
             al. use 2.
         seed: makes all decisions reproducible; ``None``: from torch's random state.
@@ -92,6 +103,7 @@ class ThompsonBandit:
         optimizer: Callable[..., Optimizer] | None = None,
         refit_every: int | None = None,
         fit_options: Mapping[str, Any] | None = None,
+        initial_pulls: int = 0,
         draws: int = 1,
         seed: int | None = None,
     ) -> None:
@@ -100,11 +112,12 @@ class ThompsonBandit:
         self.batch_size = check_integer(batch_size, "batch_size", minimum=1)
         self.steps = check_integer(steps, "steps", minimum=1)
         self.n_data = None if n_data is None else check_integer(n_data, "n_data", minimum=1)
+        self.initial_pulls = check_integer(initial_pulls, "initial_pulls", minimum=0)
         self.draws = check_integer(draws, "draws", minimum=1)
         self.refit_every = None if refit_every is None else check_integer(refit_every, "refit_every", minimum=1)
         self.seed = check_seed(seed)
         self.n_rewards = 0
-        self._n_decisions = 0
+        self._n_decisions = self._n_contexts = 0
         self._arms = self._check_arms(arms)
         self._source = ModelSource(model, fit_options)
         self._is_fitted = self.refit_every is None
@@ -114,7 +127,7 @@ class ThompsonBandit:
         self._optimizer: Optimizer | None = None
         if self.refit_every is not None:
             return
-        if not isinstance(model, Method):
+        if not isinstance(model, Method) or not is_trained_by_its_loss(model):
             raise InputError(
                 f"{type(model).__name__} is not trained by gradient steps: pass refit_every, the number of rewards "
                 "between two calls of its fit"
@@ -146,6 +159,9 @@ class ThompsonBandit:
         self._check_width(contexts)
         chosen = [self._choose(part) for part in contexts.split(_DECISIONS_AT_ONCE)] if len(contexts) else []
         arms = torch.cat(chosen) if chosen else torch.zeros(0, dtype=torch.long)
+        number = torch.arange(self._n_contexts, self._n_contexts + len(arms))
+        arms = torch.where(number < self.initial_pulls * self.n_arms, number % self.n_arms, arms)
+        self._n_contexts += len(arms)
         return arms.reshape(rows.shape[:-1])
 
     def update(self, context: Any, arm: Any, reward: Any) -> Self:
@@ -166,7 +182,7 @@ class ThompsonBandit:
         contexts = rows.reshape(-1, rows.shape[-1])
         self._check_width(contexts)
         arms = torch.as_tensor(arm).reshape(-1).cpu()
-        rewards = torch.as_tensor(reward, dtype=contexts.dtype).reshape(-1).to(contexts.device)
+        rewards = as_numbers(reward, "reward").to(contexts.device, contexts.dtype).reshape(-1)
         if not len(arms) == len(rewards) == len(contexts):
             raise InputError(
                 f"context, arm and reward must have the same number of rows, got {len(contexts)}, {len(arms)} and "
@@ -193,7 +209,13 @@ class ThompsonBandit:
             return torch.randint(k, (b,), generator=stream)
         x = torch.cat([contexts.repeat_interleave(k, 0), self._arms.repeat(b, 1)], 1)
         seed = child_seed(self.seed, _DECISIONS, self._n_decisions)
-        values = draw_functions(self.model, x, b * self.draws, seed)
+        try:
+            values = draw_functions(self.model, x, b * self.draws, seed)
+        except RuntimeError as error:  # of the user's network
+            raise InputError(
+                f"the model cannot be called on {contexts.shape[1]} features of a context followed by "
+                f"{self._arms.shape[1]} of an arm: {error}"
+            ) from error
         if values[0].numel() != b * k:
             raise InputError(
                 f"the model must output one number, the expected reward, got shape {list(values.shape[2:])} per row"

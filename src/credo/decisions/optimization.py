@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.quasirandom import SobolEngine
 
 from credo._arguments import check_bool, check_integer
-from credo.decisions._models import ModelSource, child_seed, draw_functions
+from credo.decisions._models import ModelSource, as_numbers, child_seed, draw_functions
 from credo.errors import InputError
 from credo.methods.base import Method
 from credo.seeding import check_seed, generator
@@ -156,8 +156,15 @@ class ThompsonOptimizer:
         Raises:
             InputError: if the shapes do not match, a value is not finite or a point is outside the box.
         """
-        points = torch.as_tensor(x, dtype=torch.float64).detach().cpu().reshape(-1, len(self.bounds))
-        values = torch.as_tensor(y, dtype=torch.float64).detach().cpu().reshape(-1)
+        points = as_numbers(x, "x").detach().double().cpu()
+        values = as_numbers(y, "y").detach().double().cpu().reshape(-1)
+        points = points.reshape(-1, 1) if len(self.bounds) == 1 and points.ndim < 2 else points
+        if points.ndim not in (1, 2) or points.shape[-1] != len(self.bounds):
+            raise InputError(
+                f"x must have shape [D] or [N, D] with D = {len(self.bounds)}, one number per pair of bounds, got "
+                f"{list(points.shape)}"
+            )
+        points = points.reshape(-1, len(self.bounds))
         if len(points) != len(values):
             raise InputError(f"y must hold one value per point, {len(points)}, got {len(values)}")
         if not bool(values.isfinite().all()):

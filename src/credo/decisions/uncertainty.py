@@ -72,7 +72,7 @@ def out_of_distribution(inside: Predictive, outside: Predictive, score: str = "e
         :func:`credo.metrics.auroc`, :func:`credo.metrics.aupr` and :func:`credo.metrics.fpr95`.
 
     Raises:
-        InputError: if a prediction has no rows, or ``score`` is unknown.
+        InputError: if a prediction has no rows, ``score`` is unknown, or only one predicts classes.
         UnsupportedError: if ``score`` is not defined for the kind of target.
 
     Example:
@@ -83,6 +83,8 @@ def out_of_distribution(inside: Predictive, outside: Predictive, score: str = "e
         D. Hendrycks, K. Gimpel. A baseline for detecting misclassified and out-of-distribution examples in neural
         networks. ICLR 2017.
     """
+    if isinstance(inside, ClassPredictive) is not isinstance(outside, ClassPredictive):
+        raise InputError("inside and outside must be predictions of the same kind, both of classes or neither")
     low, high = uncertainty(inside, score), uncertainty(outside, score)
     return metrics.Detection(metrics.auroc(low, high), metrics.aupr(low, high), metrics.fpr95(low, high))
 

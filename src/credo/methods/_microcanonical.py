@@ -8,10 +8,13 @@ with direction u, ‖u‖ = 1, and log density log p,
 whose time average is the posterior. The equations are integrated by the leapfrog scheme with step ε; the direction is
 partly refreshed after each step, u ← (u + ν·z)/‖u + ν·z‖ with z standard normal and ν² = (e^(2ε/L) − 1)/d, so that it
 is forgotten after a distance of L. There is no acceptance step: the bias is controlled by the step size, through the
-variance of the energy error per step and dimension, Var[ΔE]/d, which is held at a small value.
+variance of the energy error per step and dimension, Var[ΔE]/d, which is held at a small value. Steps at which the
+energy rises by ten standard deviations of that, and by 10 at least, would almost never be accepted: they are not made.
 
 Warm-up has three parts: the step size (40 %), the step size and the scales s (40 %), after which L = √d, and the step
-size for these scales together with L = 0.4·ε·τ, τ the mean autocorrelation time of the parameters in steps (20 %).
+size for these scales together with L = 0.4·ε·τ, τ the mean autocorrelation time of the parameters in steps (20 %). From
+the middle of the third part on, the step size is the one whose errors had the wanted variance on average since then:
+it still changes after warm-up, less and less, because chains may find places where the density is steeper.
 
 References: J. Robnik, G. B. De Luca, E. Silverstein, U. Seljak, "Microcanonical Hamiltonian Monte Carlo", JMLR 24,
 2023. J. Robnik, U. Seljak, "Fluctuation without dissipation: microcanonical Langevin Monte Carlo", AABI 2024.
@@ -38,6 +41,9 @@ _FIRST_STEP_SIZE = 0.25
 _SCALE_FROM, _LENGTH_FROM = 0.4, 0.8
 _MEMORY, _TRUST = 150.0, 1.5
 """Steps that a step size is averaged over, and the width, in logarithms, of the errors that it trusts."""
+_LARGEST_RATIO = 2.0**6
+"""What a squared error counts for at most, in units of its target: a single one at most halves the step size."""
+_LARGEST_ERROR = 10.0
 _AUTOCORRELATIONS, _DIMENSIONS = 0.4, 64
 _MIN_STEPS = 100
 
@@ -48,10 +54,10 @@ class MicrocanonicalRun(NamedTuple):
     Attributes:
         draws: ``[K, D, P]``.
         log_density: ``[K, D]``, float64.
-        divergences: number of steps after warm-up that were not finite, ``[K]``.
+        divergences: number of steps after warm-up that were not made, ``[K]``.
         step_size: ε, ``[K]``.
         length: L, ``[K]``.
-        energy_error: Var[ΔE]/d after warm-up, ``[K]``.
+        energy_error: Var[ΔE]/d of the steps made after warm-up, ``[K]``.
     """
 
     draws: Tensor
@@ -70,21 +76,32 @@ class Particles:
         start: the first positions, ``[K, P]``, P at least 2.
         seed: fixes the random numbers of each chain, see :class:`Streams`.
         refresh: changes what the target depends on beside the position, between steps.
+        largest_error: the rise of the energy above which a step is not made.
+
+    Attributes:
+        made: whether the last step of each chain was made, ``[K]``.
     """
 
     def __init__(
-        self, target: Target, start: Tensor, seed: int | Sequence[int], refresh: Refresh | None = None
+        self,
+        target: Target,
+        start: Tensor,
+        seed: int | Sequence[int],
+        refresh: Refresh | None = None,
+        largest_error: float = math.inf,
     ) -> None:
         if start.shape[1] < 2:
             raise UnsupportedError("MCLMC moves through two or more dimensions, and this model has one; use credo.HMC")
         self.target, self._refresh, self._count = target, refresh, 0
+        self._largest_error = largest_error
         self.position = start.detach().clone()
         self.state = target(self.position)
+        self.made = torch.ones(len(start), dtype=torch.bool, device=start.device)
         self._streams = Streams(start.device, seed, len(start))
         self.direction = _unit(self._normal())
 
     def step(self, step_size: Tensor, scale: Tensor, length: Tensor) -> Tensor:
-        """One leapfrog step and a partial refreshment; a step that is not finite is not made.
+        """One leapfrog step and a partial refreshment; after a step that is not made the direction is a new one.
 
         Args:
             step_size: ε, ``[K]``.
@@ -92,7 +109,7 @@ class Particles:
             length: L, ``[K]``.
 
         Returns:
-            The energy errors ΔE, ``[K]``, float64; NaN for steps that were not made.
+            The energy errors ΔE, ``[K]``, float64; NaN for steps that are not finite.
         """
         if self._refresh is not None and self._count % REFRESHED_EVERY == 0:
             self.state = self._refresh(self.position, self.state)
@@ -105,10 +122,11 @@ class Particles:
         direction, second = kick(direction, scale * state.gradient, 0.5 * size)
         error = first + second - (state.log_density - self.state.log_density)
         finite = error.isfinite() & state.gradient.isfinite().all(1)
-        made = finite.unsqueeze(1)
+        self.made = finite & (error <= self._largest_error)
+        made = self.made.unsqueeze(1)
         self.position = torch.where(made, position, self.position)
         self.state = Evaluation(
-            torch.where(finite, state.log_density, self.state.log_density),
+            torch.where(self.made, state.log_density, self.state.log_density),
             torch.where(made, state.gradient, self.state.gradient),
         )
         noise = self._normal()
@@ -150,8 +168,10 @@ def kick(direction: Tensor, gradient: Tensor, size: Tensor) -> tuple[Tensor, Ten
 class StepSize:
     """Step sizes whose energy error has a given variance per dimension: Var[ΔE]/d is proportional to ε⁶.
 
-    Each step measures the ratio ξ = ΔE²/(d·target); ε⁻⁶ is an average of ξ/ε⁶ over about 150 steps, in which errors
-    that are far from their target, such as those far from the bulk, count less.
+    Each step measures the ratio ξ = ΔE²/(d·target), at most 64; ε⁻⁶ is an average of ξ/ε⁶ over about 150 steps, where
+    errors that are far from their target, such as those far from the bulk, count less. Where a step is unstable, ξ does
+    not follow ε⁶ and may be 10¹⁰: without the limit, one such step made ε tens of times too small for the thousands of
+    steps that it takes to be forgotten.
 
     Args:
         like: positions, ``[K, P]``.
@@ -168,7 +188,7 @@ class StepSize:
 
     def update(self, error: Tensor) -> None:
         """Take note of the energy errors of a step, ``[K]``; NaN makes a step size shrink."""
-        ratio = error.square() / self._scale + 1e-8
+        ratio = (error.square() / self._scale + 1e-8).clamp(max=_LARGEST_RATIO)
         weight = torch.exp(-0.5 * (ratio.log() / (6.0 * _TRUST)).square()).nan_to_num(0.0)
         decay = (_MEMORY - 1.0) / (_MEMORY + 1.0)
         self._sum = decay * self._sum + weight * (ratio / self.current.pow(6)).nan_to_num(0.0)
@@ -180,8 +200,12 @@ class StepSize:
         self._limit = torch.where(failed, 0.8 * self.current, self._limit)
         self.current = torch.where(failed | (self._weight == 0.0), self.current, adapted).minimum(self._limit)
 
+    def restart_average(self) -> None:
+        """Forget the errors so far in :meth:`averaged`: those of the first steps, at sizes far from the final one."""
+        self._total, self._count = torch.zeros_like(self.current), torch.zeros_like(self.current)
+
     def averaged(self) -> Tensor:
-        """ε for use after warm-up, ``[K]``: from all errors since the start, which rare large ones dominate."""
+        """ε for use after warm-up, ``[K]``: from all errors since a restart, which rare large ones dominate."""
         return (self._total / self._count.clamp_min(1.0)).pow(-1.0 / 6.0).minimum(self._limit)
 
 
@@ -211,8 +235,9 @@ def sample(
     Returns:
         Draws and statistics.
     """
-    particles = Particles(target, start, seed, refresh)
     dimensions = start.shape[1]
+    largest = _LARGEST_ERROR * max(1.0, math.sqrt(dimensions * energy_error))
+    particles = Particles(target, start, seed, refresh, largest)
     scale = torch.ones_like(start) if scale is None else scale
     step_size = StepSize(start, energy_error)
     length = torch.full_like(step_size.current, math.sqrt(dimensions))
@@ -223,8 +248,8 @@ def sample(
     squares = torch.zeros_like(step_size.current)
     for i in range(plan.steps):
         error = particles.step(step_size.current, scale, length)
+        step_size.update(error)
         if i < plan.warmup:
-            step_size.update(error)
             if second <= i < third:
                 adapted.update(particles.position, particles.state.gradient)
             elif i >= third:
@@ -232,18 +257,21 @@ def sample(
             if i == third - 1 and third - second >= _MIN_STEPS:
                 scale = adapted.scale()
                 step_size = StepSize(start, energy_error)
+            if i == (third + plan.warmup) // 2:
+                step_size.restart_average()
             if i == plan.warmup - 1 and len(path) >= _MIN_STEPS:
                 step_size.current = step_size.averaged()
                 length = _AUTOCORRELATIONS * step_size.current * autocorrelation_time(torch.stack(path, 1))
         else:
-            divergences += error.isnan()
-            squares += error.nan_to_num(0.0).square()
+            step_size.current = step_size.averaged()
+            divergences += ~particles.made
+            squares += torch.where(particles.made, error, 0.0).square()
         if plan.is_draw(i):
             kept.append(particles.position.clone())
             log_density.append(particles.state.log_density)
         if report is not None:
             report(i, {"log_density": particles.state.log_density.mean(), "step_size": step_size.current.mean()})
-    variance = squares / (max(plan.steps - plan.warmup, 1) * dimensions)
+    variance = squares / ((plan.steps - plan.warmup - divergences).clamp(min=1.0) * dimensions)
     return MicrocanonicalRun(
         torch.stack(kept, 1), torch.stack(log_density, 1), divergences, step_size.current, length, variance
     )

@@ -2,8 +2,7 @@ r"""Bayes by Backprop: a Gaussian posterior, found by minimizing the variational
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
 import torch
@@ -15,11 +14,11 @@ from credo._arguments import check_integer, check_option, check_positive
 from credo._devices import at_least_float32
 from credo._notices import notify
 from credo.errors import InputError, LoadError, UnsupportedError
-from credo.functional import Forward, Replica
+from credo.functional import Forward
 from credo.likelihoods import Likelihood
 from credo.methods._convergence import convergence_notes
-from credo.methods._noise_hooks import NoiseHooks, noisy_layers
-from credo.methods._planning import plan_estimators
+from credo.methods._free_energy import FreeEnergyTask
+from credo.methods._noisy_forward import ESTIMATORS, NoisyForward
 from credo.methods._sharpening import Sharpening
 from credo.methods.network import NetworkMethod
 from credo.nests import count_rows
@@ -27,12 +26,11 @@ from credo.posteriors._gaussian_kl import KLPlan, choose_kl
 from credo.posteriors.low_rank import LowRankGaussian
 from credo.posteriors.mean_field import MeanField
 from credo.priors import Normal, Prior, move_priors, resolve, to_config
-from credo.selection import select, tied_parameters
-from credo.training.optimizers import STEPS, NaturalAdam, relative_step
-from credo.training.supervised import SupervisedTask, Terms
+from credo.selection import select
+from credo.training.optimizers import NaturalAdam, relative_step
+from credo.training.supervised import Terms
 from credo.training.warmup import Warmup
 
-_ESTIMATORS = ("auto", "weight", "local", "flipout")
 _WEIGHTINGS = ("uniform", "blundell")
 
 
@@ -89,11 +87,9 @@ class BayesByBackprop(NetworkMethod):
     """
 
     posterior: MeanField | LowRankGaussian
-    _derived = frozenset({"_replica", "_hooks", "_planned", "_priors_here", "_kl_plan", "_kl_planned_for"})
-    _planned: bool
+    _derived = frozenset({"_noisy_forward", "_priors_here", "_kl_plan", "_kl_planned_for"})
     _kl_plan: KLPlan | None
     _kl_planned_for: tuple[frozenset[str], bool]
-    _weight_sampled: list[str]
 
     def __init__(
         self,
@@ -114,7 +110,7 @@ class BayesByBackprop(NetworkMethod):
         forward: Forward | None = None,
     ) -> None:
         super().__init__(net, likelihood, forward)
-        self.estimator = check_option(estimator, "estimator", _ESTIMATORS)
+        self.estimator = check_option(estimator, "estimator", ESTIMATORS)
         if sharpening is not None:
             if estimator in ("local", "flipout"):
                 raise InputError(f"sharpening needs drawn weights: use estimator='weight', not {estimator!r}")
@@ -167,31 +163,13 @@ class BayesByBackprop(NetworkMethod):
         is_pruned = isinstance(self.posterior, MeanField) and self.posterior.is_pruned
         if isinstance(self.posterior, MeanField) and is_pruned:
             self.posterior.enforce_pruning()
-        self._replica.sync_from_network()
+        self._noisy_forward.replica.sync_from_network()
         self._inspect(x, training=True)
-        if not self._planned and self._hooks.plan:
-            self._plan_noise(x)
-        if self._kl_plan is None or self._kl_planned_for != (self._hooks.squared, is_pruned):
-            self._kl_plan = self.posterior.plan(self._priors_here, self._kl_kinds, self._hooks.squared)
-            self._kl_planned_for = (self._hooks.squared, is_pruned)
-            self._weight_sampled = [name for name in self.posterior.names() if not self._hooks.covers(name)]
-
-    def _plan_noise(self, x: Any) -> None:
-        """Choose the estimator of each layer."""
-        probe = Replica(self.net, self._forward, own_buffers=True)
-        self._hooks.set_plan(plan_estimators(probe, list(self._hooks.plan), self.estimator, x))
-        self._planned = True
-        if self.estimator == "local":
-            approximate = [
-                path or "the network itself"
-                for path in self._hooks.plan
-                if not isinstance(self.net.get_submodule(path), nn.Linear)
-            ]
-            if approximate:
-                notify(
-                    "estimator='local' treats positions of a convolution as independent, an approximation, in "
-                    f"{', '.join(approximate)}; 'auto' and 'flipout' are exact there"
-                )
+        self._noisy_forward.plan(x)
+        squared = self._noisy_forward.hooks.squared
+        if self._kl_plan is None or self._kl_planned_for != (squared, is_pruned):
+            self._kl_plan = self.posterior.plan(self._priors_here, self._kl_kinds, squared)
+            self._kl_planned_for = (squared, is_pruned)
 
     @override
     def kl(self) -> Tensor:
@@ -201,8 +179,8 @@ class BayesByBackprop(NetworkMethod):
             terms.append(self.posterior.total_correlation())
         return torch.stack(terms).sum()
 
-    def _training_task(self) -> _FreeEnergyTask:
-        return _FreeEnergyTask(self)
+    def _training_task(self) -> _BackpropTask:
+        return _BackpropTask(self)
 
     def _kl_weight(self, batch: tuple[int, int] | None) -> float | None:
         """c = M·π_i for minibatch i of M; ``None`` if the weighting is uniform."""
@@ -238,11 +216,8 @@ class BayesByBackprop(NetworkMethod):
 
     def _describe_parameter(self, name: str) -> str:
         """The estimator and the prior of a parameter."""
-        path = name.rpartition(".")[0]
-        how = self._hooks.plan[path] if self._hooks.covers(name) else "weight"
-        how = "local on [B, D], else flipout" if how == "auto" else how
         shared = f", rank {self._rank}" if self._rank else ""
-        return f"Bayesian ({how}{shared}, prior {self._priors[name]!r})"
+        return f"Bayesian ({self._noisy_forward.describe(name)}{shared}, prior {self._priors[name]!r})"
 
     @override
     def extra_repr(self) -> str:
@@ -282,45 +257,26 @@ class BayesByBackprop(NetworkMethod):
             config = {**config, "kl_weighting": "uniform"}
         return super()._from_config(config, net, **overrides)
 
-    def _noisy_forward(
-        self, x: Any, scale: dict[str, Tensor], squared: Container[str] = ()
-    ) -> tuple[Tensor, dict[str, Tensor]]:
-        """The output under one draw, and the weights that were drawn for it.
-
-        Hooks reduce the variance of gradients; where none are wanted, drawing the weights is cheaper and also
-        right for fused inference kernels that bypass hooks. ``scale`` is σ, or σ²/2 of the names in ``squared``.
-        """
-        use_hooks = torch.is_grad_enabled()
-        names = self._weight_sampled if use_hooks else self.posterior.names()
-        weights = self.posterior.rsample(names, scale)
-        self._hooks.begin(count_rows(x), scale if use_hooks else {}, squared)
-        try:
-            output = self._replica(weights, x)
-        finally:
-            self._hooks.end()
-        if not torch.compiler.is_compiling():
-            self._replica.sync_to_network()
-        return output, {name: weights[name] for name in names}
-
     def _sharpened_nll(
         self, sharpening: Sharpening, x: Any, y: Tensor, sample_weight: Tensor | None, scale: dict[str, Tensor]
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """The NLL per row under weights of the minibatch's own, with their KL, and the shared weights they are near."""
+        replica, hooks = self._noisy_forward.replica, self._noisy_forward.hooks
 
         def nll(weights: Mapping[str, Tensor]) -> Tensor:
-            log_likelihood = self.likelihood.log_prob(self._replica(weights, x), y)
+            log_likelihood = self.likelihood.log_prob(replica(weights, x), y)
             return self._weighted_nll(log_likelihood, sample_weight)
 
         shared = self.posterior.rsample(self.posterior.names(), scale)
         rows = count_rows(x)
-        self._hooks.begin(rows, {})
+        hooks.begin(rows, {})
         try:
-            with self._replica.preserve_buffers():
+            with replica.preserve_buffers():
                 own, divergence = sharpening(shared, lambda weights: nll(weights) * rows)
             loss = nll(own) + divergence / max(rows, 1)
         finally:
-            self._hooks.end()
-        self._replica.sync_to_network()
+            hooks.end()
+        replica.sync_to_network()
         return loss, shared
 
     def _follow_parameters(self) -> None:
@@ -334,50 +290,24 @@ class BayesByBackprop(NetworkMethod):
     def _derive(self) -> None:
         """Build the replica that training runs on, with its hooks, and the priors on the network's device."""
         self._follow_parameters()
-        names = self.posterior.names()
-        layers = noisy_layers(self.net, names, tied_parameters(self.net)) if self.estimator != "weight" else {}
-        if self.estimator == "auto":
-            layers = {path: layer for path, layer in layers.items() if isinstance(layer, nn.Linear)}
-        holders = {name.rpartition(".")[0] for name in names}
-        self._replica = Replica(self.net, self._forward, own_buffers=False, passes=self._samples)
-        self._hooks = NoiseHooks(self._replica, list(layers), holders, self.estimator)
-        self._planned = False
+        posterior = self.posterior
+        self._noisy_forward = NoisyForward(
+            self.net, self._forward, posterior.names(), posterior.rsample, self.estimator, passes=self._samples
+        )
 
 
 def _sum(terms: list[Tensor]) -> Tensor:
     return terms[0] if len(terms) == 1 else torch.stack(terms).sum()
 
 
-class _FreeEnergyTask(SupervisedTask[BayesByBackprop]):
-    """Trains to convergence by default: warm-up of the KL, steps in units of σ, and enough of them."""
-
-    def __init__(self, model: BayesByBackprop) -> None:
-        super().__init__(model)
-        self._steps: int | None = None
-        self._warmup_before = int(model._warmup.length)
-
-    def on_train_start(self, steps: int | None) -> None:
-        """Bring the KL in over the first half of the first training run, unless ``kl_warmup`` was given."""
-        self._steps = steps
-        warmup = self.model._warmup
-        if self.model._kl_warmup is None and not warmup.steps and steps is not None:
-            warmup.length.fill_(steps // 2)
-
-    def undo_setup(self) -> None:
-        """Restore the length of the warm-up too."""
-        super().undo_setup()
-        self.model._warmup.length.fill_(self._warmup_before)
+class _BackpropTask(FreeEnergyTask[BayesByBackprop]):
+    """Trains to convergence by default: steps in units of σ, and enough of them."""
 
     def default_optimizer(self, groups: list[dict[str, Any]], lr: float) -> Optimizer:
         """Adam in units of the posterior's standard deviations."""
         posterior = self.model.posterior
         factors = posterior.factor.parameters() if isinstance(posterior, LowRankGaussian) else ()
         return NaturalAdam(groups, posterior.scale_parameters(), lr, relative_step(self._steps), factors)
-
-    def default_epochs(self, batches: int | None) -> int:
-        """Enough for 2,000 steps, which a posterior needs for few data too."""
-        minimum = super().default_epochs(batches)
-        return minimum if not batches else max(minimum, math.ceil(STEPS / batches))
 
     def on_train_end(self) -> None:
         """Give notice if the posterior has not converged."""
