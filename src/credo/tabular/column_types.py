@@ -275,7 +275,7 @@ def _add_notes_on_codes(
 
 
 def _look_numbered(values: NDArray[np.float64]) -> bool:
-    """Whether integers differ although they would not by chance: n of a range of R are expected to have n²/2R repeats."""
+    """Whether integers differ that would not by chance: n of a range of R are expected to have n²/2R repeats."""
     if not _are_identifiers(values):
         return False
     return len(values) ** 2 > 2.0 * _EXPECTED_REPEATS * (float(np.ptp(values)) + 1.0)

@@ -223,7 +223,10 @@ def choose_family(
         for mean, error, gain in zip(means, errors, gains, strict=True)
     ]
     best = max(range(len(others)), key=lambda k: (clear[k], means[k]))
-    name, standard_errors = others[best].name.replace("_", " "), means[best] / errors[best] if errors[best] else math.inf
+    name, standard_errors = (
+        others[best].name.replace("_", " "),
+        means[best] / errors[best] if errors[best] else math.inf,
+    )
     measured = f"{gains[best].mean():+.2f} nats per held-out row, {standard_errors:.1f} standard errors"
     if clear[best]:
         note = f"The {name} likelihood was chosen over the {default.name} one: {measured}."
