@@ -136,7 +136,8 @@ def compare(table: str, seed: int, constants: dict[str, Any]) -> dict[str, Any]:
     fold = load(table, seed)
     truth = torch.as_tensor(np.asarray(fold.y_new, dtype=int if table in CLASSES else float))
     found, densities = {}, []
-    for label, changed in (("", {}), ("_other", constants)):
+    defaults = {name: getattr(stacked, name) for name in constants}
+    for label, changed in (("", defaults), ("_other", constants)):
         start = time.process_time()
         with mock.patch.multiple(stacked, **{name: _tuples(value) for name, value in changed.items()}):
             if table in CLASSES:
