@@ -15,9 +15,9 @@ error, is linear in 1/M up to terms of second order,
 
 .. math:: L_M(\gamma) \approx L_1(\gamma) + (L_r(\gamma) - L_1(\gamma)) \frac{1 - 1/M}{1 - 1/r}.
 
-Where networks disagree by much more than their noise, this is too large, and the more so the lower γ is: from −2 to 1 is
-the range in which it is used. γ maximizes this sum over rows, moved towards 0 as long as the loss is below half a standard error (over rows), which
-is about one standard error of γ itself: where rows are few, the noise stays as it was trained.
+Where networks disagree by much more than their noise, this is too large, and the more so the lower γ is: it is used
+from −2 to 1 only. γ maximizes this sum over rows, moved towards 0 as long as the loss is below half a standard error
+(over rows), which is about one standard error of γ itself: where rows are few, the noise stays as it was trained.
 
 References: A. Krogh, J. Vedelsby, "Neural network ensembles, cross validation, and active learning", NeurIPS 1994. Y.
 Yao, A. Vehtari, D. Simpson, A. Gelman, "Using stacking to average Bayesian predictive distributions", Bayesian Analysis
