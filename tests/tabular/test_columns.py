@@ -359,3 +359,35 @@ def test_wide_tables():
     assert columns.encode(x).shape == (50, 11_000)
     assert len(columns.notes) == 2
     assert all(len(note) < 300 for note in columns.notes)
+
+
+@pytest.mark.parametrize("code", [-999.0, 9999.0, -1.0, -1000.0, 999.99])
+def test_numbers_that_stand_for_a_missing_value_are_noted(code):
+    """They are further from all others than those are from each other, and there are several."""
+    x = np.r_[np.linspace(40.0, 60.0, 97), [code] * 3]
+    (note,) = [note for note in Columns.learn(pd.DataFrame({"x": x})).notes if "stand for" in note]
+    assert note == f"May stand for a missing value, but is used as a number: 'x' ({code:g} in 3 rows)."
+
+
+@pytest.mark.parametrize(
+    "x",
+    [
+        np.r_[np.linspace(40.0, 60.0, 99), -999.0],  # once: an outlying value, if any
+        np.r_[np.linspace(0.0, 998.0, 97), [999.0] * 3],  # the end of a range
+        np.r_[np.linspace(40.0, 60.0, 97), [-71.5] * 3],  # no such code
+        np.tile([0.0, 1.0, -1.0], 30),
+    ],
+    ids=["once", "range", "number", "signs"],
+)
+def test_other_numbers_are_not(x):
+    assert not [note for note in Columns.learn(pd.DataFrame({"x": x})).notes if "stand for" in note]
+
+
+def test_integers_that_number_the_rows_are_noted_whatever_the_column_is_called():
+    """n of a range of R have n²/2R repeats by chance: 25 of 0 … 99, but 0.05 of a million."""
+    rng = np.random.default_rng(0)
+    shuffled, prices = rng.permutation(100)[:70].astype(float), rng.choice(1_000_000, 300, replace=False).astype(float)
+    (note,) = [note for note in Columns.learn(pd.DataFrame({"case": shuffled})).notes if "integers" in note]
+    assert note == "All values are different integers; leave the column out if they only number the rows: 'case'."
+    for other in (prices, shuffled + 0.5, np.r_[shuffled, shuffled[:1]]):
+        assert not [note for note in Columns.learn(pd.DataFrame({"case": other})).notes if "integers" in note]

@@ -113,6 +113,25 @@ def test_the_choice_needs_clear_evidence() -> None:
     assert "kept" in same.note
 
 
+def test_a_likelihood_that_a_few_rows_refute_is_not_chosen() -> None:
+    """σ = 1 gains 0.32 nats over σ = 2 per standard normal row, and loses 37 nats at each of eight rows with |y| = 10.
+
+    Clipped at 3 nats the gain stays clear, but the mean of the differences as they are is negative.
+    """
+    values = np.r_[np.random.default_rng(1).normal(size=392), [10.0] * 8]
+    families = [TargetFamily("gaussian", 0.0, 1.0), TargetFamily("student_t", 0.0, 1.0)]
+    scales = {"gaussian": 2.0, "student_t": 1.0}
+
+    def predict(family: TargetFamily) -> list[RealPredictive]:
+        return [Gaussian(scales[family.name]).predictive(torch.zeros(1, 400, dtype=torch.float64))]
+
+    gain = 392 * (math.log(2) - 0.375) + 8 * (math.log(2) - 37.5)
+    assert gain < -5 * 0.375 * math.sqrt(2 * 392)
+    chosen = choose_family(families, values, [np.arange(400)], predict)
+    assert chosen.name == "gaussian"
+    assert float(chosen.note.split("student t, ")[1].split()[0]) < 0.0
+
+
 def heavy(rows: int = 300) -> tuple[pd.DataFrame, pd.Series]:
     rng = np.random.default_rng(0)
     frame = pd.DataFrame({"a": rng.normal(size=rows)})

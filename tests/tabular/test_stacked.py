@@ -13,7 +13,7 @@ import torch
 import credo
 from credo.methods import DeepEnsemble
 from credo.tabular import automatic, methods, stacked
-from credo.tabular.out_of_fold import stacking_weights
+from credo.tabular.out_of_fold import overlapping_parts, stacking_weights
 
 
 @pytest.fixture
@@ -50,6 +50,18 @@ def test_equal_distributions_have_equal_weights_and_impossible_ones_the_least() 
     same[1] = -math.inf
     weights = stacking_weights(same, torch.ones(10, dtype=torch.float64))
     torch.testing.assert_close(weights, torch.tensor([6.0, 1.0, 6.0], dtype=torch.float64) / 13)
+
+
+@pytest.mark.parametrize(("rows", "share"), [(499, 1 / 8), (500, 1 / 10)])
+@pytest.mark.parametrize("targets", [np.float32, np.int64])
+def test_the_number_of_rows_decides_how_many_are_held_out(rows: int, share: float, targets: type) -> None:
+    y = np.zeros(rows, dtype=targets)
+    networks, times = stacked.count_networks(rows), 1 if targets is np.int64 else 2
+    blocks = np.array_split(np.arange(rows), stacked.count_blocks(y))
+    parts = overlapping_parts(blocks, networks, times)
+    assert all(abs(len(part) - share * rows) <= times for part in parts)  # blocks differ by one row
+    often = np.bincount(np.concatenate(parts), minlength=rows)
+    assert set(often.tolist()) <= {0, times}
 
 
 @pytest.mark.usefixtures("short")

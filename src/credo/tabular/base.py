@@ -147,7 +147,7 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         plan = TrainingPlan.make(len(training), self.epochs, self.batch_size, self.lr, method.step_factor)
         targets = self._choose_likelihood(y, targets, features, training, details, plan)
         outputs, likelihood = self._network_outputs(plan)
-        hidden = (method.hidden if self.hidden is None else None) or methods.hidden_layers(self.hidden, plan.rows)
+        hidden = methods.hidden_layers(self.hidden, plan.rows, method)
         spec = NetworkSpec(features.shape[1], outputs, likelihood, hidden, self.activation, plan, features[training])
         with seeded(derive(self.seed_, INITIAL), torch.device("cpu")):
             model = method.build(spec, **(self.method_options or {}))

@@ -45,8 +45,8 @@ class Classifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
         class_weight: ``None``, or ``"balanced"``: in training every class counts as much as any other, however rare,
             and the probabilities are corrected back to the frequencies of the classes. To predict rare classes more
             often, use a threshold on ``predict_proba``, or ``sample_weight``, which is not corrected.
-        hidden: widths of the hidden layers; ``None``: (64, 64) for ``"stacked"``, otherwise (50, 50), or (10,) for less
-            than 200 rows.
+        hidden: widths of the hidden layers; ``None``: (128, 128) for ``"stacked"``, (64, 64) for less than 500
+            rows; otherwise (50, 50), or (10,) for less than 200 rows.
         activation: the activation function between them, such as ``"relu"`` or ``"tanh"``.
         epochs: passes over the table; ``None``: chosen by the number of rows, 2,000 to 16,000 steps in all, half of
             it for ``"stacked"``, which stops early. If it is given, ``"auto"`` is ``"bbb"``.

@@ -48,6 +48,10 @@ _IDENTIFIER = re.compile(
     re.IGNORECASE,
 )
 _MIN_IDENTIFIERS = 10
+_EXPECTED_REPEATS = 5.0
+"""Repeats that as many random integers of the same range would have, from which on none at all is noted."""
+_SENTINEL = re.compile(r"-?9{2,}(\.9+)?|-1|-[1-9]0{2,}")
+_MIN_SENTINELS = 3
 
 
 @dataclass(frozen=True)
@@ -139,6 +143,7 @@ def learn_columns(table: pd.DataFrame, dialect: Dialect) -> LearnedColumns:
     _add_notes_on_readings(readings, unused, notes)
     _add_notes_on_numbers(parsed, summaries, notes)
     _add_notes_on_outliers(scaling, values, table.index, notes)
+    _add_notes_on_codes(scaling.names, values[:, : len(scaling.names) - len(used_dates)], dialect, notes)
     categories, labels = [], []
     for name in others:
         of_column = to_labels(table[name])
@@ -253,6 +258,41 @@ def _add_notes_on_outliers(
         rows = np.flatnonzero(np.isfinite(values[:, j]) & scaling.outside(values)[:, j])
         cells = Cells(index[rows].tolist(), [f"{value:.6g}" for value in values[rows, j]])
         notes.add("Far from all other values, and clipped to their range: check", scaling.names[j], cells.describe())
+
+
+def _add_notes_on_codes(
+    names: Sequence[str], values: NDArray[np.float64], dialect: Dialect, notes: ColumnNotes
+) -> None:
+    """Name columns of numbers that may not be quantities, or have values that may not be."""
+    for name, column in zip(names, values.T, strict=False):
+        if name in dialect.types:
+            continue
+        if _look_numbered(column):
+            notes.add("All values are different integers; leave the column out if they only number the rows", name)
+        elif (sentinel := _find_sentinel(column)) is not None:
+            rows = int((column == sentinel).sum())
+            notes.add("May stand for a missing value, but is used as a number", name, f"{sentinel:g} in {rows:,} rows")
+
+
+def _look_numbered(values: NDArray[np.float64]) -> bool:
+    """Whether integers differ that would not by chance: n of a range of R are expected to have n²/2R repeats."""
+    if not _are_identifiers(values):
+        return False
+    return len(values) ** 2 > 2.0 * _EXPECTED_REPEATS * (float(np.ptp(values)) + 1.0)
+
+
+def _find_sentinel(values: NDArray[np.float64]) -> float | None:
+    """A number such as −999 in several rows that is further from all others than they are from each other."""
+    known = values[np.isfinite(values)]
+    if len(known) < _MIN_IDENTIFIERS:
+        return None
+    for end in (known.min(), known.max()):
+        others = known[known != end]
+        if len(known) - len(others) < _MIN_SENTINELS or not len(others) or not _SENTINEL.fullmatch(f"{end:.10g}"):
+            continue
+        if np.abs(others - end).min() > np.ptp(others):
+            return float(end)
+    return None
 
 
 def _summarize_numbers(

@@ -78,8 +78,8 @@ class Regressor(RegressorMixin, TableEstimator):  # type: ignore[misc]
             ``"auto"``: the former if there are at least 200 rows, and for a stacked ensemble.
         joint_noise: with several targets, whether their noise is correlated, with one correlation matrix for all rows;
             ``False``: it is independent.
-        hidden: widths of the hidden layers; ``None``: (64, 64) for ``"stacked"``, otherwise (50, 50), or (10,) for less
-            than 200 rows.
+        hidden: widths of the hidden layers; ``None``: (128, 128) for ``"stacked"``, (64, 64) for less than 500
+            rows; otherwise (50, 50), or (10,) for less than 200 rows.
         activation: the activation function between them, such as ``"relu"`` or ``"tanh"``.
         epochs: passes over the table; ``None``: chosen by the number of rows, 2,000 to 16,000 steps in all, half of
             it for ``"stacked"``, which stops early. If it is given, ``"auto"`` is ``"bbb"``.

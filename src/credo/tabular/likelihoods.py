@@ -195,7 +195,9 @@ def choose_family(
     Each part of the rows is predicted by a short training on the others. Counts are compared by the probability of the
     count, for continuous distributions that of the interval y ± ½; other targets by densities in their own units.
     Another likelihood than the first is chosen if it is better by more than :data:`CLEAR` standard errors of the paired
-    differences, of which none counts for more than 3 nats.
+    differences, of which none counts for more than 3 nats, so that no row alone is the reason for it. It must also be
+    better on average of the differences as they are: a log-normal that is a little better for most rows, and gives a
+    few very small ones no chance, is not.
 
     Args:
         families: the candidates; the first one is the default.
@@ -214,11 +216,19 @@ def choose_family(
     default, others = families[0], families[1:]
     gains = [score - scores[0] for score in scores[1:]]
     robust = [np.clip(gain, -_LARGEST_DIFFERENCE, _LARGEST_DIFFERENCE) for gain in gains]
-    best = int(np.argmax([gain.mean() for gain in robust]))
-    mean, error = float(robust[best].mean()), float(robust[best].std(ddof=1)) / math.sqrt(len(robust[best]))
-    name, nats = others[best].name.replace("_", " "), float(gains[best].mean())
-    measured = f"{nats:+.2f} nats per held-out row, {mean / error if error else math.inf:.1f} standard errors"
-    if mean > max(CLEAR * error, _MIN_GAIN):
+    means = [float(gain.mean()) for gain in robust]
+    errors = [float(gain.std(ddof=1)) / math.sqrt(len(gain)) for gain in robust]
+    clear = [
+        mean > max(CLEAR * error, _MIN_GAIN) and gain.mean() > 0.0
+        for mean, error, gain in zip(means, errors, gains, strict=True)
+    ]
+    best = max(range(len(others)), key=lambda k: (clear[k], means[k]))
+    name, standard_errors = (
+        others[best].name.replace("_", " "),
+        means[best] / errors[best] if errors[best] else math.inf,
+    )
+    measured = f"{gains[best].mean():+.2f} nats per held-out row, {standard_errors:.1f} standard errors"
+    if clear[best]:
         note = f"The {name} likelihood was chosen over the {default.name} one: {measured}."
         return TargetFamily(**{**asdict(others[best]), "note": note})
     note = f"The {default.name} likelihood was kept: no other is clearly better (best: {name}, {measured})."

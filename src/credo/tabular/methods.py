@@ -92,8 +92,10 @@ class TrainingPlan:
         return self.epochs * math.ceil(self.rows / self.batch_size)
 
 
-def hidden_layers(given: object, rows: int) -> tuple[int, ...]:
-    """The widths of the hidden layers: those that are given, or the default for this number of rows."""
+def hidden_layers(given: object, rows: int, method: TabularMethod) -> tuple[int, ...]:
+    """The widths of the hidden layers: those that are given, or the default of the method for this number of rows."""
+    if given is None and method.hidden is not None:
+        return method.hidden(rows) if callable(method.hidden) else method.hidden
     if given is None:
         return HIDDEN_FOR_FEW_ROWS if rows < FEW_ROWS else HIDDEN
     if not isinstance(given, Sequence) or isinstance(given, str):
@@ -218,7 +220,8 @@ class TabularMethod:
         posterior_as_prior: from a trained model to one whose prior is its posterior, for ``partial_fit``; ``None`` if
             the method has none.
         train: trains the model.
-        hidden: widths of the hidden layers, if the user gives none; ``None``: chosen by the number of rows.
+        hidden: widths of the hidden layers, or a function from the number of rows to them, if the user gives none;
+            ``None``: (50, 50), or (10,) for less than 200 rows.
         folds: from encoded targets to the number of parts that networks hold out in turn; ``None``: none is held out.
         has_epochs: whether ``epochs``, ``batch_size`` and ``lr`` apply; a sampler uses all rows in every step.
 
@@ -237,7 +240,7 @@ class TabularMethod:
     early_stopping: bool = False
     posterior_as_prior: Callable[[Any], Method] | None = None
     train: Train = train_in_epochs
-    hidden: tuple[int, ...] | None = None
+    hidden: tuple[int, ...] | Callable[[int], tuple[int, ...]] | None = None
     folds: Callable[[NDArray[Any]], int] | None = None
     has_epochs: bool = True
 

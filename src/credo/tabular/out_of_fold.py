@@ -15,8 +15,9 @@ error, is linear in 1/M up to terms of second order,
 
 .. math:: L_M(\gamma) \approx L_1(\gamma) + (L_r(\gamma) - L_1(\gamma)) \frac{1 - 1/M}{1 - 1/r}.
 
-γ maximizes this sum over rows, moved towards 0 as long as the loss is below half a standard error (over rows), which
-is about one standard error of γ itself: where rows are few, the noise stays as it was trained.
+Where networks disagree by much more than their noise, this is too large, and the more so the lower γ is: it is used
+from −2 to 1 only. γ maximizes this sum over rows, moved towards 0 as long as the loss is below half a standard error
+(over rows), which is about one standard error of γ itself: where rows are few, the noise stays as it was trained.
 
 References: A. Krogh, J. Vedelsby, "Neural network ensembles, cross validation, and active learning", NeurIPS 1994. Y.
 Yao, A. Vehtari, D. Simpson, A. Gelman, "Using stacking to average Bayesian predictive distributions", Bayesian Analysis
@@ -49,12 +50,13 @@ _STANDARD_ERRORS = 0.5
 Rows = NDArray[np.intp]
 
 
-def overlapping_parts(blocks: Sequence[Rows], networks: int) -> list[Rows]:
-    """The rows that each network of a group holds out: two of ``networks`` blocks, so that each is held out twice.
+def overlapping_parts(blocks: Sequence[Rows], networks: int, times: int = 2) -> list[Rows]:
+    """The rows that each network of a group holds out: some of ``networks`` blocks, each held out equally often.
 
     Args:
         blocks: parts of the rows; those after the first ``networks`` are held out by none.
         networks: the number of networks of a group.
+        times: the number of networks that hold out a block.
 
     Returns:
         The rows of each; single blocks, repeated if necessary, unless there are more of them than networks.
@@ -62,7 +64,8 @@ def overlapping_parts(blocks: Sequence[Rows], networks: int) -> list[Rows]:
     different = list({id(block): block for block in blocks}.values())
     if len(different) <= networks:
         return [different[k % len(different)] for k in range(networks)]
-    return [np.union1d(different[k], different[(k + 1) % networks]) for k in range(networks)]
+    held_out = [[different[(k + i) % networks] for i in range(times)] for k in range(networks)]
+    return [np.sort(np.concatenate(of_network)) for of_network in held_out]
 
 
 class HeldOutOutputs(NamedTuple):

@@ -34,13 +34,15 @@ from credo.tabular.methods import MIN_PRODUCTS_FOR_THREADS, NetworkSpec, Rows, T
 from credo.tabular.out_of_fold import HeldOutOutputs, overlapping_parts, shift_network
 
 NAME = "stacked"
-FOLDS, FOLDS_FOR_MANY_ROWS, MANY_ROWS = 8, 5, 5_000
-"""Networks per group; fewer from :data:`MANY_ROWS` rows on, where little is gained by more."""
+MANY_ROWS = 500
+"""Rows from which on networks are wider, fewer, and hold out less."""
+FOLDS, FOLDS_FOR_MANY_ROWS = 8, 5
+"""Networks per group."""
 SCALES = (3.0, 1.0, 0.3, 0.1)
 """Prior scales of the weights of hidden layers, one per group."""
 LINEAR_SCALE = 3.0
 """Prior scale of the weights of the linear part and of all biases."""
-HIDDEN = (64, 64)
+HIDDEN, HIDDEN_FOR_MANY_ROWS = (64, 64), (128, 128)
 BINS, MAX_CODES = 8, 1_024
 """Bins of the piecewise linear encoding of a feature; fewer, if all features had more than this many codes."""
 RATE = 0.3
@@ -53,13 +55,24 @@ def count_networks(rows: int) -> int:
     return FOLDS if rows < MANY_ROWS else FOLDS_FOR_MANY_ROWS
 
 
-def count_blocks(targets: NDArray[Any]) -> int:
-    """The number of blocks of rows: one per network for classes, two for quantities, whose noise is calibrated.
+def hidden_layers(rows: int) -> tuple[int, ...]:
+    """The widths of the hidden layers."""
+    return HIDDEN if rows < MANY_ROWS else HIDDEN_FOR_MANY_ROWS
 
-    Each network then holds out two blocks of the first half of them, see :func:`overlapping_parts`.
+
+def count_blocks(targets: NDArray[Any]) -> int:
+    """The number of blocks of rows, of which a network holds out one for classes, two for quantities.
+
+    So it holds out an eighth of the rows, and a tenth of many. Blocks of quantities are held out by two networks, as
+    the calibration of the noise needs, see :func:`overlapping_parts`.
     """
-    networks = count_networks(len(targets))
-    return networks if targets.dtype.kind == "i" else 2 * networks
+    networks, many = count_networks(len(targets)), len(targets) >= MANY_ROWS
+    return networks * _held_out_by(targets) * (2 if many else 1)
+
+
+def _held_out_by(targets: NDArray[Any]) -> int:
+    """The number of networks per group that hold out a row, if any does: one for classes, otherwise two."""
+    return 1 if targets.dtype.kind == "i" else 2
 
 
 def build(spec: NetworkSpec, *, scales: Sequence[float] = SCALES, bins: int = BINS, **options: Any) -> DeepEnsemble:
@@ -117,7 +130,7 @@ def train(
     data = data_.Batch(tensors[0], tensors[1], tensors[2] if len(tensors) > 2 else None)
     schedule = FoldSchedule(plan.steps, plan.batch_size, RATE * plan.lr)
     products = sum(p.numel() for p in members[0].parameters()) * len(members) * plan.batch_size
-    parts = overlapping_parts(held_out, count_networks(len(data.y)))
+    parts = overlapping_parts(held_out, count_networks(len(data.y)), _held_out_by(rows[1]))
     with one_thread(products < MIN_PRODUCTS_FOR_THREADS):
         fit_on_folds(members, data, parts, schedule, seed=seed, progress=progress)
         scores = HeldOutOutputs.compute(members, data, parts)
@@ -131,5 +144,7 @@ def train(
 
 
 register(
-    TabularMethod(NAME, "Stacked ensemble", build, step_factor=0.5, train=train, hidden=HIDDEN, folds=count_blocks)
+    TabularMethod(
+        NAME, "Stacked ensemble", build, step_factor=0.5, train=train, hidden=hidden_layers, folds=count_blocks
+    )
 )
