@@ -381,13 +381,3 @@ def test_numbers_that_stand_for_a_missing_value_are_noted(code):
 )
 def test_other_numbers_are_not(x):
     assert not [note for note in Columns.learn(pd.DataFrame({"x": x})).notes if "stand for" in note]
-
-
-def test_integers_that_number_the_rows_are_noted_whatever_the_column_is_called():
-    """n of a range of R have n²/2R repeats by chance: 25 of 0 … 99, but 0.05 of a million."""
-    rng = np.random.default_rng(0)
-    shuffled, prices = rng.permutation(100)[:70].astype(float), rng.choice(1_000_000, 300, replace=False).astype(float)
-    (note,) = [note for note in Columns.learn(pd.DataFrame({"case": shuffled})).notes if "integers" in note]
-    assert note == "All values are different integers; leave the column out if they only number the rows: 'case'."
-    for other in (prices, shuffled + 0.5, np.r_[shuffled, shuffled[:1]]):
-        assert not [note for note in Columns.learn(pd.DataFrame({"case": other})).notes if "integers" in note]

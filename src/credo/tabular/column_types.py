@@ -48,8 +48,6 @@ _IDENTIFIER = re.compile(
     re.IGNORECASE,
 )
 _MIN_IDENTIFIERS = 10
-_EXPECTED_REPEATS = 5.0
-"""Repeats that as many random integers of the same range would have, from which on none at all is noted."""
 _SENTINEL = re.compile(r"-?9{2,}(\.9+)?|-1|-[1-9]0{2,}")
 _MIN_SENTINELS = 3
 
@@ -263,22 +261,13 @@ def _add_notes_on_outliers(
 def _add_notes_on_codes(
     names: Sequence[str], values: NDArray[np.float64], dialect: Dialect, notes: ColumnNotes
 ) -> None:
-    """Name columns of numbers that may not be quantities, or have values that may not be."""
+    """Name columns of numbers with values that may stand for missing ones."""
     for name, column in zip(names, values.T, strict=False):
         if name in dialect.types:
             continue
-        if _look_numbered(column):
-            notes.add("All values are different integers; leave the column out if they only number the rows", name)
-        elif (sentinel := _find_sentinel(column)) is not None:
+        if (sentinel := _find_sentinel(column)) is not None:
             rows = int((column == sentinel).sum())
             notes.add("May stand for a missing value, but is used as a number", name, f"{sentinel:g} in {rows:,} rows")
-
-
-def _look_numbered(values: NDArray[np.float64]) -> bool:
-    """Whether integers differ that would not by chance: n of a range of R are expected to have n²/2R repeats."""
-    if not _are_identifiers(values):
-        return False
-    return len(values) ** 2 > 2.0 * _EXPECTED_REPEATS * (float(np.ptp(values)) + 1.0)
 
 
 def _find_sentinel(values: NDArray[np.float64]) -> float | None:
