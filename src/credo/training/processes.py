@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import pickle
 import tempfile
@@ -95,6 +96,7 @@ def _process(
     parent: int,
 ) -> int:
     """Run in each process. Results come back as files: pipes hold too little, shared memory ends with its process."""
+    atexit.register(_close_process_group)
     task.model = module
     is_child = os.getpid() != parent
     rank = fabric.global_rank
@@ -114,6 +116,12 @@ def _process(
         io.save(task.model, folder / _RUN)
     fabric.barrier()
     return os.getpid()
+
+
+def _close_process_group() -> None:
+    """Close the connections to other processes before the interpreter ends, which running threads of gloo may abort."""
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
 
 
 def _load_results(task: Task[Any], run: Path, data: Any) -> None:
