@@ -13,7 +13,7 @@ from credo.diagnostics import standard_error
 from credo.errors import InputError, UnsupportedError
 from credo.methods._flat_stack import Evaluation
 from credo.methods._microcanonical import Particles, StepSize, autocorrelation_time, kick, sample
-from credo.methods._sampling import Plan
+from credo.methods._sampling import Plan, SamplingReport
 
 PRECISION = torch.logspace(-1, 1, 6, dtype=torch.float64)
 
@@ -162,6 +162,16 @@ def test_a_step_that_is_not_finite_is_not_made() -> None:
     errors = torch.stack([particles.step(size, scale, size) for _ in range(30)])
     assert errors.isnan().any()
     assert particles.position[:, 0].max() < 1.0
+
+
+@pytest.mark.parametrize(("steps", "sentence"), [(200, "200 transitions diverged"), (4000, "all 4,000 transitions")])
+def test_divergences_are_counted_in_steps_not_in_draws(steps: int, sentence: str) -> None:
+    """Two chains of 100 draws, 20 steps each, make 4,000 steps; 200 that are not made are not all of them."""
+    made, half = Plan.build(0, 100, 20), steps // 2
+    report = SamplingReport(2, 100, {}, [half, half], made.draws * made.thinning, {}, {})
+    assert report.notices()[0].startswith(sentence)
+    run = sample(quadratic, normal(2, 6), Plan.build(4, 4), seed=0)
+    assert not run.divergences.is_floating_point()
 
 
 def test_what_is_refused() -> None:

@@ -244,7 +244,7 @@ def sample(
     adapted, path = RunningScale(start), []
     second, third = int(_SCALE_FROM * plan.warmup), int(_LENGTH_FROM * plan.warmup)
     kept, log_density = [], []
-    divergences = torch.zeros_like(step_size.current)
+    divergences = torch.zeros(len(start), dtype=torch.int64, device=start.device)
     squares = torch.zeros_like(step_size.current)
     for i in range(plan.steps):
         error = particles.step(step_size.current, scale, length)

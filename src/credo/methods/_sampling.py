@@ -170,6 +170,7 @@ class SamplingReport:
         draws: number of draws per chain.
         details: what the sampler says of itself, by label.
         divergences: number of divergent transitions of each chain; empty for a sampler that has none.
+        transitions: number of transitions of each chain after warm-up.
         predictions: convergence of the network's outputs on training inputs, see :func:`convergence`.
         parameters: convergence of the parameters.
     """
@@ -178,6 +179,7 @@ class SamplingReport:
     draws: int
     details: dict[str, str]
     divergences: list[int]
+    transitions: int
     predictions: dict[str, float]
     parameters: dict[str, float]
 
@@ -222,7 +224,7 @@ class SamplingReport:
         """What needs the user's attention."""
         found = []
         divergences = sum(self.divergences)
-        if divergences and divergences == self.chains * self.draws:
+        if divergences and divergences == self.chains * self.transitions:
             found.append(
                 f"all {divergences:,} transitions diverged, so that no chain has moved: raise warmup=, in which the "
                 "step size is adapted"
@@ -230,7 +232,8 @@ class SamplingReport:
         elif divergences:
             found.append(
                 f"{counted(divergences, 'transition')} diverged: the step size is too large somewhere, and draws may "
-                "miss a part of the posterior; take smaller steps, for HMC by a higher acceptance="
+                "miss a part of the posterior; take smaller steps, by a higher acceptance= of HMC or a smaller "
+                "energy_error= of MCLMC"
             )
         r_hat = self.predictions.get("r_hat", 1.0)
         if self.chains > 1 and r_hat > _LARGEST_R_HAT:

@@ -299,6 +299,7 @@ class Sampler(NetworkMethod):
             draws=self.posterior.shape[1],
             details={name: str(value) for name, value in run.details.items()},
             divergences=run.divergences.tolist(),
+            transitions=self._plan.draws * self._plan.cycles * self._plan.thinning,
             predictions={} if x is None else convergence([self.outputs(x)]),
             parameters={}
             if x is None
