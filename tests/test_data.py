@@ -11,6 +11,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler, SubsetRandomSampler, TensorDataset
 from torch.utils.data.distributed import DistributedSampler
 
@@ -247,11 +249,32 @@ class Unsized(Dataset):
         (("a", Y), "x must be a tensor"),
         ((X.clone().index_fill_(0, torch.tensor([3, 5]), torch.nan), Y), r"NaN .* in 2 rows \(the first is row 3\)"),
         ((X, Y.float().index_fill_(0, torch.tensor(4), torch.inf)), r"y holds NaN or infinite values in 1 rows"),
+        ((X, Y.float().index_fill_(0, torch.tensor(9), -torch.inf)), "infinite values in 1 rows"),
     ],
 )
 def test_data_that_cannot_be_used_are_named(source, message):
     with pytest.raises(InputError, match=message):
         list(data.batches(source, 4, CPU, torch.float32))
+
+
+class Largest(TorchDispatchMode):
+    """The size of the largest tensor that an operation returns."""
+
+    numbers = 0
+
+    def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
+        found = operation(*args, **(kwargs or {}))
+        sizes = [leaf.numel() for leaf in tree_leaves(found) if isinstance(leaf, Tensor)]
+        self.numbers = max(self.numbers, *sizes, 0)
+        return found
+
+
+def test_data_are_checked_without_a_copy_of_them():
+    x, nothing, y = torch.zeros(100, 8), torch.zeros(100, 0), torch.zeros(100)
+    with Largest() as largest:
+        data.as_dataset((x, y), torch.float32)
+        data.as_dataset((nothing, y), torch.float32)
+    assert largest.numbers <= 2  # the smallest and the largest number
 
 
 @pytest.mark.parametrize(

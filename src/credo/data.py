@@ -376,7 +376,10 @@ def _as_tensor(value: Any, name: str, dtype: torch.dtype) -> Tensor:
 
 
 def _check_finite(value: Tensor, name: str) -> None:
-    if value.is_floating_point() and not bool(torch.isfinite(value).all()):
+    if not value.is_floating_point() or value.numel() == 0:
+        return
+    extremes = torch.stack(torch.aminmax(value))  # NaN if any is; no copies of the size of the data
+    if not bool(extremes.isfinite().all()):
         rows = value.shape[0] if value.dim() else 1
         bad = ~torch.isfinite(value).reshape(rows, -1).all(1)
         first = int(bad.nonzero()[0])

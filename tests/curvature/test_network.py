@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, jacrev
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import credo
 from credo.curvature import Block, DenseGradients, FactoredGradients, GaussNewton, NetworkGradients, output_factors
@@ -207,9 +208,28 @@ def test_blocks_split_what_they_join() -> None:
     assert all(torch.equal(found[name], values[name]) for name in values)
 
 
+class Products(TorchDispatchMode):
+    """Counts products that are added to a sum."""
+
+    count = 0
+
+    def __torch_dispatch__(self, operation, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        self.count += operation is torch.ops.aten.addmm_.default
+        return operation(*args, **(kwargs or {}))
+
+
+def test_the_diagonal_takes_one_product_per_layer_and_batch() -> None:
+    """Whatever the number of classes."""
+    net, x, y = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 6)), torch.randn(8, 3), torch.arange(8) % 6
+    batches = [Batch(x[:4], y[:4], None), Batch(x[4:], y[4:], None)]
+    with Products() as products:
+        GaussNewton(engine(net), credo.Categorical(), lambda: batches).diagonal(torch.float32)
+    assert products.count == 2 * len(batches)
+
+
 @pytest.mark.parametrize("name", ["mlp", "conv", "residual", "tied"])
 def test_products_and_gradients_give_one_matrix(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """H·v = Σ G·Gᵀ·v, over batches of several sizes, few rows and one function of the output at a time."""
+    """H·v = Σ G·Gᵀ·v and diag(H) = Σ G∘G, over batches of several sizes, few rows and one function at a time."""
     monkeypatch.setattr("credo.curvature.gauss_newton._NUMBERS_AT_ONCE", 400)
     monkeypatch.setattr("credo.curvature.gauss_newton._COLUMN_NUMBERS_ON_CPU", 1)
     net, x = build(name)
@@ -220,11 +240,14 @@ def test_products_and_gradients_give_one_matrix(name: str, monkeypatch: pytest.M
     vector = {n: torch.randn_like(w) for n, w in network.weights().items()}
     product = matrix.product(vector)
     summed = {n: torch.zeros_like(w) for n, w in vector.items()}
+    squares = {n: torch.zeros_like(w) for n, w in vector.items()}
     for batch in matrix.gradients():
         named = {n: g for block, grad in batch.gradients for n, g in block.split(grad.matrices()).items()}
         along = sum((g * vector[n]).flatten(2).sum(2) for n, g in named.items())
         for n, g in named.items():
             summed[n] += torch.einsum("kb,kb...->...", torch.as_tensor(along), g)
+            squares[n] += g.square().sum((0, 1))
+    torch.testing.assert_close(matrix.diagonal(torch.float64), squares)
     jacobian = jacobians(net, network.names, x)
     factors = output_factors(likelihood, net(x), y, weight)
     change = sum(torch.einsum("bc...,...->bc", j.flatten(2), vector[n].flatten()) for n, j in jacobian.items())

@@ -254,6 +254,12 @@ def test_kronecker_factors_follow_their_definition(network: str) -> None:
     torch.testing.assert_close(found, total)
 
 
+@pytest.mark.parametrize("network", ["mlp", "conv"])
+def test_large_factors_are_added_a_few_rows_at_a_time(network: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("credo.posteriors.precision_structures._ROWS_AT_ONCE", 2)
+    test_kronecker_factors_follow_their_definition(network)
+
+
 def test_one_layer_with_constant_curvature_is_a_kronecker_product() -> None:
     source = torch.Generator().manual_seed(0)
     x, y = (torch.randn(20, k, generator=source, dtype=torch.float64) for k in (3, 2))

@@ -18,7 +18,7 @@ from credo.likelihoods import Likelihood
 from credo.nests import flatten_rows, have_equal_rows
 
 _NUMBERS_AT_ONCE = 2**24
-_COLUMN_NUMBERS_ON_CPU = 2**20
+_COLUMN_NUMBERS_ON_CPU = 2**18
 """Numbers of the gradients of a few functions of the output; a GPU is faster with all functions at once."""
 
 
@@ -65,15 +65,34 @@ class GaussNewton:
         Yields:
             Gradients of as many rows as fit in memory.
         """
-        total = 0.0
-        for x, y, weight in self._parts():
-            done = self.network.run(x)
-            total += self._fit_of(done.output, y, weight)
-            factors = output_factors(self.likelihood, done.output, y, weight)
+        for done, factors, weight in self._passes():
             is_first = True
             for columns in factors.split(self._columns_at_once(done)):
                 yield CurvatureBatch(done.gradients(columns), weight, is_first)
                 is_first = False
+
+    def diagonal(self, dtype: torch.dtype) -> Draw:
+        """The diagonal of H, exact.
+
+        Args:
+            dtype: to add up in.
+
+        Returns:
+            Name to tensor, of the shape of the parameter.
+        """
+        device = next(iter(self.network.weights().values())).device
+        totals = {block.names[0]: torch.zeros(block.shape, dtype=dtype, device=device) for block in self.blocks}
+        for done, factors, _ in self._passes():
+            done.add_squares(factors, totals)
+        return {name: part for block in self.blocks for name, part in block.split(totals[block.names[0]]).items()}
+
+    def _passes(self) -> Iterator[tuple[ForwardPass, Tensor, Tensor | None]]:
+        """Forward passes of all rows, with the factors ``[K, B, C]`` of their Λ and their weights."""
+        total = 0.0
+        for x, y, weight in self._parts():
+            done = self.network.run(x)
+            total += self._fit_of(done.output, y, weight)
+            yield done, output_factors(self.likelihood, done.output, y, weight), weight
         self._log_likelihood = total
 
     def _columns_at_once(self, done: ForwardPass) -> int:

@@ -202,17 +202,11 @@ class FactoredGradients(BlockGradients):
         return self.outputs.mT @ self.inputs
 
     def add_squares(self, total: Tensor) -> None:
-        """Add Σ_kn G_kn∘G_kn; for T = 1 one product, (Σ_k g∘g)ᵀ·(a∘a).
+        """Add Σ_kn G_kn∘G_kn.
 
         Args:
             total: ``[O, I]``, changed in place.
         """
-        if self.inputs.shape[1] == 1:
-            squares = torch.zeros_like(self.outputs[0, :, 0], dtype=total.dtype)
-            for gradient in self.outputs[:, :, 0]:
-                squares += gradient.square()
-            total.addmm_(squares.mT, self.inputs[:, 0].square().to(total.dtype))
-            return
         for part in self._by_rows():
             for gradient in part.outputs:
                 total += (gradient.mT @ part.inputs).square().sum(0)

@@ -7,7 +7,7 @@ vectorized over rows where the network allows it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -218,28 +218,68 @@ class ForwardPass:
         Returns:
             A pair for every block.
         """
-        with torch.enable_grad():  # a view that is made without a graph has none
-            output = flatten_rows(self.output)
-        layers = [block for block in self.network.blocks if block.layer is not None]
-        records = [self.records[str(block.layer)] for block in layers]
-        found = [record.empty(len(columns), output) for record in records]
-        for k, column in enumerate(columns if records else ()):
-            edges = [record.edge for record in records]
-            gradients = torch.autograd.grad(output, edges, column, retain_graph=True, allow_unused=True)
-            for record, values, gradient in zip(records, found, gradients, strict=True):
-                values[k] = 0.0 if gradient is None else record.positions_of(gradient)
+        layers = self._layers()
+        found = [record.empty(len(columns), self.output) for _, record in layers]
+        for k, outputs in enumerate(self._backward(columns)):
+            for values, (_, g) in zip(found, outputs, strict=True):
+                values[k] = g
         pairs: list[tuple[Block, BlockGradients]] = [
             (block, FactoredGradients(self._inputs_of(block), values))
-            for block, values in zip(layers, found, strict=True)
+            for (block, _), values in zip(layers, found, strict=True)
         ]
-        others = [block for block in self.network.blocks if block.layer is None]
-        if others:
-            dense = self.network.dense([block.names[0] for block in others], self.x, columns)
-            pairs += [
-                (block, DenseGradients(dense[block.names[0]].flatten(2).unsqueeze(2)))  # [K, B, 1, size]
-                for block in others
+        return pairs + self._dense(columns)
+
+    def add_squares(self, columns: Tensor, totals: Mapping[str, Tensor]) -> None:
+        """Add Σ_kn G_kn∘G_kn, the squares of the gradients of all functions k and rows n, of every block.
+
+        For a layer with one position per row this is (Σ_k g_k∘g_k)ᵀ·(a∘a), one product for all functions.
+
+        Args:
+            columns: the directions in the output, ``[K, B, C]``.
+            totals: ``[O, I]`` of every block, by the name of its first parameter; changed in place.
+        """
+        squares: dict[Block, Tensor] = {}
+        for outputs in self._backward(columns):
+            for block, g in outputs:
+                total = totals[block.names[0]]
+                if g.shape[1] > 1:
+                    FactoredGradients(self._inputs_of(block), g[None]).add_squares(total)
+                    continue
+                g = g[:, 0].to(total.dtype)
+                squares[block] = squares[block].addcmul_(g, g) if block in squares else g.square()
+        for block, square in squares.items():
+            total = totals[block.names[0]]
+            total.addmm_(square.mT, self._inputs_of(block)[:, 0].to(total.dtype).square())
+        for block, gradient in self._dense(columns):
+            gradient.add_squares(totals[block.names[0]])
+
+    def _layers(self) -> list[tuple[Block, _Record]]:
+        """The blocks of layers, with what these were called with."""
+        return [(block, self.records[block.layer]) for block in self.network.blocks if block.layer is not None]
+
+    def _backward(self, columns: Tensor) -> Iterator[list[tuple[Block, Tensor]]]:
+        """g of every layer, ``[B, T, O]``, for one function of the output after another."""
+        with torch.enable_grad():  # a view that is made without a graph has none
+            output = flatten_rows(self.output)
+        layers = self._layers()
+        edges = [record.edge for _, record in layers]
+        for column in columns if layers else ():
+            gradients = torch.autograd.grad(output, edges, column, retain_graph=True, allow_unused=True)
+            yield [
+                (block, record.empty(1, output)[0].zero_() if g is None else record.positions_of(g))
+                for (block, record), g in zip(layers, gradients, strict=True)
             ]
-        return pairs
+
+    def _dense(self, columns: Tensor) -> list[tuple[Block, BlockGradients]]:
+        """The gradients by parameters that belong to no layer."""
+        others = [block for block in self.network.blocks if block.layer is None]
+        if not others:
+            return []
+        dense = self.network.dense([block.names[0] for block in others], self.x, columns)
+        return [
+            (block, DenseGradients(dense[block.names[0]].flatten(2).unsqueeze(2)))  # [K, B, 1, size]
+            for block in others
+        ]
 
     def _inputs_of(self, block: Block) -> Tensor:
         """a of a layer, ``[B, T, I]``, the same for all directions."""

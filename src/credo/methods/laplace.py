@@ -171,8 +171,8 @@ class Laplace(NetworkMethod):
         def batches() -> Any:
             return data_.batches(data, batch_size, self.device, self.dtype)
 
-        first = next(iter(batches()))
-        self.posterior.fit(GaussNewton(self._gradients(first.x), self.likelihood, batches))
+        network = self._gradients(next(iter(batches())).x)
+        self.posterior.fit(GaussNewton(network, self.likelihood, batches))
         if any(isinstance(prior, AdaptiveNormal) for prior in self._priors.values()):
             self._update_prior("layer", adaptive=True)
 

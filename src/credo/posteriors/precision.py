@@ -178,12 +178,6 @@ class PrecisionGaussian(Posterior):
         if not self.is_fitted:
             raise InputError("there is no posterior before fit: call fit(data), or fit(data, epochs=0) after training")
 
-    def _zeros(self, sums: dict[str, Tensor], key: str, shape: tuple[int, int]) -> Tensor:
-        """The sum of that key, which begins at 0."""
-        if key not in sums:
-            sums[key] = torch.zeros(shape, dtype=self._wide, device=self.prior_precision.device)
-        return sums[key]
-
     def _precisions(self) -> dict[str, Tensor]:
         """δ by name, in the precision of the computation."""
         return dict(zip(self._owners, self.prior_precision.to(self._wide).unbind(), strict=True))

@@ -3,6 +3,7 @@ r"""The forms that a curvature matrix can be kept in: full, diagonal, Kronecker-
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from credo.functional import Draw
 from credo.posteriors.precision import Gradients, PrecisionGaussian
 
 _LARGEST_FULL = 10_000
+_ROWS_AT_ONCE = 256  # of a symmetric product, from the diagonal on: the rest of a large one is not computed
 
 
 class FullPrecision(PrecisionGaussian):
@@ -103,14 +105,7 @@ class DiagonalPrecision(PrecisionGaussian):
 
     @override
     def _curvature(self, curvature: GaussNewton) -> dict[str, Tensor]:
-        sums: dict[str, Tensor] = {}
-        for batch in curvature.gradients():
-            for block, gradient in batch.gradients:
-                gradient.add_squares(self._zeros(sums, block.names[0], block.shape))
-        found: Draw = {}
-        for block in curvature.blocks:
-            parts = block.split(sums.pop(block.names[0]))
-            found |= {name: part.contiguous() for name, part in parts.items()}
+        found = curvature.diagonal(self._wide)
         return {_key("diagonal", name): found[name] for name in self._owners}
 
     @override
@@ -159,45 +154,42 @@ class KroneckerPrecision(PrecisionGaussian):
 
     @override
     def _curvature(self, curvature: GaussNewton) -> dict[str, Tensor]:
-        inputs: dict[str, Tensor] = {}
-        outputs: dict[str, Tensor] = {}
-        counts: dict[str, float] = {}
-        diagonals: dict[str, Tensor] = {}
+        factors, diagonals = self._sums(curvature)
+        delta = self._precisions()
+        found = {_key("diagonal", block.names[0]): total.view(block.shapes[0]) for block, total in diagonals.items()}
+        for block, (a, b) in factors.items():
+            layer, root = str(block.layer), (delta[block.names[-1]] / delta[block.names[0]]).sqrt()
+            a[-1] /= root
+            a[:, -1] /= root
+            found |= {_key("in_values", layer): _decompose(a), _key("in_basis", layer): a}
+            a[-1] /= root
+            found |= {_key("out_values", layer): _decompose(b), _key("out_basis", layer): b}
+        return found
+
+    def _sums(self, curvature: GaussNewton) -> tuple[dict[Block, tuple[Tensor, Tensor]], dict[Block, Tensor]]:
+        """A and B of every layer, of which only the upper triangles count, and the diagonals of other parameters."""
+        zeros = partial(torch.zeros, dtype=self._wide, device=self.prior_precision.device)
+        diagonals = {block: zeros(block.shape) for block in curvature.blocks if block.layer is None}
+        shapes = {block: block.shape for block in curvature.blocks if block.layer is not None}
+        factors = {block: (zeros(i, i), zeros(o, o)) for block, (o, i) in shapes.items()}
+        counts = dict.fromkeys(factors, 0.0)
         for batch in curvature.gradients():
             for block, gradient in batch.gradients:
-                if block.layer is None or not isinstance(gradient, FactoredGradients):
-                    gradient.add_squares(self._zeros(diagonals, block.names[0], block.shape))
+                if not isinstance(gradient, FactoredGradients):
+                    gradient.add_squares(diagonals[block])
                     continue
-                rows, columns = block.shape
                 g = gradient.outputs.flatten(0, 2).to(self._wide)
-                self._zeros(outputs, block.layer, (rows, rows)).addmm_(g.mT, g)
+                _add_product(factors[block][1], g, g)
                 if not batch.is_first:  # the inputs are the same for all functions of the output
                     continue
                 a = gradient.inputs.to(self._wide)
                 weight = a.new_ones(len(a)) if batch.sample_weight is None else batch.sample_weight.to(a.dtype)
                 weighted = a if batch.sample_weight is None else a * weight[:, None, None]
-                self._zeros(inputs, block.layer, (columns, columns)).addmm_(a.flatten(0, 1).mT, weighted.flatten(0, 1))
-                counts[block.layer] = counts.get(block.layer, 0.0) + float(weight.sum()) * a.shape[1]
-        delta = self._precisions()
-        found = {}
-        for block in curvature.blocks:
-            if block.layer is None:
-                shape = block.shapes[0]
-                found[_key("diagonal", block.names[0])] = diagonals[block.names[0]].view(shape)
-                continue
-            a = inputs.pop(block.layer).div_(max(counts[block.layer], 1e-30))
-            if len(block.names) > 1:
-                root = (delta[block.names[1]] / delta[block.names[0]]).sqrt()
-                a[-1] /= root
-                a[:, -1] /= root
-            found[_key("in_values", block.layer)] = _decompose(a)
-            if len(block.names) > 1:
-                a[-1] /= root
-            found[_key("in_basis", block.layer)] = a
-            b = outputs.pop(block.layer)
-            found[_key("out_values", block.layer)] = _decompose(b)
-            found[_key("out_basis", block.layer)] = b
-        return found
+                _add_product(factors[block][0], a.flatten(0, 1), weighted.flatten(0, 1))
+                counts[block] += float(weight.sum()) * a.shape[1]
+        for block, count in counts.items():
+            factors[block][0].div_(max(count, 1e-30))
+        return factors, diagonals
 
     @override
     def _buffer_shapes(self, saved: Collection[str]) -> dict[str, torch.Size]:
@@ -384,13 +376,19 @@ def _total(parts: Iterable[Tensor]) -> Tensor:
     return sum(parts, start=torch.zeros(()))
 
 
+def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
+    """Add leftᵀ·right, which is symmetric, to the upper triangle of a matrix; what is below it stays undefined."""
+    for i in range(0, len(total), _ROWS_AT_ONCE):
+        rows = slice(i, i + _ROWS_AT_ONCE)
+        total[rows, i:].addmm_(left[:, rows].mT, right[:, i:])
+
+
 def _decompose(matrix: Tensor) -> Tensor:
-    """The eigenvalues of a symmetric matrix, not below 0; the matrix becomes its eigenvectors, in its own memory."""
-    values: Tensor
-    values, basis = torch.linalg.eigh(matrix)
-    matrix.copy_(basis)
-    clamped: Tensor = values.clamp_(min=0.0)
-    return clamped
+    """The eigenvalues, not below 0, of a symmetric matrix whose upper triangle counts; it becomes its eigenvectors."""
+    values, basis = matrix.new_empty(len(matrix)), matrix.mT
+    torch.linalg.eigh(basis, out=(values, basis))  # by columns, as LAPACK has them: in place, without a copy
+    matrix.copy_(basis.contiguous())
+    return values.clamp_(min=0.0)
 
 
 def _key(kind: str, name: str) -> str:
