@@ -225,5 +225,10 @@ def test_a_prediction_goes_on_from_the_state_of_the_network(name: str) -> None:
 
 
 def test_laplace_says_that_it_needs_whole_sequences() -> None:
-    with pytest.raises(UnsupportedError, match="give it whole sequences as rows"):
+    with pytest.raises(UnsupportedError, match=r"forward=lambda net, x: net\(x\)\[0\], and whole sequences as rows"):
         credo.Laplace(make_net(), credo.Categorical())
+    net, x = make_net(tied=False), torch.randint(0, VOCABULARY, (4, 5), generator=torch.Generator().manual_seed(1))
+    model = credo.Laplace(net.net, credo.Categorical(), parameters="last_layer", forward=lambda net, x: net(x)[0]).fit(
+        (x, x), epochs=0
+    )
+    assert model.predict(x).mean.shape == (4, 5, VOCABULARY)

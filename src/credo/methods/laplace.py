@@ -99,7 +99,7 @@ class Laplace(NetworkMethod):
         if any(isinstance(module, Carrier) for module in self.net.modules()):
             raise UnsupportedError(
                 "the curvature is computed row by row, but the network carries a state from one minibatch to the next; "
-                "give it whole sequences as rows, without CarriedState, or use credo.BayesByBackprop"
+                "pass the network inside CarriedState, forward=lambda net, x: net(x)[0], and whole sequences as rows"
             )
         self.prior: Prior = Normal(0.0, 1.0) if prior is None else prior
         self._structure = check_option(structure, "structure", _STRUCTURES)
