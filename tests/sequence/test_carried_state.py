@@ -180,6 +180,12 @@ def test_rows_do_not_go_on_from_a_state_of_other_rows() -> None:
         model.predict((two, torch.zeros(2, dtype=torch.bool)))
 
 
+@pytest.mark.parametrize("start", [torch.ones(2, dtype=torch.bool), torch.ones(4)])
+def test_starts_that_do_not_match_raise(start: Tensor) -> None:
+    with pytest.raises(InputError, match=r"start must be bool \[4\], whether each row starts a sequence, got"):
+        make_net()(torch.zeros(4, 5, dtype=torch.int64), start)
+
+
 class Constant(nn.Module):
     def __init__(self, state: Any) -> None:
         super().__init__()

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import credo
-from credo.architectures import LanguageModel
+from credo.architectures import LanguageModel, TransformerLanguageModel
 from credo.errors import InputError, UnsupportedError
 from credo.sequence import (
     CarriedState,
@@ -322,6 +322,22 @@ class Stacked(nn.Module):
         self.seen.append((self.training, self.rnn.training, self.rnn.dropout))
         output: tuple[Tensor, tuple[Tensor, Tensor]] = self.rnn(self.embedding(x), state)
         return output
+
+
+def test_networks_and_targets_that_do_not_match_raise(tokens):
+    stream, likelihood = TokenStream(tokens, 2, 5), credo.Categorical()
+    transformer = TransformerLanguageModel(VOCABULARY, width=4, layers=1, heads=2, context=5)
+    for measure in (perplexity, perplexity_bound, dynamic_evaluation):
+        with pytest.raises(InputError, match=r"a TransformerLanguageModel is not called with .* net\(x\[0\]\)"):
+            measure(credo.MAP(transformer, likelihood), stream)
+        with pytest.raises(InputError, match=r"state must be two tensors of \[2, 2, 6\], got \[2\]; CarriedState"):
+            measure(credo.MAP(make_net().net, likelihood), stream)
+    found = perplexity(credo.MAP(transformer, likelihood, forward=lambda net, x: net(x[0])), stream)
+    transformer.eval()
+    nll = [F.cross_entropy(transformer(x).flatten(0, 1), y.flatten(), reduction="sum") for (x, _), y in stream]
+    assert found == pytest.approx(math.exp(float(torch.stack(nll).detach().sum()) / stream.n_tokens), rel=1e-5)
+    with pytest.raises(InputError, match=f"targets must be from 0 to {VOCABULARY - 1}, for a vocabulary of"):
+        perplexity(credo.MAP(make_net(), likelihood), TokenStream([0, 1, 2, VOCABULARY], 1, 3))
 
 
 def test_other_likelihoods_raise(tokens):

@@ -91,6 +91,11 @@ class CarriedState(Carrier):
         Returns:
             The output ``[B, T, ...]``.
         """
+        if start is not None and (start.dtype != torch.bool or start.shape != x.shape[:1]):
+            raise InputError(
+                f"start must be bool [{len(x)}], whether each row starts a sequence, got {start.dtype} of "
+                f"{list(start.shape)}"
+            )
         output, state = self._call(x, None if start is None else self._previous_state(start))
         self._store(state, len(x))
         return output

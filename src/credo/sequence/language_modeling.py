@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -93,7 +94,7 @@ def perplexity_bound(model: NetworkMethod, stream: DataLoader[Any], samples: int
     check_integer(samples, "samples", minimum=0)
     _check_one_network(model, "perplexity_bound")
     _check_stream(stream)
-    _check_likelihood(model)
+    _check_model(model)
     total, tokens = 0.0, 0
     with seeded(seed, model.device), _evaluation_mode(model), preserve_buffers(list(model.net.modules())):
         nll = model.nll if samples else _nll_near_mean(model)
@@ -149,7 +150,7 @@ def dynamic_evaluation(model: NetworkMethod, stream: DataLoader[Any], lr: float 
     check_non_negative(decay, "decay")
     _check_one_network(model, "dynamic_evaluation")
     _check_stream(stream)
-    _check_likelihood(model)
+    _check_model(model)
     network = _replica(model)
     trained = {name: p.detach() for name, p in model.net.named_parameters()} | model.posterior.point()
     weights = {name: p.clone().requires_grad_() for name, p in trained.items()}
@@ -257,7 +258,7 @@ def _readers(model: Method, samples: int, seed: int | None) -> Iterator[_Reader]
     for share in shares_of(model, samples, check_seed(seed) if samples else 0):
         if share.weight == 0:
             continue
-        _check_likelihood(share.model)
+        _check_model(share.model)
         posterior = share.model.posterior
         if samples == 0:
             yield _Reader(partial(_replica(share.model), posterior.point()), share.weight)
@@ -311,7 +312,17 @@ def _read(stream: DataLoader[Any], device: torch.device, call: Any) -> Tensor:
 
 def _log_probability(logits: Tensor, y: Tensor) -> Tensor:
     """log p(y) for logits ``[B, T, V]``, ``[B, T]``."""
-    return logits.float().log_softmax(-1).gather(-1, y[..., None])[..., 0]
+    if logits.shape[:-1] != y.shape:
+        raise InputError(
+            f"targets {list(y.shape)} need logits {[*y.shape, 'V']}, but the network has {list(logits.shape)}"
+        )
+    try:
+        return logits.float().log_softmax(-1).gather(-1, y[..., None])[..., 0]
+    except RuntimeError:  # of an index; on a GPU it is an error of CUDA
+        size = logits.shape[-1]
+        raise InputError(
+            f"targets must be from 0 to {size - 1}, for a vocabulary of {size}, got {int(y.min())} to {int(y.max())}"
+        ) from None
 
 
 def _check_one_network(model: Method, function: str) -> None:
@@ -330,9 +341,19 @@ def _check_stream(stream: object) -> None:
         )
 
 
-def _check_likelihood(model: NetworkMethod) -> None:
+def _check_model(model: NetworkMethod) -> None:
+    """Raise ``InputError`` if the model does not predict classes, or its network cannot be called on a minibatch."""
     if not isinstance(model.likelihood, Categorical):
         raise InputError(
             f"tokens need a Categorical likelihood, but the model has {model.likelihood!r}; pass "
             "likelihood=credo.Categorical(), or fit the model first"
         )
+    try:
+        if model._forward is None:
+            inspect.signature(model.net.forward).bind("tokens", "start")
+    except TypeError:
+        raise InputError(
+            f"a {type(model.net).__name__} is not called with the tokens of a minibatch and which rows start there; "
+            "give CarriedState a network that is called as net(x, state), and the method of a network without a state "
+            "forward=lambda net, x: net(x[0])"
+        ) from None
