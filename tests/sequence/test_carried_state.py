@@ -238,3 +238,16 @@ def test_laplace_says_that_it_needs_whole_sequences() -> None:
         (x, x), epochs=0
     )
     assert model.predict(x).mean.shape == (4, 5, VOCABULARY)
+
+
+@pytest.mark.parametrize("sharpening", [None, 1e-9])
+def test_all_draws_of_a_training_step_go_on_from_the_same_state(sharpening: float | None) -> None:
+    """Without noise in the weights, the loss of three draws is that of one."""
+
+    def losses(samples: int) -> Tensor:
+        model = credo.BayesByBackprop(
+            make_net().double(), credo.Categorical(), initial_scale=1e-12, samples=samples, sharpening=sharpening
+        )
+        return torch.stack([model.train().nll(x, y).detach() for x, y in make_stream()])
+
+    torch.testing.assert_close(losses(3), losses(1), rtol=1e-7, atol=0)
