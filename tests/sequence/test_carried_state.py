@@ -218,6 +218,14 @@ def test_evidence_and_held_out_scores_carry_the_state_of_every_draw(name: str) -
     torch.testing.assert_close(torch.cat(cuts, dim=1), model.predict(rows[0], samples=3, seed=0).mean)
 
 
+def test_that_draws_are_looped_over_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    """Not after every epoch, nor for the last minibatch, which is shorter."""
+    model, stream = make_model("bayes"), make_stream()
+    model.fit(stream, epochs=3, validation=stream, progress=False, seed=0)
+    model.elbo(stream, samples=3, seed=0)
+    assert sum("prediction loops over draws" in record.message for record in caplog.records) == 1
+
+
 @pytest.mark.parametrize("name", ["bayes", "dropout", "gru"])
 def test_a_prediction_goes_on_from_the_state_of_the_network(name: str) -> None:
     """A network is tried on a few rows first, which must not change where it goes on."""

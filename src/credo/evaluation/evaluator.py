@@ -239,8 +239,8 @@ class Evaluator:
         together = posterior.vectorization
         load = self._describe(x, together)
         way = vectorize if vectorize != "auto" else load.choose_by_rule(together) or self._found.ways.get(load.key)
-        if way == "loop":
-            return way
+        if way == "loop" or (vectorize == "auto" and load.key in self._found.looped):
+            return "loop"
         if way not in (together, None) or not posterior.can_vectorize(self._replica, x):
             if vectorize != "auto":
                 kind = f"draws of a {type(posterior).__name__}"
@@ -300,7 +300,9 @@ class Evaluator:
             self._posterior.prepare(self._replica, parts[0])
             self._shared = SharedWork(self._replica, self._shared.calls)
             self._record_shared(self._shared, parts[0])
-        notify(f"prediction loops over draws, because the network cannot be vectorized: {reason}")
+        if not self._found.looped:
+            notify(f"prediction loops over draws, because the network cannot be vectorized: {reason}")
+        self._found.looped.add(self._describe(parts[0], way).key)
         return None
 
     def _together(self, way: str, start: int, stop: int, parts: Sequence[Any]) -> Tensor:
