@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from typing import Any
 
 import pytest
@@ -152,6 +154,15 @@ def test_a_state_may_be_nested_and_have_rows_in_front() -> None:
         targets = torch.cat([y for _, y in stream], dim=1)
         expected = float(F.cross_entropy(whole.flatten(0, 1), targets.flatten()).exp())
     assert perplexity(model, stream) == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda net: pickle.loads(pickle.dumps(net))])
+def test_copies_go_on_from_the_same_state(copied: Any) -> None:
+    for net in (CarriedState(Cells()), copied(CarriedState(Cells()))):
+        x, start = torch.ones(3, 2, dtype=torch.int64), torch.ones(3, dtype=torch.bool)
+        net(x, start)
+        other = copied(net)
+        torch.testing.assert_close(other(x, ~start), net(x, ~start), rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("shape", [(0,), (0, 3), (2, 0, 3), (0, 4, 3), (0, 2, 3, 3), (2, 0, 2, 3, 3)])

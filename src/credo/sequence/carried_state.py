@@ -15,6 +15,26 @@ from credo.functional import Carrier
 _FEWEST_BUFFERS = 16
 
 
+class _Structure:
+    """How the tensors of a state are nested, once a call has shown it; copies of a network share it.
+
+    Attributes:
+        spec: as torch describes a nest.
+    """
+
+    def __init__(self, spec: Any = None) -> None:
+        self.spec = spec
+
+    def __deepcopy__(self, memo: Any) -> _Structure:
+        return self
+
+    def __getstate__(self) -> str | None:
+        return None if self.spec is None else pytree.treespec_dumps(self.spec)
+
+    def __setstate__(self, state: str | None) -> None:
+        self.spec = None if state is None else pytree.treespec_loads(state)
+
+
 class CarriedState(Carrier):
     """A recurrent network that starts every call from the state in which the call before ended.
 
@@ -50,7 +70,7 @@ class CarriedState(Carrier):
         self.net = net
         self.row_dim = None if row_dim is None else check_integer(row_dim, "row_dim", minimum=0)
         self._n_states = None if n_states is None else check_integer(n_states, "n_states", minimum=1)
-        self._structure = ""  # of the state; a string, which copies of the network share as they share numbers
+        self._structure = _Structure()
         # Copies share buffers by name, so all names exist before the first call. Two per module are enough for the
         # hidden and the cell state of each.
         count = self._n_states or max(_FEWEST_BUFFERS, 2 * sum(1 for _ in net.modules()))
@@ -63,22 +83,21 @@ class CarriedState(Carrier):
         for state in self._stored():
             state.zero_()
 
-    def get_carried(self) -> tuple[dict[str, Tensor | None], str]:
+    def get_carried(self) -> dict[str, Tensor | None]:
         """The state between calls.
 
         Returns:
-            Its tensors, which the next call may overwrite, and how they are nested.
+            Its tensors by name, which the next call may overwrite.
         """
-        return dict(self._buffers), self._structure
+        return dict(self._buffers)
 
-    def set_carried(self, state: tuple[dict[str, Tensor | None], str]) -> None:
+    def set_carried(self, state: dict[str, Tensor | None]) -> None:
         """Go on from another state.
 
         Args:
             state: as :meth:`get_carried` returns it.
         """
-        buffers, self._structure = state
-        self._buffers.update(buffers)
+        self._buffers.update(state)
 
     def forward(self, x: Tensor, start: Tensor | None = None) -> Tensor:
         """The output for the next piece of every row's sequence.
@@ -121,7 +140,7 @@ class CarriedState(Carrier):
                     f"the state of net must count the {len(x)} rows of x in {where}, got a tensor of "
                     f"{list(leaf.shape)}; pass row_dim"
                 )
-        self._structure = pytree.treespec_dumps(structure)
+        self._structure.spec = structure
         return output, leaves
 
     def _stored(self) -> list[Tensor]:
@@ -150,7 +169,7 @@ class CarriedState(Carrier):
             row_dim = self._find_row_dim(state, len(start))
             goes_on = (~start).view([-1 if dim == row_dim else 1 for dim in range(state.dim())])
             kept.append(torch.where(goes_on, state, torch.zeros_like(state)))
-        return pytree.tree_unflatten(kept, pytree.treespec_loads(self._structure))
+        return pytree.tree_unflatten(kept, self._structure.spec)
 
     def _store(self, state: list[Tensor], rows: int) -> None:
         """Store the state without its graph, in the same memory from call to call."""
