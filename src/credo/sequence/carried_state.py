@@ -22,8 +22,7 @@ class _Structure:
         spec: as torch describes a nest.
     """
 
-    def __init__(self, spec: Any = None) -> None:
-        self.spec = spec
+    spec: Any = None
 
     def __deepcopy__(self, memo: Any) -> _Structure:
         return self
