@@ -32,7 +32,7 @@ class LanguageModel(Architecture):
 
     where z_x differs between the rows of a batch and the layers, and z_h is shared by the rows: dropping units of
     h_{t−1} is the same as dropping columns of the recurrent weight matrix, so that fused kernels can be used. The part
-    of h_{t−1} that a GRU passes on without a weight, h_t = (1 − u)∘n + u∘h_{t−1}, is not dropped: dropout is on weights.
+    of h_{t−1} that a GRU passes on without weights, h_t = (1 − u)∘n + u∘h_{t−1}, is not dropped: dropout is on weights.
     Word dropout sets all occurrences of a word to zero.
 
     Args:
