@@ -276,7 +276,7 @@ class BayesByBackprop(NetworkMethod):
         hooks.begin(rows, {})
         try:
             with replica.preserve_buffers():
-                own, divergence = sharpening(shared, lambda weights: nll(weights) * rows)
+                own, divergence = sharpening(shared, lambda weights: nll(weights) * rows, self.posterior.masks())
             loss = nll(own) + divergence / max(rows, 1)
         finally:
             hooks.end()

@@ -117,7 +117,9 @@ def _nll_near_mean(model: NetworkMethod) -> Callable[[Any, Tensor], Tensor]:
         if sharpening is None:
             return nll_of(model.posterior.point(), x, y) / len(y)
         with network.preserve_buffers():
-            weights, cost = sharpening.forward(model.posterior.mean(), lambda shared: nll_of(shared, x, y))
+            weights, cost = sharpening.forward(
+                model.posterior.mean(), lambda shared: nll_of(shared, x, y), model.posterior.masks()
+            )
         return (nll_of(weights, x, y) + cost) / len(y)
 
     return nll
@@ -131,7 +133,7 @@ def dynamic_evaluation(model: NetworkMethod, stream: DataLoader[Any], lr: float 
 
         θ ← θ − lr·∇θ (−1/T Σ_t log p(y_t | x_{≤t}, θ)) + decay·(θ_0 − θ),
 
-    with the mean over the minibatch's tokens. The model itself is not changed.
+    with the mean over the minibatch's tokens. Pruned weights stay 0. The model itself is not changed.
 
     Args:
         model: as for :func:`token_log_likelihood`.
@@ -154,7 +156,7 @@ def dynamic_evaluation(model: NetworkMethod, stream: DataLoader[Any], lr: float 
     network = _replica(model)
     trained = {name: p.detach() for name, p in model.net.named_parameters()} | model.posterior.point()
     weights = {name: p.clone().requires_grad_() for name, p in trained.items()}
-    scores = []
+    scores, kept = [], model.posterior.masks()
     with _evaluation_mode(network.net):
         for raw in stream:
             batch = move(as_batch(raw), model.device)
@@ -165,6 +167,7 @@ def dynamic_evaluation(model: NetworkMethod, stream: DataLoader[Any], lr: float 
             with torch.no_grad():
                 for (name, weight), gradient in zip(weights.items(), gradients, strict=True):
                     if gradient is not None:
+                        gradient = gradient * kept[name] if name in kept else gradient
                         weight.sub_(gradient, alpha=lr).lerp_(trained[name], decay)
     return torch.cat(scores, dim=1)
 
