@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, RandomSampler, SequentialSampler
 
 from credo import data as data_
 from credo._files import recover
+from credo._notices import notify
 from credo._tensors import changing_tensors
 from credo.errors import DivergenceError, InputError, unknown_name
 from credo.seeding import check_seed, derive, reseed, seeded
@@ -140,11 +141,15 @@ class _Run:
         self.module.to(device)
         _train_mode(self.module)
         batch = self._first_batch()
-        if self.n_data < batch.y.shape[0]:
+        items, rows = self.n_data, batch.y.shape[0]
+        if items < rows:
             raise InputError(
-                f"the data set has a length of {self.n_data}, but its first minibatch has {batch.y.shape[0]} rows; "
-                "pass the number of data: fit(..., n_data=N)"
+                f"the data set has a length of {items}, but its first minibatch has {rows} rows; pass the number of "
+                "data: fit(..., n_data=N)"
             )
+        if options.n_data is None and rows > 1 and _yields_minibatches(self.loader):
+            self.n_data = items * rows
+            notify(f"the loader yields minibatches: {items} of {rows} rows are {self.n_data} data; pass n_data if not")
         self.model.n_data = self.n_data
         task.setup(batch)
         self._check_data(batch)
@@ -382,3 +387,9 @@ def _length(loader: DataLoader[Any], gathered: int) -> int | None:
         return -(-len(loader) // gathered)
     except TypeError:
         return None
+
+
+def _yields_minibatches(loader: DataLoader[Any]) -> bool:
+    """Whether the items of the loader's data set are minibatches, and nothing says how many data they hold."""
+    in_order = isinstance(loader.sampler, SequentialSampler | RandomSampler)
+    return loader.batch_sampler is None and in_order and not hasattr(loader.dataset, "n_data")
