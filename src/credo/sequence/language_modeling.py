@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from credo._arguments import check_integer, check_non_negative
+from credo._devices import at_least_float32
 from credo.data import as_batch, move
 from credo.errors import InputError, UnsupportedError
 from credo.functional import Replica, preserve_buffers
@@ -303,9 +304,13 @@ def _entropy(stream: DataLoader[Any], device: torch.device, readers: Sequence[_R
     """The entropy of the weighted mean over ``readers`` of the probabilities, ``[B, steps]``."""
     parts = []
     for x, _, _ in (move(as_batch(raw), device) for raw in stream):
-        probability = sum((weight * call(x).float().softmax(-1) for call, weight in readers), torch.zeros(()))
+        probability = sum((weight * _probabilities(call(x)) for call, weight in readers), torch.zeros(()))
         parts.append(torch.special.entr(probability).sum(-1).double().cpu())
     return torch.cat(parts, dim=1)
+
+
+def _probabilities(logits: Tensor) -> Tensor:
+    return logits.to(at_least_float32(logits.dtype)).softmax(-1)
 
 
 def _read(stream: DataLoader[Any], device: torch.device, call: Any) -> Tensor:
@@ -320,7 +325,7 @@ def _log_probability(logits: Tensor, y: Tensor) -> Tensor:
             f"targets {list(y.shape)} need logits {[*y.shape, 'V']}, but the network has {list(logits.shape)}"
         )
     try:
-        return logits.float().log_softmax(-1).gather(-1, y[..., None])[..., 0]
+        return logits.to(at_least_float32(logits.dtype)).log_softmax(-1).gather(-1, y[..., None])[..., 0]
     except RuntimeError:  # of an index; on a GPU it is an error of CUDA
         size = logits.shape[-1]
         raise InputError(
