@@ -249,6 +249,13 @@ def test_a_prediction_goes_on_from_the_state_of_the_network(name: str) -> None:
     assert not torch.allclose(first, model.predict((x, going_on), samples=3, seed=0).mean)
 
 
+def test_a_text_is_read_in_one_process() -> None:
+    """Several would each read every other minibatch, and carry a state over the gap."""
+    for model in (make_model("bayes"), make_model("gru")):
+        with pytest.raises(InputError, match="trains in one process: devices=1"):
+            model._training_task().check_device_count(2)
+
+
 def test_laplace_says_that_it_needs_whole_sequences() -> None:
     with pytest.raises(UnsupportedError, match=r"forward=lambda net, x: net\(x\)\[0\], and whole sequences as rows"):
         credo.Laplace(make_net(), credo.Categorical())

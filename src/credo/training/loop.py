@@ -73,6 +73,7 @@ class _Run:
         self.epochs = task.default_epochs(self.batches) if options.epochs is None else options.epochs
         self.order = data_.EpochOrder(self.loader)
         self.n_data = data_.count_data(self.loader, options.n_data)
+        self.has_minibatches = isinstance(data, DataLoader) and _has_minibatches(data)
         self.validation = None if options.validation is None else task.make_dataset(options.validation)
         self.best_score, self.best_epoch = -math.inf, -1
         self.best: dict[str, Tensor] = {}
@@ -147,7 +148,7 @@ class _Run:
                 f"the data set has a length of {items}, but its first minibatch has {rows} rows; pass the number of "
                 "data: fit(..., n_data=N)"
             )
-        if options.n_data is None and rows > 1 and _yields_minibatches(self.loader):
+        if options.n_data is None and rows > 1 and self.has_minibatches:
             self.n_data = items * rows
             notify(f"the loader yields minibatches: {items} of {rows} rows are {self.n_data} data; pass n_data if not")
         self.model.n_data = self.n_data
@@ -389,7 +390,7 @@ def _length(loader: DataLoader[Any], gathered: int) -> int | None:
         return None
 
 
-def _yields_minibatches(loader: DataLoader[Any]) -> bool:
+def _has_minibatches(loader: DataLoader[Any]) -> bool:
     """Whether the items of the loader's data set are minibatches, and nothing says how many data they hold."""
     in_order = isinstance(loader.sampler, SequentialSampler | RandomSampler)
     return loader.batch_sampler is None and in_order and not hasattr(loader.dataset, "n_data")
