@@ -189,6 +189,9 @@ def test_rows_do_not_go_on_from_a_state_of_other_rows() -> None:
     model = credo.MAP(make_net(), credo.Categorical()).fit(make_stream(), epochs=1, progress=False, seed=0)
     with pytest.raises(InputError, match="2 rows cannot go on from the state of 4 rows"):
         model.predict((two, torch.zeros(2, dtype=torch.bool)))
+    (x, start), y = next(iter(make_stream()))
+    with pytest.raises(InputError, match="3 rows cannot go on from the state of 4 rows"):
+        perplexity(model, [((x, start), y), ((x[:3], ~start[:3]), y[:3])])
 
 
 @pytest.mark.parametrize("start", [torch.ones(2, dtype=torch.bool), torch.ones(4)])

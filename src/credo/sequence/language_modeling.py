@@ -18,7 +18,7 @@ from credo._arguments import check_integer, check_non_negative
 from credo._devices import at_least_float32
 from credo.data import as_batch, move
 from credo.errors import InputError, UnsupportedError
-from credo.functional import Replica, preserve_buffers
+from credo.functional import Carrier, Replica, preserve_buffers
 from credo.likelihoods import Categorical
 from credo.methods.deep_ensemble import DeepEnsemble, shares_of
 from credo.seeding import check_seed, seeded
@@ -276,6 +276,9 @@ def _replica(model: NetworkMethod) -> Replica:
     """The network in evaluation mode, with a state of its own."""
     network = Replica(model.net, model._forward, own_buffers=True)
     network.net.eval()
+    for module in network.net.modules():
+        if isinstance(module, Carrier):
+            module.checks_rows = True
     return network
 
 
