@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import weakref
+from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -63,6 +64,24 @@ def default_forward(net: nn.Module, x: Any) -> Any:
     if isinstance(x, tuple | list):
         return net(*x)
     return net(x)
+
+
+class Carrier(nn.Module):
+    """A module that goes on, in every call, from the state in which the call before ended.
+
+    Attributes:
+        checks_rows: whether rows may only go on from a state of as many rows; not where a network is tried on a few.
+    """
+
+    checks_rows = True
+
+    @abstractmethod
+    def get_carried(self) -> Any:
+        """The state between calls."""
+
+    @abstractmethod
+    def set_carried(self, state: Any) -> None:
+        """Go on from a state that :meth:`get_carried` returned."""
 
 
 @contextmanager
@@ -201,6 +220,8 @@ class Replica:
             raise UnsupportedError(
                 f"the network cannot be copied ({error}); every attribute of it must work with copy.deepcopy"
             ) from error
+        for carrier in (module for module in twin.modules() if own_buffers and isinstance(module, Carrier)):
+            carrier.checks_rows = False
         self.caller = Caller(twin, forward)
         self.plan: Any = None
         self.has_used_draw = False

@@ -67,6 +67,24 @@ def test_recurrent_masks_drop_the_same_hidden_units_at_every_step():
     torch.testing.assert_close(logits, net.decoder(torch.stack(outputs, dim=1)))
 
 
+def test_recurrent_masks_of_a_gru_are_on_the_products_with_weights():
+    """The gates see h ∘ z; the part of h that is passed on is whole."""
+    net = make(layers=1, cell="gru", recurrent_dropout=0.5, tied=False).train()
+    layer = net.layers[0]
+    torch.manual_seed(3)
+    logits, _ = net(TOKENS)
+    torch.manual_seed(3)
+    mask = nn.functional.dropout(torch.ones(5), 0.5)
+    hidden, outputs = torch.zeros(4, 5), []
+    for x in net.embedding(TOKENS).unbind(1):
+        from_x = (x @ layer.weight_ih_l0.T + layer.bias_ih_l0).chunk(3, dim=1)
+        from_h = ((hidden * mask) @ layer.weight_hh_l0.T + layer.bias_hh_l0).chunk(3, dim=1)
+        reset, update = (torch.sigmoid(a + b) for a, b in zip(from_x[:2], from_h[:2], strict=True))
+        hidden = (1 - update) * torch.tanh(from_x[2] + reset * from_h[2]) + update * hidden
+        outputs.append(hidden)
+    torch.testing.assert_close(logits, net.decoder(torch.stack(outputs, dim=1)))
+
+
 def test_word_dropout_drops_all_occurrences_of_a_word():
     net = make(word_dropout=0.5).train()
     seen: list[Tensor] = []

@@ -135,6 +135,21 @@ def test_mixed_styles_cross_at_the_layer(layer: int) -> None:
     assert torch.equal(each, torch.stack([b[0], mixed[1], a[2]]))
 
 
+@pytest.mark.parametrize(
+    ("rows", "layer", "message"),
+    [
+        (slice(0, 6), 7, "layer must be from 0 to the number of layers, 6, got 7"),
+        (slice(0, 6), 2.5, "layer must be an integer"),
+        (slice(0, 3), 2, r"coarse styles must have shape \[N, 6, 6\], got \[N, 3, 6\]"),
+    ],
+)
+def test_styles_that_cannot_be_mixed_raise(rows: slice, layer: int, message: str) -> None:
+    net = small()
+    w = net.styles(torch.randn(2, 6))
+    with pytest.raises(InputError, match=message):
+        net.mix(w[:, rows], w, layer)
+
+
 def test_training_mixes_a_share_of_the_images(monkeypatch: pytest.MonkeyPatch) -> None:
     """2,000 images: the share of mixed ones has the standard error √(p(1 − p)/n); layers are uniform over 1 … 5."""
     net, n = StyleGenerator(6, (1, 16, 16), 4, mapping=2, mixing=0.7), 2000

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -11,7 +13,7 @@ import credo
 from credo.architectures import LanguageModel
 from credo.errors import InputError
 from credo.methods._sharpening import Sharpening
-from credo.sequence import CarriedState, TokenStream, perplexity_bound
+from credo.sequence import CarriedState, TokenStream, dynamic_evaluation, perplexity_bound
 
 
 class Constant(nn.Module):
@@ -210,6 +212,28 @@ def test_perplexity_bound_is_above_the_perplexity_of_many_draws():
     bound = perplexity_bound(model, stream, samples=20, seed=0)
     assert bound > credo.sequence.perplexity(model, stream, samples=20, seed=0)
     assert bound == perplexity_bound(model, stream, samples=20, seed=0)
+
+
+def test_pruned_weights_stay_zero():
+    """Half of them: θ is 0 where φ is; all of them: every token is as probable as any other, by every measure."""
+    torch.manual_seed(0)
+    net = LanguageModel(7, width=5, layers=1, tied=False)
+    model = credo.BayesByBackprop(CarriedState(net), credo.Categorical(), sharpening=0.3)
+    stream = TokenStream(torch.randint(0, 7, (101,)), batch_size=4, length=10)
+    model.prune(0.5)
+    masks = model.posterior.masks()
+    shared = {name: mean.requires_grad_() for name, mean in model.posterior.mean().items()}
+    own, cost = model._sharpening(
+        shared, lambda weights: sum(w.square().sum() + w.sum() for w in weights.values()), masks
+    )
+    assert all(bool((own[name] != 0).eq(mask).all()) for name, mask in masks.items())
+    step = sum((0.1 * 0.3**2 * (2 * shared[name] + 1))[mask].square().sum() for name, mask in masks.items())
+    torch.testing.assert_close(cost, step / (2 * 0.3**2))
+    model.prune(1.0)
+    for samples in (0, 2):
+        assert perplexity_bound(model, stream, samples, seed=0) == pytest.approx(7.0, rel=1e-6)
+    scores = dynamic_evaluation(model, stream, lr=1.0)
+    torch.testing.assert_close(scores, torch.full_like(scores, -math.log(7.0)))
 
 
 def test_noise_by_hooks_is_refused():

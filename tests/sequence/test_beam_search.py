@@ -133,6 +133,8 @@ def test_search_ends_when_all_sequences_are_complete():
     [
         ({"width": 0}, torch.zeros(2), "width must be"),
         ({"length": 0}, torch.zeros(2), "length must be"),
+        ({"end": -1}, torch.zeros(2), "end must be an integer of at least 0, got -1"),
+        ({"start": 0.5}, torch.zeros(2), "start must be an integer"),
         ({"end": 3}, torch.zeros(2), "V above the start and the end token"),
         ({}, (torch.zeros(2), torch.zeros(3)), "the same number of rows"),
     ],

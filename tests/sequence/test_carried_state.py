@@ -1,14 +1,19 @@
-"""Captured training of language models: the carried state is read and written where the captured step has it."""
+"""Carried states of any network: where they are stored, which rows go on, and what reads them."""
 
 from __future__ import annotations
 
+import copy
+import pickle
 from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
 
 import credo
 from credo.architectures import LanguageModel
+from credo.errors import InputError, UnsupportedError
 from credo.sequence import CarriedState, TokenStream, perplexity, perplexity_bound
 from training.test_capture import FakeGraph, assert_same, install
 
@@ -101,3 +106,177 @@ def test_a_prediction_without_starts_reads_every_row_from_its_beginning(name: st
     alone, told = (model.predict(given, samples=3, seed=0) for given in (x, (x, torch.ones(4, dtype=torch.bool))))
     assert torch.equal(alone.mean, told.mean)
     assert torch.equal(state, model.net.state_0)
+
+
+class Cells(nn.Module):
+    """Two LSTM cells in a loop of the user's own, whose state is a list of pairs ``[B, width]``."""
+
+    def __init__(self, width: int = 4) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.embedding = nn.Embedding(VOCABULARY, width)
+        self.cells = nn.ModuleList([nn.LSTMCell(width, width) for _ in range(2)])
+        self.output = nn.Linear(width, VOCABULARY)
+
+    def forward(self, x: Tensor, state: Any = None) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
+        zeros = self.embedding.weight.new_zeros(len(x), self.embedding.embedding_dim)
+        pairs = [(zeros, zeros)] * 2 if state is None else list(state)
+        outputs = []
+        for embedded in self.embedding(x).unbind(1):
+            h = embedded
+            for k, cell in enumerate(self.cells):
+                pairs[k] = cell(h, pairs[k])
+                h = pairs[k][0]
+            outputs.append(self.output(h))
+        return torch.stack(outputs, dim=1), pairs
+
+
+class Memory(nn.Module):
+    """A network whose state has ``shape`` and is by name, the sum of what it has read."""
+
+    def __init__(self, *shape: int) -> None:
+        super().__init__()
+        self.shape, self.weight = shape, nn.Parameter(torch.ones(()))
+
+    def forward(self, x: Tensor, state: dict[str, Tensor] | None = None) -> tuple[Tensor, dict[str, Tensor]]:
+        rows = [-1 if size == 0 else 1 for size in self.shape]
+        before = x.new_zeros([len(x) if size == 0 else size for size in self.shape])
+        before = before if state is None else state["sum"]
+        return x * self.weight, {"sum": before + x.sum(1).view(rows)}
+
+
+def test_a_state_may_be_nested_and_have_rows_in_front() -> None:
+    net, stream = CarriedState(Cells()), make_stream()
+    with torch.no_grad():
+        whole, _ = net.net(torch.cat([x for (x, _), _ in stream], dim=1))
+        torch.testing.assert_close(torch.cat([net(*x) for x, _ in stream], dim=1), whole)
+        model = credo.MAP(net, credo.Categorical())
+        targets = torch.cat([y for _, y in stream], dim=1)
+        expected = float(F.cross_entropy(whole.flatten(0, 1), targets.flatten()).exp())
+    assert perplexity(model, stream) == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda net: pickle.loads(pickle.dumps(net))])
+def test_copies_go_on_from_the_same_state(copied: Any) -> None:
+    for net in (CarriedState(Cells()), copied(CarriedState(Cells()))):
+        x, start = torch.ones(3, 2, dtype=torch.int64), torch.ones(3, dtype=torch.bool)
+        net(x, start)
+        other = copied(net)
+        torch.testing.assert_close(other(x, ~start), net(x, ~start), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("shape", [(0,), (0, 3), (2, 0, 3), (0, 4, 3), (0, 2, 3, 3), (2, 0, 2, 3, 3)])
+def test_rows_of_a_state_are_found_by_their_number(shape: tuple[int, ...]) -> None:
+    """0 stands for the rows; only the row that starts forgets what it has read."""
+    net, x, start = CarriedState(Memory(*shape)), torch.arange(15.0).view(5, 3), torch.zeros(5, dtype=torch.bool)
+    net(x, ~start)
+    start[2] = True
+    net(x, start)
+    expected = 2 * x.sum(1)
+    expected[2] /= 2
+    state = net.state_0
+    torch.testing.assert_close(state, expected.view([-1 if s == 0 else 1 for s in shape]).expand_as(state))
+
+
+def test_rows_do_not_go_on_from_a_state_of_other_rows() -> None:
+    """Also where the state has as many layers as there are rows now."""
+    net = make_net()
+    four, two = torch.zeros(4, 5, dtype=torch.int64), torch.zeros(2, 5, dtype=torch.int64)
+    net(four, torch.ones(4, dtype=torch.bool))
+    with pytest.raises(InputError, match="2 rows cannot go on from the state of 4 rows"):
+        net(two, torch.tensor([True, False]))
+    torch.testing.assert_close(net(two, torch.ones(2, dtype=torch.bool)), net.net(two)[0], rtol=0, atol=0)
+    model = credo.MAP(make_net(), credo.Categorical()).fit(make_stream(), epochs=1, progress=False, seed=0)
+    with pytest.raises(InputError, match="2 rows cannot go on from the state of 4 rows"):
+        model.predict((two, torch.zeros(2, dtype=torch.bool)))
+    (x, start), y = next(iter(make_stream()))
+    with pytest.raises(InputError, match="3 rows cannot go on from the state of 4 rows"):
+        perplexity(model, [((x, start), y), ((x[:3], ~start[:3]), y[:3])])
+
+
+@pytest.mark.parametrize("start", [torch.ones(2, dtype=torch.bool), torch.ones(4)])
+def test_starts_that_do_not_match_raise(start: Tensor) -> None:
+    with pytest.raises(InputError, match=r"start must be bool \[4\], whether each row starts a sequence, got"):
+        make_net()(torch.zeros(4, 5, dtype=torch.int64), start)
+
+
+class Constant(nn.Module):
+    def __init__(self, state: Any) -> None:
+        super().__init__()
+        self.state = state
+
+    def forward(self, x: Tensor, state: Any = None) -> tuple[Tensor, Any]:
+        return x, self.state
+
+
+def test_states_that_cannot_be_carried_raise() -> None:
+    x = torch.zeros(5, 3)
+    with pytest.raises(InputError, match=r"must count the 5 rows of x in dimension 0 or 1, got a tensor of \[2, 2\]"):
+        CarriedState(Constant(torch.zeros(2, 2)))(x)
+    with pytest.raises(InputError, match="must consist of tensors, got int"):
+        CarriedState(Constant(3))(x)
+    with pytest.raises(InputError, match=r"in dimension 2, got a tensor of \[5, 3\]; pass row_dim"):
+        CarriedState(Memory(0, 3), row_dim=2)(x)
+
+
+@pytest.mark.parametrize("name", ["bayes", "dropout", "gru"])
+def test_evidence_and_held_out_scores_carry_the_state_of_every_draw(name: str) -> None:
+    """The ELBO of a stream is that of the rows as a whole, whatever the network has read before."""
+    model = make_model(name)
+    other = TokenStream(torch.arange(60) % VOCABULARY, batch_size=4, length=9)
+    model.fit(make_stream(), epochs=1, validation=other, progress=False, seed=0)
+    rows = [torch.cat(parts, dim=1) for parts in zip(*((x, y) for (x, _), y in other), strict=True)]
+    whole = model.elbo(tuple(rows), samples=3, seed=0)
+    assert model.elbo(other, samples=3, seed=0) == pytest.approx(whole, rel=1e-5)
+    cuts = [p.mean for p in model.stream(other, samples=3, seed=0)]
+    torch.testing.assert_close(torch.cat(cuts, dim=1), model.predict(rows[0], samples=3, seed=0).mean)
+
+
+def test_that_draws_are_looped_over_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    """Not after every epoch, nor for the last minibatch, which is shorter."""
+    model, stream = make_model("bayes"), make_stream()
+    model.fit(stream, epochs=3, validation=stream, progress=False, seed=0)
+    model.elbo(stream, samples=3, seed=0)
+    assert sum("prediction loops over draws" in record.message for record in caplog.records) == 1
+
+
+@pytest.mark.parametrize("name", ["bayes", "dropout", "gru"])
+def test_a_prediction_goes_on_from_the_state_of_the_network(name: str) -> None:
+    """A network is tried on a few rows first, which must not change where it goes on."""
+    model, (x, _) = make_model(name), next(iter(make_stream()))[0]
+    model.fit(make_stream(), epochs=1, progress=False, seed=0)
+    going_on = torch.zeros(4, dtype=torch.bool)
+    first, again = (model.predict((x, going_on), samples=3, seed=0).mean for _ in range(2))
+    assert torch.equal(first, again)
+    model.net.reset_state()
+    assert not torch.allclose(first, model.predict((x, going_on), samples=3, seed=0).mean)
+
+
+def test_a_text_is_read_in_one_process() -> None:
+    """Several would each read every other minibatch, and carry a state over the gap."""
+    for model in (make_model("bayes"), make_model("gru")):
+        with pytest.raises(InputError, match="trains in one process: devices=1"):
+            model._training_task().check_device_count(2)
+
+
+def test_laplace_says_that_it_needs_whole_sequences() -> None:
+    with pytest.raises(UnsupportedError, match=r"forward=lambda net, x: net\(x\)\[0\], and whole sequences as rows"):
+        credo.Laplace(make_net(), credo.Categorical())
+    net, x = make_net(tied=False), torch.randint(0, VOCABULARY, (4, 5), generator=torch.Generator().manual_seed(1))
+    model = credo.Laplace(net.net, credo.Categorical(), parameters="last_layer", forward=lambda net, x: net(x)[0]).fit(
+        (x, x), epochs=0
+    )
+    assert model.predict(x).mean.shape == (4, 5, VOCABULARY)
+
+
+@pytest.mark.parametrize("sharpening", [None, 1e-9])
+def test_all_draws_of_a_training_step_go_on_from_the_same_state(sharpening: float | None) -> None:
+    """Without noise in the weights, the loss of three draws is that of one."""
+
+    def losses(samples: int) -> Tensor:
+        model = credo.BayesByBackprop(
+            make_net().double(), credo.Categorical(), initial_scale=1e-12, samples=samples, sharpening=sharpening
+        )
+        return torch.stack([model.train().nll(x, y).detach() for x, y in make_stream()])
+
+    torch.testing.assert_close(losses(3), losses(1), rtol=1e-7, atol=0)

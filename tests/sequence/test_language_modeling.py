@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import credo
-from credo.architectures import LanguageModel
+from credo.architectures import LanguageModel, TransformerLanguageModel
 from credo.errors import InputError, UnsupportedError
 from credo.sequence import (
     CarriedState,
@@ -322,6 +322,40 @@ class Stacked(nn.Module):
         self.seen.append((self.training, self.rnn.training, self.rnn.dropout))
         output: tuple[Tensor, tuple[Tensor, Tensor]] = self.rnn(self.embedding(x), state)
         return output
+
+
+def test_scores_of_a_float64_network_have_its_precision(tokens):
+    net, stream = make_net().double(), TokenStream(tokens, 2, 7)
+    model = credo.MAP(net, credo.Categorical())
+    with torch.no_grad():
+        log_p = net.net(torch.cat([x for (x, _), _ in stream], dim=1))[0].log_softmax(-1)
+    y = torch.cat([y for _, y in stream], dim=1)
+    exact = {"rtol": 1e-13, "atol": 0.0}  # a few hundred roundings of double precision
+    torch.testing.assert_close(token_log_likelihood(model, stream), log_p.gather(-1, y[..., None])[..., 0], **exact)
+    torch.testing.assert_close(token_entropy(model, stream), -(log_p.exp() * log_p).sum(-1), **exact)
+
+
+def test_cuts_of_different_lengths_are_predicted_one_by_one(tokens):
+    model, stream = credo.MAP(make_net(), credo.Categorical()), TokenStream(tokens, 2, 7)
+    with pytest.raises(InputError, match=r"cannot be joined: \[7\] and \[1\]; model.stream\(loader\) yields them"):
+        model.predict(stream)
+    assert [p.mean.shape[1] for p in model.stream(stream)] == [7] * 7 + [1]
+
+
+def test_networks_and_targets_that_do_not_match_raise(tokens):
+    stream, likelihood = TokenStream(tokens, 2, 5), credo.Categorical()
+    transformer = TransformerLanguageModel(VOCABULARY, width=4, layers=1, heads=2, context=5)
+    for measure in (perplexity, perplexity_bound, dynamic_evaluation):
+        with pytest.raises(InputError, match=r"a TransformerLanguageModel is not called with .* net\(x\[0\]\)"):
+            measure(credo.MAP(transformer, likelihood), stream)
+        with pytest.raises(InputError, match=r"state must be two tensors of \[2, 2, 6\], got \[2\]; CarriedState"):
+            measure(credo.MAP(make_net().net, likelihood), stream)
+    found = perplexity(credo.MAP(transformer, likelihood, forward=lambda net, x: net(x[0])), stream)
+    transformer.eval()
+    nll = [F.cross_entropy(transformer(x).flatten(0, 1), y.flatten(), reduction="sum") for (x, _), y in stream]
+    assert found == pytest.approx(math.exp(float(torch.stack(nll).detach().sum()) / stream.n_tokens), rel=1e-5)
+    with pytest.raises(InputError, match=f"targets must be from 0 to {VOCABULARY - 1}, for a vocabulary of"):
+        perplexity(credo.MAP(make_net(), likelihood), TokenStream([0, 1, 2, VOCABULARY], 1, 3))
 
 
 def test_other_likelihoods_raise(tokens):

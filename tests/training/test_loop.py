@@ -15,7 +15,7 @@ import pytest
 import rich.console
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import BatchSampler, DataLoader, SequentialSampler, TensorDataset
 
 import credo
 from credo.errors import DivergenceError, InputError
@@ -695,3 +695,24 @@ def test_frozen_parts_in_evaluation_mode_keep_their_statistics():
         (torch.randn(20, 2), torch.randn(20, 1)), epochs=2
     )
     assert all(torch.equal(value, before[name]) for name, value in backbone.state_dict().items())
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_data_in_whole_minibatches_are_counted_by_rows(
+    shuffle: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Not by minibatches, among which the KL would be shared too little; a resumed run counts the same."""
+    cuts = [(torch.randn(3, 2), torch.randn(3, 1)) for _ in range(4)]
+    options: dict[str, Any] = {"seed": 0, "progress": False, "checkpoint": tmp_path, "epochs": 1}
+    for resume in (False, True):
+        model = credo.BayesByBackprop(nn.Linear(2, 1), credo.Gaussian(0.5))
+        model.fit(DataLoader(cuts, batch_size=None, shuffle=shuffle), resume=resume, **options)
+        assert model.n_data == 12
+    assert "4 of 3 rows are 12 data" in caplog.text
+    told = credo.BayesByBackprop(nn.Linear(2, 1), credo.Gaussian(0.5))
+    told.fit(DataLoader(cuts, batch_size=None, shuffle=shuffle), n_data=10, epochs=1, progress=False)
+    assert told.n_data == 10
+    rows = TensorDataset(torch.randn(12, 2), torch.randn(12, 1))
+    by_sampler = DataLoader(rows, sampler=BatchSampler(SequentialSampler(rows), 3, drop_last=False), batch_size=None)
+    told.fit(by_sampler, epochs=1, progress=False)
+    assert told.n_data == 12

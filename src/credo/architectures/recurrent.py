@@ -11,6 +11,7 @@ from torch.func import functional_call
 
 from credo._arguments import check_bool, check_integer, check_option
 from credo.architectures._base import Architecture, TokenEmbedding, check_drop_rate, drop_units, embed_tokens
+from credo.errors import InputError
 from credo.functional import complete_weights, restore_flat_weights
 
 State: TypeAlias = Tensor | tuple[Tensor, Tensor]
@@ -30,7 +31,8 @@ class LanguageModel(Architecture):
         h_t = cell(x_t ∘ z_x, h_{t−1} ∘ z_h),
 
     where z_x differs between the rows of a batch and the layers, and z_h is shared by the rows: dropping units of
-    h_{t−1} is the same as dropping columns of the recurrent weight matrix, so that fused kernels can be used.
+    h_{t−1} is the same as dropping columns of the recurrent weight matrix, so that fused kernels can be used. The part
+    of h_{t−1} that a GRU passes on without weights, h_t = (1 − u)∘n + u∘h_{t−1}, is not dropped: dropout is on weights.
     Word dropout sets all occurrences of a word to zero.
 
     Args:
@@ -94,8 +96,13 @@ class LanguageModel(Architecture):
 
         Returns:
             Logits of the next token at every step, ``[B, T, vocabulary]``, and the last state.
+
+        Raises:
+            InputError: if the tokens are not in the vocabulary, or the state has another structure or shape.
         """
         x = embed_tokens(self.embedding, tokens)
+        if state is not None:
+            self._check_state(state, len(tokens))
         if self.word_dropout > 0:
             kept = F.dropout(x.new_ones(self.embedding.num_embeddings, 1), self.word_dropout, self.training)
             x = x * kept[tokens]
@@ -105,6 +112,17 @@ class LanguageModel(Architecture):
             x, final = self._run(layer, x, None if state is None else _layer_state(state, k))
             finals.append(final)
         return self.decoder(drop_units(x, self.dropout, self.training)), _stack_states(finals)
+
+    def _check_state(self, state: State, rows: int) -> None:
+        expected = (len(self.layers), rows, self.decoder.in_features)
+        count = 2 if isinstance(self.layers[0], nn.LSTM) else 1
+        parts = [state] if isinstance(state, Tensor) else list(state)
+        if len(parts) != count or any(part.shape != expected for part in parts):
+            kind = "two tensors" if count == 2 else "one tensor"
+            raise InputError(
+                f"state must be {kind} of {list(expected)}, got {', '.join(str(list(part.shape)) for part in parts)}; "
+                "CarriedState(net) stores it between the minibatches of a TokenStream"
+            )
 
     def _run(self, layer: nn.Module, x: Tensor, state: State | None) -> tuple[Tensor, State]:
         assert isinstance(layer, nn.RNNBase)

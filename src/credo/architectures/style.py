@@ -262,7 +262,14 @@ class StyleGenerator(Architecture):
 
         Returns:
             Styles ``[B, layers, latent]``.
+
+        Raises:
+            InputError: if the shape of the styles does not match, or there is no such layer.
         """
+        for name, styles in (("coarse", coarse), ("fine", fine)):
+            check_rows(styles, (self.layers, self.config["latent"]), f"{name} styles")
+        if not isinstance(layer, Tensor) and check_integer(layer, "layer", 0) > self.layers:
+            raise InputError(f"layer must be from 0 to the number of layers, {self.layers}, got {layer}")
         index = torch.arange(self.layers, device=coarse.device)
         first = index < (layer[:, None] if isinstance(layer, Tensor) else layer)
         return torch.where(first[..., None], coarse, fine)

@@ -251,10 +251,12 @@ class Findings:
 
     Attributes:
         ways: the fastest way to evaluate draws.
+        looped: where draws cannot be evaluated together.
         sharing: what draws share.
         captured: predictions that are replayed.
     """
 
     ways: dict[Hashable, str] = field(default_factory=dict)
+    looped: set[Hashable] = field(default_factory=set)
     sharing: dict[Hashable, Sharing] = field(default_factory=dict)
     captured: CapturedPredictions = field(default_factory=CapturedPredictions)

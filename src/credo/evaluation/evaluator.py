@@ -15,14 +15,8 @@ from credo._devices import seconds
 from credo._notices import notify
 from credo.errors import CredoError, InputError
 from credo.evaluation.captured import CAPTURED_BYTES, CapturedDraws, Findings, balanced, fingerprint
-from credo.evaluation.choice import (
-    TRIAL_DRAWS,
-    Sharing,
-    Workload,
-    describe,
-    draws_at_once,
-    signature,
-)
+from credo.evaluation.carried import CarriedStates
+from credo.evaluation.choice import TRIAL_DRAWS, Sharing, Workload, describe, draws_at_once, signature
 from credo.evaluation.shared_work import SharedWork, SharedWorkError
 from credo.evaluation.together import evaluate_together
 from credo.functional import Draw, Replica, Sampler, describe_modules
@@ -72,6 +66,7 @@ class Evaluator:
         self._kept: list[Draw] = []
         self._is_repeated = False
         self._shared: SharedWork | None = None
+        self._carried = CarriedStates()
         self._row_bytes: float | None = None
         self._is_started = self._is_prepared = self._is_stateful = False
         self._only_loop = samples == 1 or posterior is None
@@ -161,7 +156,8 @@ class Evaluator:
             network = self._build()
 
             def run(part: Any) -> tuple[Tensor, list[Tensor]]:
-                return reproducible(lambda: network({}, part), tensors(part)[0].device), []
+                with network.preserve_buffers():
+                    return reproducible(lambda: network({}, part), tensors(part)[0].device), []
 
             trace = trace_rows(run, x)
             self._independent_rows = trace is not None and trace.input_dim == 0
@@ -243,8 +239,8 @@ class Evaluator:
         together = posterior.vectorization
         load = self._describe(x, together)
         way = vectorize if vectorize != "auto" else load.choose_by_rule(together) or self._found.ways.get(load.key)
-        if way == "loop":
-            return way
+        if way == "loop" or (vectorize == "auto" and load.key in self._found.looped):
+            return "loop"
         if way not in (together, None) or not posterior.can_vectorize(self._replica, x):
             if vectorize != "auto":
                 kind = f"draws of a {type(posterior).__name__}"
@@ -304,7 +300,9 @@ class Evaluator:
             self._posterior.prepare(self._replica, parts[0])
             self._shared = SharedWork(self._replica, self._shared.calls)
             self._record_shared(self._shared, parts[0])
-        notify(f"prediction loops over draws, because the network cannot be vectorized: {reason}")
+        if not self._found.looped:
+            notify(f"prediction loops over draws, because the network cannot be vectorized: {reason}")
+        self._found.looped.add(self._describe(parts[0], way).key)
         return None
 
     def _together(self, way: str, start: int, stop: int, parts: Sequence[Any]) -> Tensor:
@@ -340,20 +338,22 @@ class Evaluator:
         outputs: Tensor | None = None
         for first, draws in self._groups(start, stop, max(1, _LOOP_BYTES // max(self._bytes_per_draw, 1))):
             for s, draw in enumerate(draws, first):
-                output = _concatenate([self._evaluate_one(s, draw, part) for part in parts])
+                output = _concatenate([self._evaluate_one(s, draw, part, k) for k, part in enumerate(parts)])
                 if outputs is None:  # small tensors kept between large ones would break up the memory
                     outputs = output.new_empty(stop - start, *output.shape)
                 outputs[s - start] = output
         assert outputs is not None
         return outputs
 
-    def _evaluate_one(self, s: int, draw: Draw, x: Any) -> Tensor:
+    def _evaluate_one(self, s: int, draw: Draw, x: Any, part: int) -> Tensor:
         """One draw on one part; a stateful network is replaced by a fresh copy after each call."""
+        self._carried.resume(self._replica.net, s, part)
         output = self._run_one(s, draw, x)
         if _shares_memory(output, draw):
             output = output.clone()
         if self._is_stateful or (s == 0 and self._replica.is_stateful()):
             self._is_stateful = True
+            self._carried.keep(self._replica.net, s, part)
             self._replica = self._build()
         return output
 

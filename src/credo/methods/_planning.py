@@ -53,7 +53,7 @@ def plan_estimators(probe: Replica, layers: Collection[str], estimator: str, x: 
         def call() -> Tensor:
             passed.clear()
             uses.count.clear()
-            with torch.enable_grad(), eager(), uses:
+            with probe.preserve_buffers(), torch.enable_grad(), eager(), uses:
                 return probe({}, batch)
 
         return reproducible(call, tensors(batch)[0].device).detach(), [value for _, value in passed]

@@ -22,6 +22,7 @@ Reference: M. Fortunato, C. Blundell, O. Vinyals, "Bayesian recurrent neural net
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 
 import torch
 from torch import Tensor, nn
@@ -49,13 +50,17 @@ class Sharpening(nn.Module):
             self.register_parameter(key, nn.Parameter(torch.full_like(net.get_parameter(name), _START)))
 
     def forward(
-        self, shared: Mapping[str, Tensor], nll: Callable[[Mapping[str, Tensor]], Tensor]
+        self,
+        shared: Mapping[str, Tensor],
+        nll: Callable[[Mapping[str, Tensor]], Tensor],
+        kept: Mapping[str, Tensor] = MappingProxyType({}),
     ) -> tuple[dict[str, Tensor], Tensor]:
         """Draw the weights of a minibatch.
 
         Args:
             shared: φ by name.
             nll: the negative log likelihood of the minibatch, −log p(y | x, ·), as a function of the weights.
+            kept: which weights of pruned parameters are kept, by name; θ is φ, that is 0, for the others.
 
         Returns:
             θ by name, and KL(q(θ | φ, x, y) ‖ p(θ | φ)) = ‖η∘g‖²/(2σ₀²), differentiable.
@@ -68,6 +73,8 @@ class Sharpening(nn.Module):
         drawn, squares = {}, []
         for (name, weight), gradient in zip(shared.items(), gradients, strict=True):
             noise = self.scale * torch.randn_like(weight)
+            if name in kept:
+                noise, gradient = noise * kept[name], None if gradient is None else gradient * kept[name]
             if gradient is None:
                 drawn[name] = weight + noise
                 continue

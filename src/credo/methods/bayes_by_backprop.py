@@ -3,6 +3,7 @@ r"""Bayes by Backprop: a Gaussian posterior, found by minimizing the variational
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any, Self
 
 import torch
@@ -14,7 +15,7 @@ from credo._arguments import check_integer, check_option, check_positive
 from credo._devices import at_least_float32
 from credo._notices import notify
 from credo.errors import InputError, LoadError, UnsupportedError
-from credo.functional import Forward
+from credo.functional import Carrier, Forward, preserve_buffers
 from credo.likelihoods import Likelihood
 from credo.methods._convergence import convergence_notes
 from credo.methods._free_energy import FreeEnergyTask
@@ -87,7 +88,7 @@ class BayesByBackprop(NetworkMethod):
     """
 
     posterior: MeanField | LowRankGaussian
-    _derived = frozenset({"_noisy_forward", "_priors_here", "_kl_plan", "_kl_planned_for"})
+    _derived = frozenset({"_noisy_forward", "_carriers", "_priors_here", "_kl_plan", "_kl_planned_for"})
     _kl_plan: KLPlan | None
     _kl_planned_for: tuple[frozenset[str], bool]
 
@@ -144,13 +145,16 @@ class BayesByBackprop(NetworkMethod):
         plan = plan or self.posterior.plan(self._priors_here, self._kl_kinds)
         scale, kl = self.posterior.scale_and_kl(plan)
         nll = []
-        for _ in range(self._samples):
-            if self._sharpening is None:
-                output, drawn = self._noisy_forward(x, scale, plan.squared)
-                nll.append(self._weighted_nll(self.likelihood.log_prob(output, y), sample_weight))
-            else:
-                loss, drawn = self._sharpened_nll(self._sharpening, x, y, sample_weight, scale)
-                nll.append(loss)
+        for s in range(self._samples):
+            # All draws go on from the same carried state; the next minibatch goes on from that of the last one.
+            is_kept = self._carriers and s + 1 < self._samples
+            with preserve_buffers(self._carriers) if is_kept else nullcontext():
+                if self._sharpening is None:
+                    output, drawn = self._noisy_forward(x, scale, plan.squared)
+                    nll.append(self._weighted_nll(self.likelihood.log_prob(output, y), sample_weight))
+                else:
+                    loss, drawn = self._sharpened_nll(self._sharpening, x, y, sample_weight, scale)
+                    nll.append(loss)
             kl += [
                 self.posterior.kl_of(name, prior, kind, weight=drawn.get(name)) / self._samples
                 for name, prior, kind in plan.others
@@ -272,7 +276,7 @@ class BayesByBackprop(NetworkMethod):
         hooks.begin(rows, {})
         try:
             with replica.preserve_buffers():
-                own, divergence = sharpening(shared, lambda weights: nll(weights) * rows)
+                own, divergence = sharpening(shared, lambda weights: nll(weights) * rows, self.posterior.masks())
             loss = nll(own) + divergence / max(rows, 1)
         finally:
             hooks.end()
@@ -294,6 +298,7 @@ class BayesByBackprop(NetworkMethod):
         self._noisy_forward = NoisyForward(
             self.net, self._forward, posterior.names(), posterior.rsample, self.estimator, passes=self._samples
         )
+        self._carriers = [m for m in self._noisy_forward.replica.net.modules() if isinstance(m, Carrier)]
 
 
 def _sum(terms: list[Tensor]) -> Tensor:

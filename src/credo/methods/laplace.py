@@ -18,7 +18,7 @@ from credo._devices import at_least_float32
 from credo.curvature import GaussNewton, NetworkGradients
 from credo.curvature.network import is_factorable
 from credo.errors import InputError, UnsupportedError
-from credo.functional import Forward, Replica
+from credo.functional import Carrier, Forward, Replica
 from credo.likelihoods import Likelihood
 from credo.methods._linearized import LinearizedPredictor
 from credo.methods._noise_hooks import noisy_layers
@@ -96,6 +96,11 @@ class Laplace(NetworkMethod):
         forward: Forward | None = None,
     ) -> None:
         super().__init__(net, likelihood, forward)
+        if any(isinstance(module, Carrier) for module in self.net.modules()):
+            raise UnsupportedError(
+                "the curvature is computed row by row, but the network carries a state from one minibatch to the next; "
+                "pass the network inside CarriedState, forward=lambda net, x: net(x)[0], and whole sequences as rows"
+            )
         self.prior: Prior = Normal(0.0, 1.0) if prior is None else prior
         self._structure = check_option(structure, "structure", _STRUCTURES)
         self._rank = check_integer(rank, "rank", minimum=1)

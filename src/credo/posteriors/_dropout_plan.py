@@ -159,7 +159,8 @@ def _record(network: Replica, x: Any, eval_mode: bool | None = None) -> _Record:
             module.training = not eval_mode and not isinstance(module, _NormBase | nn.RReLU)
 
     def run() -> _Record:
-        with eager(), _Recorder() as recorder, _announced(network.net, recorder.callers):
+        watched = _announced(network.net, (recorder := _Recorder()).callers)
+        with network.preserve_buffers(), eager(), recorder, watched:
             return _Record(network({}, x), recorder.calls)
 
     return reproducible(run, tensors(x)[0].device)

@@ -60,6 +60,14 @@ class Posterior(nn.Module, ABC):
         """
         return {}
 
+    def masks(self) -> Draw:
+        """Which weights are kept, of the parameters that were pruned; the others are 0.
+
+        Returns:
+            Name to bool tensor.
+        """
+        return {}
+
     @abstractmethod
     def sampler(self, seed: int) -> Sampler:
         """A function that returns draws by number, detached.

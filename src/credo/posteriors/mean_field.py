@@ -310,6 +310,14 @@ class MeanField(Posterior):
         mask = mask if before is None else mask & before
         self.kept.register_buffer(as_key(name), mask)
 
+    def masks(self) -> Draw:
+        """Which weights are kept, of the parameters that were pruned; the others are 0.
+
+        Returns:
+            Name to bool tensor.
+        """
+        return {name: kept for name in self._owners if (kept := self._kept(name)) is not None}
+
     def _expected_tensors(self, saved: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The scales, and the masks of a posterior that was pruned before it was saved."""
         masks = {f"kept.{as_key(name)}": self._mean(name) for name in self._owners if f"kept.{as_key(name)}" in saved}

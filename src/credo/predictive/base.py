@@ -246,7 +246,8 @@ class Predictive(ABC):
         first, *rest = parts
         for part in rest:
             _check_equal("numbers of draws", first.n_draws, part.n_draws)
-            _check_equal("target shapes per row", *(list(p.components.target_shape[1:]) for p in (first, part)))
+            shapes = [list(p.components.target_shape[1:]) for p in (first, part)]
+            _check_equal("target shapes per row", *shapes, hint="; model.stream(loader) yields them one by one")
         return replace(first, components=first.components.join([p.components for p in rest], 1))
 
     @staticmethod
@@ -333,9 +334,9 @@ def _check_compatible(parts: Sequence[P]) -> Sequence[P]:
     return parts
 
 
-def _check_equal(what: str, a: object, b: object) -> None:
+def _check_equal(what: str, a: object, b: object, *, hint: str = "") -> None:
     if a != b:
-        raise InputError(f"predictions with different {what} cannot be joined: {a} and {b}.")
+        raise InputError(f"predictions with different {what} cannot be joined: {a} and {b}{hint}.")
 
 
 def _row_index(rows: object, count: int, device: torch.device) -> slice | Tensor:

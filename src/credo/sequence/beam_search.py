@@ -53,8 +53,8 @@ def beam_search(step: Step, state: Any, *, start: int, end: int, length: int, wi
         The sequences of every row and their log probabilities.
 
     Raises:
-        InputError: if the tensors of ``state`` have different numbers of rows, ``length`` or ``width`` is below 1, or
-            ``step`` returns probabilities of the wrong shape.
+        InputError: if the tensors of ``state`` have different numbers of rows, ``length`` or ``width`` is below 1,
+            ``start`` or ``end`` is no index, or ``step`` returns probabilities of the wrong shape.
 
     Example:
         >>> transition = torch.tensor([[0.1, 0.9], [0.6, 0.4]]).log()
@@ -64,6 +64,7 @@ def beam_search(step: Step, state: Any, *, start: int, end: int, length: int, wi
         [1, 0, 0]
     """
     check_integer(length, "length", 1)
+    start, end = check_integer(start, "start", 0), check_integer(end, "end", 0)
     width = check_integer(width, "width", 1)
     rows = count_rows(state)
     if not have_equal_rows(state):

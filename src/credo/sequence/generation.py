@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from credo._arguments import check_integer
+from credo._devices import at_least_float32
 from credo.data import prepare_input
 from credo.errors import InputError, UnsupportedError
 from credo.functional import Draw, Replica
@@ -138,7 +139,8 @@ def _mean_step(readers: list[_Reader], weights: Tensor) -> Step:
     def step(tokens: Tensor, states: list[Any]) -> tuple[Tensor, list[Any]]:
         rest = iter(states)
         found = [reader.step(tokens, s, next(rest)) for reader in readers for s in range(reader.draws)]
-        log_p = torch.stack([logits for logits, _ in found]).float().log_softmax(-1)
+        logits = torch.stack([logits for logits, _ in found])
+        log_p = logits.to(at_least_float32(logits.dtype)).log_softmax(-1)
         return log_average_exp(log_p, weights), [state for _, state in found]
 
     return step

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,9 +15,10 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from credo._arguments import check_integer, check_non_negative
+from credo._devices import at_least_float32
 from credo.data import as_batch, move
 from credo.errors import InputError, UnsupportedError
-from credo.functional import Replica, preserve_buffers
+from credo.functional import Carrier, Replica, preserve_buffers
 from credo.likelihoods import Categorical
 from credo.methods.deep_ensemble import DeepEnsemble, shares_of
 from credo.seeding import check_seed, seeded
@@ -93,7 +95,7 @@ def perplexity_bound(model: NetworkMethod, stream: DataLoader[Any], samples: int
     check_integer(samples, "samples", minimum=0)
     _check_one_network(model, "perplexity_bound")
     _check_stream(stream)
-    _check_likelihood(model)
+    _check_model(model)
     total, tokens = 0.0, 0
     with seeded(seed, model.device), _evaluation_mode(model), preserve_buffers(list(model.net.modules())):
         nll = model.nll if samples else _nll_near_mean(model)
@@ -116,7 +118,9 @@ def _nll_near_mean(model: NetworkMethod) -> Callable[[Any, Tensor], Tensor]:
         if sharpening is None:
             return nll_of(model.posterior.point(), x, y) / len(y)
         with network.preserve_buffers():
-            weights, cost = sharpening.forward(model.posterior.mean(), lambda shared: nll_of(shared, x, y))
+            weights, cost = sharpening.forward(
+                model.posterior.mean(), lambda shared: nll_of(shared, x, y), model.posterior.masks()
+            )
         return (nll_of(weights, x, y) + cost) / len(y)
 
     return nll
@@ -130,7 +134,7 @@ def dynamic_evaluation(model: NetworkMethod, stream: DataLoader[Any], lr: float 
 
         θ ← θ − lr·∇θ (−1/T Σ_t log p(y_t | x_{≤t}, θ)) + decay·(θ_0 − θ),
 
-    with the mean over the minibatch's tokens. The model itself is not changed.
+    with the mean over the minibatch's tokens. Pruned weights stay 0. The model itself is not changed.
 
     Args:
         model: as for :func:`token_log_likelihood`.
@@ -149,11 +153,11 @@ def dynamic_evaluation(model: NetworkMethod, stream: DataLoader[Any], lr: float 
     check_non_negative(decay, "decay")
     _check_one_network(model, "dynamic_evaluation")
     _check_stream(stream)
-    _check_likelihood(model)
+    _check_model(model)
     network = _replica(model)
     trained = {name: p.detach() for name, p in model.net.named_parameters()} | model.posterior.point()
     weights = {name: p.clone().requires_grad_() for name, p in trained.items()}
-    scores = []
+    scores, kept = [], model.posterior.masks()
     with _evaluation_mode(network.net):
         for raw in stream:
             batch = move(as_batch(raw), model.device)
@@ -164,6 +168,7 @@ def dynamic_evaluation(model: NetworkMethod, stream: DataLoader[Any], lr: float 
             with torch.no_grad():
                 for (name, weight), gradient in zip(weights.items(), gradients, strict=True):
                     if gradient is not None:
+                        gradient = gradient * kept[name] if name in kept else gradient
                         weight.sub_(gradient, alpha=lr).lerp_(trained[name], decay)
     return torch.cat(scores, dim=1)
 
@@ -257,7 +262,7 @@ def _readers(model: Method, samples: int, seed: int | None) -> Iterator[_Reader]
     for share in shares_of(model, samples, check_seed(seed) if samples else 0):
         if share.weight == 0:
             continue
-        _check_likelihood(share.model)
+        _check_model(share.model)
         posterior = share.model.posterior
         if samples == 0:
             yield _Reader(partial(_replica(share.model), posterior.point()), share.weight)
@@ -271,6 +276,9 @@ def _replica(model: NetworkMethod) -> Replica:
     """The network in evaluation mode, with a state of its own."""
     network = Replica(model.net, model._forward, own_buffers=True)
     network.net.eval()
+    for module in network.net.modules():
+        if isinstance(module, Carrier):
+            module.checks_rows = True
     return network
 
 
@@ -299,9 +307,13 @@ def _entropy(stream: DataLoader[Any], device: torch.device, readers: Sequence[_R
     """The entropy of the weighted mean over ``readers`` of the probabilities, ``[B, steps]``."""
     parts = []
     for x, _, _ in (move(as_batch(raw), device) for raw in stream):
-        probability = sum((weight * call(x).float().softmax(-1) for call, weight in readers), torch.zeros(()))
+        probability = sum((weight * _probabilities(call(x)) for call, weight in readers), torch.zeros(()))
         parts.append(torch.special.entr(probability).sum(-1).double().cpu())
     return torch.cat(parts, dim=1)
+
+
+def _probabilities(logits: Tensor) -> Tensor:
+    return logits.to(at_least_float32(logits.dtype)).softmax(-1)
 
 
 def _read(stream: DataLoader[Any], device: torch.device, call: Any) -> Tensor:
@@ -311,7 +323,17 @@ def _read(stream: DataLoader[Any], device: torch.device, call: Any) -> Tensor:
 
 def _log_probability(logits: Tensor, y: Tensor) -> Tensor:
     """log p(y) for logits ``[B, T, V]``, ``[B, T]``."""
-    return logits.float().log_softmax(-1).gather(-1, y[..., None])[..., 0]
+    if logits.shape[:-1] != y.shape:
+        raise InputError(
+            f"targets {list(y.shape)} need logits {[*y.shape, 'V']}, but the network has {list(logits.shape)}"
+        )
+    try:
+        return logits.to(at_least_float32(logits.dtype)).log_softmax(-1).gather(-1, y[..., None])[..., 0]
+    except RuntimeError:  # of an index; on a GPU it is an error of CUDA
+        size = logits.shape[-1]
+        raise InputError(
+            f"targets must be from 0 to {size - 1}, for a vocabulary of {size}, got {int(y.min())} to {int(y.max())}"
+        ) from None
 
 
 def _check_one_network(model: Method, function: str) -> None:
@@ -330,9 +352,19 @@ def _check_stream(stream: object) -> None:
         )
 
 
-def _check_likelihood(model: NetworkMethod) -> None:
+def _check_model(model: NetworkMethod) -> None:
+    """Raise ``InputError`` if the model does not predict classes, or its network cannot be called on a minibatch."""
     if not isinstance(model.likelihood, Categorical):
         raise InputError(
             f"tokens need a Categorical likelihood, but the model has {model.likelihood!r}; pass "
             "likelihood=credo.Categorical(), or fit the model first"
         )
+    try:
+        if model._forward is None:
+            inspect.signature(model.net.forward).bind("tokens", "start")
+    except TypeError:
+        raise InputError(
+            f"a {type(model.net).__name__} is not called with the tokens of a minibatch and which rows start there; "
+            "give CarriedState a network that is called as net(x, state), and the method of a network without a state "
+            "forward=lambda net, x: net(x[0])"
+        ) from None

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, RandomSampler, SequentialSampler
 
 from credo import data as data_
 from credo._files import recover
+from credo._notices import notify
 from credo._tensors import changing_tensors
 from credo.errors import DivergenceError, InputError, unknown_name
 from credo.seeding import check_seed, derive, reseed, seeded
@@ -72,6 +73,7 @@ class _Run:
         self.epochs = task.default_epochs(self.batches) if options.epochs is None else options.epochs
         self.order = data_.EpochOrder(self.loader)
         self.n_data = data_.count_data(self.loader, options.n_data)
+        self.has_minibatches = isinstance(data, DataLoader) and _has_minibatches(data)
         self.validation = None if options.validation is None else task.make_dataset(options.validation)
         self.best_score, self.best_epoch = -math.inf, -1
         self.best: dict[str, Tensor] = {}
@@ -140,11 +142,15 @@ class _Run:
         self.module.to(device)
         _train_mode(self.module)
         batch = self._first_batch()
-        if self.n_data < batch.y.shape[0]:
+        items, rows = self.n_data, batch.y.shape[0]
+        if items < rows:
             raise InputError(
-                f"the data set has a length of {self.n_data}, but its first minibatch has {batch.y.shape[0]} rows; "
-                "pass the number of data: fit(..., n_data=N)"
+                f"the data set has a length of {items}, but its first minibatch has {rows} rows; pass the number of "
+                "data: fit(..., n_data=N)"
             )
+        if options.n_data is None and rows > 1 and self.has_minibatches:
+            self.n_data = items * rows
+            notify(f"the loader yields minibatches: {items} of {rows} rows are {self.n_data} data; pass n_data if not")
         self.model.n_data = self.n_data
         task.setup(batch)
         self._check_data(batch)
@@ -382,3 +388,9 @@ def _length(loader: DataLoader[Any], gathered: int) -> int | None:
         return -(-len(loader) // gathered)
     except TypeError:
         return None
+
+
+def _has_minibatches(loader: DataLoader[Any]) -> bool:
+    """Whether the items of the loader's data set are minibatches, and nothing says how many data they hold."""
+    in_order = isinstance(loader.sampler, SequentialSampler | RandomSampler)
+    return loader.batch_sampler is None and in_order and not hasattr(loader.dataset, "n_data")

@@ -70,7 +70,7 @@ class FitOptions:
         strategy: Fabric's name of a strategy: ``"ddp"`` from a script, ``"ddp_notebook"`` from a notebook,
             ``"ddp_find_unused_parameters_true"`` for a network with unused layers.
         seed: makes the run reproducible; torch's random state is left as it was.
-        n_data: number of training data, if a loader has no length.
+        n_data: number of training data, if a loader has no length, or yields whole minibatches of different sizes.
         progress: whether to show a progress bar; ``None``: only in a terminal.
     """
 

@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from credo import data as data_
 from credo.errors import InputError
+from credo.functional import Carrier
 from credo.training.optimizers import OptimizerSet, adam
 from credo.training.options import FitKeywords, FitOptions
 
@@ -180,3 +181,7 @@ class Task(ABC, Generic[M]):
         """Raise ``InputError`` for a number of processes that the model cannot be trained with."""
         if devices > 1 and len(self.parameter_groups(0.0)) > 1:
             raise InputError(f"{type(self.model).__name__} has several optimizers and trains in one process: devices=1")
+        if devices > 1 and any(isinstance(module, Carrier) for module in self.module.modules()):
+            raise InputError(
+                "a network that carries its state reads minibatches in order, and trains in one process: devices=1"
+            )

@@ -270,6 +270,7 @@ def _draw_scene(ax: Axes, described: Described, row: int, colors: ScalarMappable
     """A scene, and below it a line of words for each digit; wrong words have a frame."""
     ax.imshow(described.scenes.images[row, 0].numpy(), cmap="gray_r", vmin=0.0, vmax=1.0, interpolation="nearest")
     ax.set(xticks=[], yticks=[])
+    ax.spines[:].set(visible=True, color="0.7")  # a scene is as white as the page
     entropy, correct = described.uncertainties["entropy"][row], described.correct[row]
     for position in described.emitted[row].nonzero()[:, 0].tolist():
         line, place = divmod(position, PHRASE)
