@@ -122,6 +122,8 @@ def test_wrong_arguments_are_sentences() -> None:
         ([(1.0, 0.0)], "lower < upper"),
         ([], "lower < upper"),
         ([(0.0, math.inf)], "must be finite"),
+        ("ab", "bounds must hold numbers"),
+        ([(0.0, 1.0), (0.0,)], "bounds must hold numbers"),
     ]:
         with pytest.raises(InputError, match=message):
             ThompsonOptimizer(gaussian_process(), bounds)
@@ -135,6 +137,9 @@ def test_wrong_arguments_are_sentences() -> None:
     ]:
         with pytest.raises(InputError, match=message):
             optimizer.observe(x, y)
+    for value in (None, torch.ones(2), "high"):
+        with pytest.raises(InputError, match="function must return one number for a point"):
+            optimizer.run(lambda _, value=value: value, 1)  # type: ignore[misc]
     assert len(optimizer.y) == 0
     classes = ThompsonOptimizer(BayesianLogisticRegression(), [(0.0, 1.0)], initial=1, seed=0)
     classes.observe([[0.1], [0.9]], [0.0, 1.0])

@@ -181,15 +181,13 @@ class ThompsonBandit:
         rows = as_rows(context, self.model, "context")
         contexts = rows.reshape(-1, rows.shape[-1])
         self._check_width(contexts)
-        arms = torch.as_tensor(arm).reshape(-1).cpu()
+        arms = self._check_arm(arm)
         rewards = as_numbers(reward, "reward").to(contexts.device, contexts.dtype).reshape(-1)
         if not len(arms) == len(rewards) == len(contexts):
             raise InputError(
                 f"context, arm and reward must have the same number of rows, got {len(contexts)}, {len(arms)} and "
                 f"{len(rewards)}"
             )
-        if arms.is_floating_point() or bool(((arms < 0) | (arms >= self.n_arms)).any()):
-            raise InputError(f"arm must be an integer between 0 and {self.n_arms - 1}, got {arm!r}")
         if not bool(rewards.isfinite().all()):
             raise InputError(f"reward must be finite, got {reward!r}")
         before = self.n_rewards
@@ -266,8 +264,19 @@ class ThompsonBandit:
         self._source.fit(self.model, x, y, child_seed(self.seed, _TRAINING, self.n_rewards))
         self._is_fitted = True
 
+    def _check_arm(self, arm: Any) -> Tensor:
+        """The numbers of arms, ``[B]``, int64."""
+        try:
+            arms = torch.as_tensor(arm).reshape(-1).cpu()
+        except (TypeError, ValueError, RuntimeError):
+            arms = torch.full((1,), torch.nan)
+        is_integer = not (arms.is_floating_point() or arms.is_complex() or arms.dtype == torch.bool) or not len(arms)
+        if not is_integer or bool(((arms < 0) | (arms >= self.n_arms)).any()):
+            raise InputError(f"arm must be an integer between 0 and {self.n_arms - 1}, got {arm!r:.100}")
+        return arms.long()
+
     def _check_arms(self, arms: int | Tensor) -> Tensor:
-        if isinstance(arms, int | np.integer) and not isinstance(arms, bool):
+        if isinstance(arms, int | float | np.number):
             return as_rows(torch.eye(check_integer(arms, "arms", minimum=2)), self.model, "arms")
         features = as_rows(arms, self.model, "arms")
         if features.ndim != 2 or len(features) < 2:

@@ -91,7 +91,7 @@ class ThompsonOptimizer:
         fit_options: Mapping[str, Any] | None = None,
         seed: int | None = None,
     ) -> None:
-        box = torch.as_tensor(bounds, dtype=torch.float64)
+        box = as_numbers(bounds, "bounds").double().cpu()
         if box.ndim != 2 or box.shape[1] != 2 or not len(box) or not bool((box[:, 0] < box[:, 1]).all()):
             raise InputError(f"bounds must be pairs (lower, upper) with lower < upper, one per input, got {bounds!r}")
         if not bool(box.isfinite().all()):
@@ -185,13 +185,16 @@ class ThompsonOptimizer:
 
         Returns:
             The best evaluation.
+
+        Raises:
+            InputError: if ``function`` does not return a finite number.
         """
         check_integer(evaluations, "evaluations", minimum=1)
         check_integer(batch_size, "batch_size", minimum=1)
         end = len(self.y) + evaluations
         while len(self.y) < end:
             points = self.suggest(min(batch_size, end - len(self.y)))
-            self.observe(points, [float(function(point)) for point in points])
+            self.observe(points, [_as_number(function(point)) for point in points])
         return self.best
 
     def _fitted(self) -> Any:
@@ -226,3 +229,11 @@ class ThompsonOptimizer:
     def _to_box(self, unit: Tensor) -> Tensor:
         lower, upper = self.bounds.T
         return torch.minimum(lower + unit * (upper - lower), upper)
+
+
+def _as_number(value: Any) -> float:
+    """The value of the function at one point."""
+    try:
+        return float(value)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InputError(f"function must return one number for a point, got {value!r:.100}") from error
