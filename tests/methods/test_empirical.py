@@ -83,9 +83,10 @@ def test_bad_draws_raise() -> None:
         {"a": torch.zeros(3)},
         {"a": torch.zeros(2, 0)},
         {"a": torch.zeros(2, 3), "b": torch.zeros(3, 2)},
+        [torch.zeros(2, 3)],
     ):
         with pytest.raises(InputError, match="draws"):
-            Empirical(draws)
+            Empirical(draws)  # type: ignore[arg-type]
     posterior = numbered(1, 4)
     with pytest.raises(InputError, match="every"):
         posterior.thin(0)

@@ -299,6 +299,8 @@ def test_what_cannot_be_sampled_raises_and_changes_nothing() -> None:
         credo.HMC(Bare(), credo.Gaussian(0.1)).fit((x, y))
     with pytest.raises(UnsupportedError, match="random numbers"):
         credo.HMC(Noisy(3, 1), credo.Gaussian(0.1), **SHORT).fit((x, y))
+    with pytest.raises(UnsupportedError, match="leave out logit_noise="):
+        credo.HMC(nn.Linear(3, 4), credo.Categorical(logit_noise=True))
     with pytest.raises(UnsupportedError, match="float32"):
         credo.HMC(nn.Linear(3, 1).half(), credo.Gaussian(0.1)).fit((x, y))
     for options in ({"chains": 0}, {"draws": 0}, {"init": "map"}, {"acceptance": 1.0}, {"leapfrog_steps": 0}):

@@ -501,6 +501,21 @@ def test_networks_of_other_kinds() -> None:
     assert float(model.predict(x).epistemic.min()) > 0.0
 
 
+def test_errors_name_the_argument_and_the_input() -> None:
+    for wrong in ([], None, 3):
+        with pytest.raises(InputError, match="parameters must be a name pattern"):
+            credo.Laplace(mlp(), parameters=wrong)  # type: ignore[arg-type]
+    net = mlp()
+    net[0].requires_grad_(False)
+    with pytest.raises(InputError, match=r"parameters='0.\*' fits only frozen parameters"):
+        credo.Laplace(net, parameters="0.*")
+    x, y = classes((4,))
+    model = credo.Laplace(mlp(), credo.Categorical()).fit((x, y), epochs=0)
+    with pytest.raises(RuntimeError) as raised:
+        model.predict(x[:, :1])
+    assert "The network was called on" in raised.value.__notes__[0]
+
+
 def test_priors_that_are_not_gaussian_are_refused() -> None:
     with pytest.raises(UnsupportedError, match="Gaussian"):
         credo.Laplace(mlp(), prior=credo.ScaleMixture())

@@ -17,7 +17,7 @@ from credo._special import sobol_normal
 from credo.errors import InputError, UnsupportedError, unknown_name
 from credo.functional import Forward, Replica
 from credo.likelihoods import Gaussian, Likelihood
-from credo.methods.base import Predictor, check_samples
+from credo.methods.base import Predictor, check_samples, describing_input
 from credo.methods.network import NetworkMethod, NetworkPredictor
 from credo.nests import default_batch_size, first_rows, split_rows
 from credo.posteriors.last_layer import LastLayerGaussian
@@ -242,10 +242,10 @@ class ClosedFormPredictor(Predictor):
         if batch_size is not None:
             check_integer(batch_size, "batch_size", minimum=1)
         x = data_.prepare_input(x, method.device, method.dtype)
-        method._inspect(x)
-        parts = [
-            method._output_moments(self.features(part)) for part in split_rows(x, batch_size or default_batch_size(x))
-        ]
+        rows = batch_size or default_batch_size(x)
+        with describing_input(x):
+            method._inspect(x)
+            parts = [method._output_moments(self.features(part)) for part in split_rows(x, rows)]
         mean, variance = (torch.cat(tensors) for tensors in zip(*parts, strict=True))
         if isinstance(likelihood, Gaussian) and likelihood.noise != "heteroscedastic":
             components = likelihood.components(mean[None])

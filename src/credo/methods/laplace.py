@@ -351,12 +351,12 @@ class Laplace(NetworkMethod):
 def _choose(net: nn.Module, parameters: str | Sequence[str]) -> list[str]:
     """The names of the parameters that ``parameters`` stands for."""
     if parameters == "all":
-        return select(net)
+        return select(net, argument="parameters")
     if parameters != "last_layer":
-        return select(net, parameters)
-    chosen = match_parameters(net)
+        return select(net, parameters, "parameters")
+    chosen = match_parameters(net, argument="parameters")
     last = {id(p) for p in net.get_submodule(_module(chosen[-1])).parameters(recurse=False)}  # tied ones included
-    return select(net, [name for name in chosen if id(net.get_parameter(name)) in last])
+    return select(net, [name for name in chosen if id(net.get_parameter(name)) in last], "parameters")
 
 
 def _module(name: str) -> str:

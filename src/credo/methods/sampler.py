@@ -23,7 +23,16 @@ from credo.likelihoods import Likelihood
 from credo.methods._fold_chains import fit_models, joint_target
 from credo.methods._initialization import reinitialize
 from credo.methods._log_joint import LogJoint, log_density, maximize
-from credo.methods._sampling import DrawnLikelihood, Plan, Run, SamplingReport, check_densities, convergence, merge
+from credo.methods._sampling import (
+    DrawnLikelihood,
+    Plan,
+    Run,
+    SamplingReport,
+    check_densities,
+    check_is_deterministic,
+    convergence,
+    merge,
+)
 from credo.methods.network import NetworkMethod, NetworkPredictor
 from credo.posteriors.empirical import Empirical
 from credo.priors import Normal, Prior, move_priors, resolve, to_config
@@ -70,6 +79,7 @@ class Sampler(NetworkMethod):
         forward: Forward | None,
     ) -> None:
         super().__init__(net, likelihood, forward)
+        check_is_deterministic(self.likelihood)
         self._chains = check_integer(chains, "chains", minimum=1)
         self._plan = plan
         self._init = check_option(init, "init", _INITS)
@@ -80,7 +90,7 @@ class Sampler(NetworkMethod):
         self._bayesian = bayesian
         weights = {name: net.get_parameter(name).detach() for name in select(net, bayesian)}
         self._priors = check_densities(resolve(self.prior, {name: w.shape for name, w in weights.items()}))
-        self.posterior = Empirical({name: w[None, None] for name, w in weights.items()})
+        self.posterior = Empirical.without_draws(weights)
         self._report: SamplingReport | None = None
         self._adopt_likelihood()
         self._derive()
@@ -315,10 +325,10 @@ class Sampler(NetworkMethod):
 
     def _adopt_likelihood(self) -> None:
         """Begin the draws of the likelihood's parameters anew, if they are those of another likelihood."""
-        own = {name: parameter.detach()[None, None] for name, parameter in self.likelihood.named_parameters()}
+        own = {name: parameter.detach() for name, parameter in self.likelihood.named_parameters()}
         current = getattr(self, "likelihood_posterior", None)
         if current is None or current.names() != list(own):
-            self.likelihood_posterior = Empirical(own) if own else None
+            self.likelihood_posterior = Empirical.without_draws(own) if own else None
 
     def _noise_priors(self) -> dict[str, Distribution]:
         shapes = {name: parameter.shape for name, parameter in self.likelihood.named_parameters()}
