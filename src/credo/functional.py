@@ -154,6 +154,25 @@ def padding_rows(net: nn.Module) -> dict[str, int]:
     }
 
 
+def without_padding(weight: Tensor, row: int | None, prior: object = None) -> Tensor:
+    """A weight as its prior sees it: a vector for padding is at the prior's center, whatever it is in the network.
+
+    It is no parameter, so that its density must not move it, nor count in the choice of a prior's scale.
+
+    Args:
+        weight: of an embedding, or of any other module.
+        row: from :func:`padding_rows`; ``None``: there is no such vector.
+        prior: of the weight, whose center is ``loc`` if it has one, and otherwise 0.
+
+    Returns:
+        The weight, differentiable.
+    """
+    if row is None:
+        return weight
+    center = torch.as_tensor(getattr(prior, "loc", 0.0)).to(weight).expand_as(weight)
+    return torch.cat([weight[:row], center[row : row + 1], weight[row + 1 :]])
+
+
 def _embeddings(net: nn.Module) -> dict[str, nn.Embedding | nn.EmbeddingBag]:
     return {path: m for path, m in net.named_modules() if isinstance(m, nn.Embedding | nn.EmbeddingBag)}
 

@@ -18,7 +18,7 @@ from credo._devices import at_least_float32
 from credo.curvature import GaussNewton, NetworkGradients
 from credo.curvature.network import is_factorable
 from credo.errors import InputError, UnsupportedError
-from credo.functional import Forward, Replica
+from credo.functional import Forward, Replica, without_padding
 from credo.likelihoods import Likelihood
 from credo.methods._linearized import LinearizedPredictor
 from credo.methods._noise_hooks import noisy_layers
@@ -130,12 +130,18 @@ class Laplace(NetworkMethod):
             A scalar in nats, differentiable.
         """
         total: Tensor = torch.zeros((), device=self.device, dtype=at_least_float32(self.dtype))
-        for (name, center), delta in zip(self._centers.items(), self.posterior.prior_precision, strict=True):
-            weight = self.net.get_parameter(name)
-            square = (weight.to(center.dtype) - center).square().sum()
-            total = total + (0.5 * delta).to(center.dtype) * square
-            total = total + (0.5 * weight.numel() * (math.log(2.0 * math.pi) - delta.log())).to(center.dtype)
+        for name, delta in zip(self._centers, self.posterior.prior_precision, strict=True):
+            offset = self._offset(name)
+            total = total + (0.5 * delta).to(offset.dtype) * offset.square().sum()
+            total = total + (0.5 * offset.numel() * (math.log(2.0 * math.pi) - delta.log())).to(offset.dtype)
         return total
+
+    def _offset(self, name: str) -> Tensor:
+        """w − m of one tensor, differentiable; 0 for a vector for padding, which is no parameter."""
+        center = self._centers[name]
+        return without_padding(
+            self.net.get_parameter(name).to(center.dtype) - center, self.posterior._padding.get(name)
+        )
 
     @with_fit_options
     def fit(self, data: Any, **options: Unpack[FitKeywords]) -> Self:
@@ -277,11 +283,7 @@ class Laplace(NetworkMethod):
     @torch.no_grad()
     def _distances(self) -> Tensor:
         """‖w − m‖² of every tensor, ``[T]``."""
-        squares = [
-            (self.net.get_parameter(name).double() - center.double()).square().sum()
-            for name, center in self._centers.items()
-        ]
-        return torch.stack(squares)
+        return torch.stack([self._offset(name).double().square().sum() for name in self._centers])
 
     @override
     def elbo(self, data: Any, samples: int = 10, seed: int | None = None) -> float:

@@ -18,7 +18,7 @@ from credo import data as data_
 from credo._arguments import check_integer, check_option, check_positive
 from credo._notices import notify
 from credo.errors import InputError, UnsupportedError, unknown_name
-from credo.functional import Forward, padding_rows
+from credo.functional import Forward, padding_rows, without_padding
 from credo.likelihoods import Likelihood
 from credo.methods._fold_chains import fit_models, joint_target
 from credo.methods._initialization import reinitialize
@@ -130,7 +130,11 @@ class Sampler(NetworkMethod):
     @override
     def kl(self) -> Tensor:
         noise = move_priors(self._noise_priors(), self.device, self.dtype)
-        parts = [log_density(prior, self.net.get_parameter(name)) for name, prior in self._priors_here.items()]
+        padding = padding_rows(self.net)
+        parts = [
+            log_density(prior, without_padding(self.net.get_parameter(name), padding.get(name), prior))
+            for name, prior in self._priors_here.items()
+        ]
         parts += [log_density(prior, self.likelihood.get_parameter(name)) for name, prior in noise.items()]
         return -torch.stack(parts).sum()
 

@@ -108,7 +108,8 @@ class SWAG(NetworkMethod):
             A scalar in nats, differentiable.
         """
         dtype = at_least_float32(self.dtype)
-        penalties = [-p.log_prob(self.net.get_parameter(name).to(dtype)).sum() for name, p in self._priors_here.items()]
+        weights = {name: self.net.get_parameter(name).to(dtype) for name in self._priors_here}
+        penalties = [-p.log_prob(self.posterior._under(p, n, weights[n])).sum() for n, p in self._priors_here.items()]
         return torch.stack(penalties).sum()
 
     @with_fit_options
