@@ -501,6 +501,27 @@ def test_networks_of_other_kinds() -> None:
     assert float(model.predict(x).epistemic.min()) > 0.0
 
 
+def test_a_last_layer_that_is_not_called_last_is_an_error() -> None:
+    """Which layer is the last one is seen in a forward pass; before, it is the one that was registered last."""
+
+    class HeadFirst(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.head, self.body = nn.Linear(4, 3), nn.Linear(2, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.head(self.body(x).tanh())
+
+    x, y = torch.randn(6, 2), torch.arange(6) % 3
+    net = HeadFirst()
+    before = copy.deepcopy(net.state_dict())
+    with pytest.raises(InputError, match=r"'head' is called after it: name the last layer, parameters='head.\*'"):
+        credo.Laplace(net, credo.Categorical(), parameters="last_layer").fit((x, y), epochs=2)
+    assert all(torch.equal(value, before[name]) for name, value in net.state_dict().items())
+    named = credo.Laplace(net, credo.Categorical(), parameters="head.*").fit((x, y), epochs=2)
+    assert named.posterior.names() == ["head.weight", "head.bias"]
+
+
 def test_errors_name_the_argument_and_the_input() -> None:
     for wrong in ([], None, 3):
         with pytest.raises(InputError, match="parameters must be a name pattern"):

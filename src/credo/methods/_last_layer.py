@@ -25,8 +25,9 @@ from credo.predictive import Predictive
 from credo.predictive.location_scale import GaussianComponents
 from credo.predictive.real import ExactGaussianPredictive
 from credo.priors import AdaptiveNormal, Normal, Prior, move_priors, resolve
-from credo.probing import ROWS
+from credo.probing import ROWS, order_of_calls
 from credo.seeding import reproducible
+from credo.selection import match_parameters
 
 POINTS = 128
 
@@ -57,6 +58,19 @@ def find_last_linear(net: nn.Module, name: str | None) -> str:
     if name not in found:
         raise unknown_name("layer", name, found)
     return name
+
+
+def check_is_last(net: nn.Module, forward: Forward | None, path: str, x: Any) -> None:
+    """Raise ``InputError`` if a module with trainable parameters is called after the module ``path``."""
+    probe = Replica(net, forward, own_buffers=True)
+    probe.net.eval()
+    modules = {name.rpartition(".")[0] for name in match_parameters(net)}
+    called = order_of_calls(lambda rows: probe({}, rows), probe.net, sorted(modules), first_rows(x, ROWS))
+    if path in called and called[-1] != path:
+        raise InputError(
+            f"parameters='last_layer' is {path!r}, the layer that was registered last, but {called[-1]!r} is called "
+            f"after it: name the last layer, parameters='{called[-1]}.*'"
+        )
 
 
 def layer_parameters(net: nn.Module, path: str) -> list[str]:

@@ -20,6 +20,7 @@ from credo.curvature.network import is_factorable
 from credo.errors import InputError, UnsupportedError
 from credo.functional import Forward, Replica, without_padding
 from credo.likelihoods import Likelihood
+from credo.methods._last_layer import check_is_last
 from credo.methods._linearized import LinearizedPredictor
 from credo.methods._noise_hooks import noisy_layers
 from credo.methods._planning import plan_estimators
@@ -117,6 +118,11 @@ class Laplace(NetworkMethod):
         if self._structure == "diag":
             return DiagonalPrecision(self.net, names, precisions)
         return KroneckerPrecision(self.net, names, precisions)
+
+    def _inspect(self, x: Any, training: bool = False) -> None:
+        if training not in self._inspected and self._patterns == "last_layer":
+            check_is_last(self.net, self._forward, _module(self.posterior.names()[0]), x)
+        super()._inspect(x, training)
 
     @override
     def terms(self, x: Any, y: Tensor, sample_weight: Tensor | None = None) -> Terms:
@@ -352,10 +358,8 @@ class Laplace(NetworkMethod):
 
 def _choose(net: nn.Module, parameters: str | Sequence[str]) -> list[str]:
     """The names of the parameters that ``parameters`` stands for."""
-    if parameters == "all":
-        return select(net, argument="parameters")
     if parameters != "last_layer":
-        return select(net, parameters, "parameters")
+        return select(net, "*" if parameters == "all" else parameters, "parameters")
     chosen = match_parameters(net, argument="parameters")
     last = {id(p) for p in net.get_submodule(_module(chosen[-1])).parameters(recurse=False)}  # tied ones included
     return select(net, [name for name in chosen if id(net.get_parameter(name)) in last], "parameters")
