@@ -520,6 +520,12 @@ def test_a_last_layer_that_is_not_called_last_is_an_error() -> None:
     assert all(torch.equal(value, before[name]) for name, value in net.state_dict().items())
     named = credo.Laplace(net, credo.Categorical(), parameters="head.*").fit((x, y), epochs=2)
     assert named.posterior.names() == ["head.weight", "head.bias"]
+    tied = nn.Sequential(nn.Linear(2, 2, bias=False), nn.Linear(2, 2), nn.Linear(2, 2, bias=False))
+    tied[2].weight = tied[0].weight
+    with pytest.raises(InputError, match=r"'2' is called after it: name the last layer, parameters='2.\*'"):
+        credo.Laplace(tied, credo.Categorical(), parameters="last_layer").fit((x, y % 2), epochs=0)
+    named = credo.Laplace(tied, credo.Categorical(), parameters="2.*").fit((x, y % 2), epochs=0)
+    assert named.posterior.names() == ["0.weight"]
 
 
 def test_errors_name_the_argument_and_the_input() -> None:

@@ -64,7 +64,9 @@ def check_is_last(net: nn.Module, forward: Forward | None, path: str, x: Any) ->
     """Raise ``InputError`` if a module with trainable parameters is called after the module ``path``."""
     probe = Replica(net, forward, own_buffers=True)
     probe.net.eval()
-    modules = {name.rpartition(".")[0] for name in match_parameters(net)}
+    chosen = {id(net.get_parameter(name)) for name in match_parameters(net)}
+    named = net.named_parameters(remove_duplicate=False)  # a tied parameter belongs to several modules
+    modules = {name.rpartition(".")[0] for name, parameter in named if id(parameter) in chosen}
     called = order_of_calls(lambda rows: probe({}, rows), probe.net, sorted(modules), first_rows(x, ROWS))
     if path in called and called[-1] != path:
         raise InputError(

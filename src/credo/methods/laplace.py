@@ -121,7 +121,7 @@ class Laplace(NetworkMethod):
 
     def _inspect(self, x: Any, training: bool = False) -> None:
         if training not in self._inspected and self._patterns == "last_layer":
-            check_is_last(self.net, self._forward, _module(self.posterior.names()[0]), x)
+            check_is_last(self.net, self._forward, _module(self.posterior.names()[-1]), x)
         super()._inspect(x, training)
 
     @override
