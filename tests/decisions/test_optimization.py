@@ -117,6 +117,14 @@ def test_own_evaluations_replace_the_initial_ones() -> None:
     assert constant.suggest(2).shape == (2, 1)
 
 
+def test_networks_may_output_one_number_per_row_without_a_dimension() -> None:
+    net = nn.Sequential(nn.Linear(1, 1), nn.Flatten(0))
+    optimizer = ThompsonOptimizer(
+        credo.BayesByBackprop(net, credo.Gaussian(0.1)), [(-1, 1)], fit_options={"epochs": 1}, seed=0
+    )
+    assert len(optimizer.observe([-0.5, 0.0, 0.1, 0.5], [0.0, 1.0, 2.0, 3.0]).suggest(2)) == 2
+
+
 def test_wrong_arguments_are_sentences() -> None:
     for bounds, message in [
         ([(1.0, 0.0)], "lower < upper"),

@@ -20,6 +20,7 @@ from credo.decisions._models import (
     child_seed,
     draw_functions,
     is_trained_by_its_loss,
+    target_shape,
 )
 from credo.errors import InputError
 from credo.methods.base import Method
@@ -244,7 +245,7 @@ class ThompsonBandit:
             return rewards
         if self._target_shape is None:
             assert self._inputs is not None
-            self._target_shape = self.model.predict(self._inputs[:1], samples=0).mean.shape[1:]
+            self._target_shape = target_shape(self.model, self._inputs)
         return rewards.reshape(-1, *self._target_shape)
 
     def _take_steps(self, steps: int) -> None:

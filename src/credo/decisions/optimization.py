@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.quasirandom import SobolEngine
 
 from credo._arguments import check_bool, check_integer
-from credo.decisions._models import ModelSource, as_numbers, child_seed, draw_functions
+from credo.decisions._models import ModelSource, as_numbers, child_seed, draw_functions, target_shape
 from credo.errors import InputError
 from credo.methods.base import Method
 from credo.seeding import check_seed, generator
@@ -203,8 +203,9 @@ class ThompsonOptimizer:
             model = self._source.new(child_seed(self.seed, _MODEL, len(self.y)))
             deviation = float(self.y.std(correction=0))
             values = (self.y - self.y.mean()) / (deviation or 1.0)
-            targets = values.to(model.dtype)[:, None] if isinstance(model, Method) else values
             inputs = self._inputs(self._to_unit(self.x), model)
+            shape = target_shape(model, inputs) if isinstance(model, Method) else ()
+            targets = values.to(inputs.dtype).reshape(-1, *shape)
             self._model = self._source.fit(model, inputs, targets, child_seed(self.seed, _FIT, len(self.y)))
         return self._model
 

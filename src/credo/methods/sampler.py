@@ -323,6 +323,12 @@ class Sampler(NetworkMethod):
         base = check_seed(seed) if samples else 0
         predictor = NetworkPredictor(self, samples, base)
         if isinstance(samples, int) and samples and self.likelihood_posterior is not None:
+            weights, own = self.posterior.shape, self.likelihood_posterior.shape
+            if weights != own:
+                raise InputError(
+                    "posterior and likelihood_posterior must have the same draws, as each weight vector has its own "
+                    f"noise, got {weights} and {own} chains and draws: thin both"
+                )
             noise = self.likelihood_posterior.sample(samples, seed=base)
             predictor._likelihood = DrawnLikelihood(self.likelihood, noise)
         return predictor
