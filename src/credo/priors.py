@@ -220,6 +220,19 @@ def move_priors(
     return copies
 
 
+def check_one_scale_per_module(priors: Mapping[str, Distribution]) -> None:
+    """Raise ``InputError`` if an adaptive prior covers only some parameters of a module, which share its scale."""
+    found: dict[str, Distribution] = {}
+    for name, prior in priors.items():
+        module = name.rpartition(".")[0]
+        other = found.setdefault(module, prior)
+        if other is not prior and AdaptiveNormal in (type(prior), type(other)):
+            raise InputError(
+                f"the parameters of {module or 'the network'} share the scale of an AdaptiveNormal prior: give "
+                "all of them the same one"
+            )
+
+
 def to_config(prior: Prior) -> dict[str, object] | None:
     """What JSON can hold of a prior.
 

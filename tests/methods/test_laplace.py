@@ -415,6 +415,30 @@ def test_fit_without_epochs_keeps_the_weights_and_prediction_the_network() -> No
     assert "trained by" not in model.summary()
 
 
+@pytest.mark.parametrize("weighted", [False, True])
+def test_without_epochs_an_untrained_noise_is_that_of_the_residuals(weighted: bool) -> None:
+    """σ² = Σ w·r²/Σ w of every output, the maximum of the likelihood; one that was learned before stays.
+
+    An error e of log σ costs e² nats per row. LBFGS ends with a step that gains less than 1e-9, so that e is below
+    √1e-9 and σ² is right to 2·√1e-9 = 6.4e-5.
+    """
+    torch.manual_seed(0)
+    net = nn.Linear(3, 2).double()
+    before = copy.deepcopy(net.state_dict())
+    x, y, w = (torch.randn(20, 3).double(), torch.randn(20, 2).double(), torch.rand(20).double())
+    data = (x, y, w) if weighted else (x, y)
+    w = w if weighted else torch.ones_like(w)
+    model = credo.Laplace(net, credo.Gaussian("learned", outputs=2)).fit(data, epochs=0, batch_size=7)
+    expected = (w[:, None] * (net(x) - y).square()).sum(0) / w.sum()
+    torch.testing.assert_close(model.predict(x).aleatoric, expected.expand(20, 2).detach(), rtol=6.4e-5, atol=0)
+    assert all(torch.equal(value, before[name]) for name, value in net.state_dict().items())
+    learned = copy.deepcopy(model.likelihood.state_dict())
+    model.fit((x, 10 * y), epochs=0)
+    assert all(torch.equal(value, learned[name]) for name, value in model.likelihood.state_dict().items())
+    fixed = credo.Gaussian("learned", initial=0.3).requires_grad_(False)
+    assert float(credo.Laplace(net, fixed).fit(data, epochs=0).predict(x).aleatoric[0, 0]) == pytest.approx(0.09)
+
+
 def test_a_model_that_was_not_fitted_says_so() -> None:
     x, y = classes((4,))
     model = credo.Laplace(mlp(), credo.Categorical())

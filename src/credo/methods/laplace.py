@@ -3,7 +3,7 @@ r"""The Laplace approximation: a Gaussian posterior whose precision is the curva
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Self
 
 import torch
@@ -24,11 +24,12 @@ from credo.methods._last_layer import check_is_last
 from credo.methods._linearized import LinearizedPredictor
 from credo.methods._noise_hooks import noisy_layers
 from credo.methods._planning import plan_estimators
+from credo.methods._residual_noise import learn_untrained_noise
 from credo.methods.base import check_samples
 from credo.methods.network import NetworkMethod, NetworkPredictor
 from credo.posteriors.precision import PrecisionGaussian
 from credo.posteriors.precision_structures import DiagonalPrecision, FullPrecision, KroneckerPrecision, LowRankPrecision
-from credo.priors import AdaptiveNormal, Normal, Prior, move_prior, resolve, to_config
+from credo.priors import AdaptiveNormal, Normal, Prior, check_one_scale_per_module, move_prior, resolve, to_config
 from credo.selection import match_parameters, select, tied_parameters
 from credo.training.options import FitKeywords, FitOptions, with_fit_options
 from credo.training.supervised import Terms
@@ -48,7 +49,8 @@ class Laplace(NetworkMethod):
     −log p(y_n | f) in the output; δ is the precision 1/s² of the prior N(m, s²).
 
     :meth:`fit` trains the network to its maximum, as :class:`credo.MAP` does, and then computes H in one pass over the
-    data. For a network that is trained already, ``fit(data, epochs=0)`` leaves its weights as they are.
+    data. For a network that is trained already, ``fit(data, epochs=0)`` leaves its weights as they are; a noise level
+    that is to be learned, and was not yet, becomes that of its residuals.
 
     Predictions are those of the network linearized at w*, whose outputs are Gaussian with covariance J·(H + δ)⁻¹·Jᵀ.
     For a Gaussian likelihood the result is exact, without draws: one Gaussian for every output, with its own epistemic
@@ -105,7 +107,7 @@ class Laplace(NetworkMethod):
         names = _choose(net, parameters)
         self._priors = resolve(self.prior, {name: net.get_parameter(name).shape for name in names})
         precisions = [_prior_precision(name, prior) for name, prior in self._priors.items()]
-        _check_one_scale_per_module(self._priors)
+        check_one_scale_per_module(self._priors)
         self.posterior = self._build_posterior(names, precisions)
         self._is_fitting = False
         self._follow_parameters()
@@ -174,7 +176,10 @@ class Laplace(NetworkMethod):
             raise
         finally:
             self._is_fitting = False
-        self._fit_posterior(data, FitOptions.from_keywords(options).batch_size)
+        chosen = FitOptions.from_keywords(options)
+        if chosen.epochs == 0:
+            learn_untrained_noise(self, data_.batches(data, chosen.batch_size, self.device, self.dtype))
+        self._fit_posterior(data, chosen.batch_size)
         return self
 
     def _fit_posterior(self, data: Any, batch_size: int) -> None:
@@ -372,18 +377,6 @@ def _module(name: str) -> str:
 
 def _center(prior: Distribution) -> Any:
     return prior.loc if isinstance(prior, TorchNormal) else 0.0
-
-
-def _check_one_scale_per_module(priors: Mapping[str, Distribution]) -> None:
-    """Raise ``InputError`` if an adaptive prior covers only some parameters of a module, which share its scale."""
-    found: dict[str, Distribution] = {}
-    for name, prior in priors.items():
-        other = found.setdefault(_module(name), prior)
-        if other is not prior and AdaptiveNormal in (type(prior), type(other)):
-            raise InputError(
-                f"the parameters of {_module(name) or 'the network'} share the scale of an AdaptiveNormal prior: give "
-                "all of them the same one"
-            )
 
 
 def _prior_precision(name: str, prior: Distribution) -> float:
