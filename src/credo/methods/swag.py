@@ -257,6 +257,11 @@ class _CollectingTask(SupervisedTask[SWAG]):
         """Set the network to the mean."""
         if self.model.posterior.count:
             self.model.posterior.center()
+        if self.model.posterior.count == 1:
+            notify(
+                "the weights of one step only were collected, so that the posterior has no width and predictions no "
+                "epistemic uncertainty: train for more epochs, in smaller batches, or with a lower start="
+            )
 
 
 def _is_trainable(module: nn.Module) -> bool:
