@@ -208,6 +208,18 @@ def test_wrong_arguments_are_sentences_and_change_nothing() -> None:
         learner(lambda p: p.entropy * torch.nan).run(y, 10)
 
 
+@pytest.mark.parametrize("acquisition", ["bald", "batch_bald", "variance", "entropy"])
+def test_a_model_without_epistemic_uncertainty_is_named(acquisition: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Its epistemic scores are 0 for all rows, of which a learner would choose at random without a word."""
+    x, y = pool()
+    point = credo.MAP(nn.Linear(2, 2), credo.Categorical())
+    for model, is_named in ((point, acquisition != "entropy"), (network(), False)):
+        caplog.clear()
+        found = ActiveLearner(model, x, acquisition, 3, samples=10, fit_options=OPTIONS, seed=0)
+        found.teach([0, 1, 2], y[:3]).query()
+        assert ("no epistemic uncertainty" in caplog.text) == is_named
+
+
 def test_a_round_whose_score_fails_did_not_happen() -> None:
     """Otherwise its labels would count, but not in the history, by whose length random numbers are chosen."""
     _, y = pool()

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from credo._arguments import check_bool, check_integer, check_option
+from credo._notices import notify
 from credo.decisions._models import (
     FitOptionsSource,
     ModelSource,
@@ -34,6 +35,7 @@ _BY_ROW = {
     "variance": "variance",
 }
 ACQUISITIONS = (*_BY_ROW, "batch_bald", "random")
+_EPISTEMIC = ("bald", "batch_bald", "variance")
 _MODEL, _FIT, _PREDICT, _SHUFFLE, _BATCH = range(5)
 """The random streams of a learner."""
 
@@ -164,10 +166,16 @@ class ActiveLearner:
         x, seed = take_rows(self._pool, rows), child_seed(*self._stream(_PREDICT))
         if self.acquisition == "batch_bald":
             p = predict_jointly(self.model, x, self.samples, seed)
-            best = batch_bald(p, n, seed=child_seed(*self._stream(_BATCH))).rows
+            selected = batch_bald(p, n, seed=child_seed(*self._stream(_BATCH)))
+            best, scores = selected.rows, selected.information
         else:
-            scores = self._scores(predict(self.model, x, self.samples, seed))
-            best = scores.cpu().argsort(descending=True, stable=True)[:n]
+            scores = self._scores(predict(self.model, x, self.samples, seed)).cpu()
+            best = scores.argsort(descending=True, stable=True)[:n]
+        if self.acquisition in _EPISTEMIC and not bool(scores.any()):
+            notify(
+                f"all scores of {self.acquisition!r} are 0, as the model has no epistemic uncertainty: rows are chosen at "
+                "random; use a model with a posterior, or acquisition='entropy'"
+            )
         return rows[best]
 
     def teach(self, rows: Any, labels: Any) -> Self:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from credo._arguments import check_integer
+from credo._text import counted
 from credo.errors import InputError
 from credo.functional import Draw, Sampler
 from credo.posteriors.base import Posterior
@@ -91,7 +92,9 @@ class Empirical(Posterior):
         """
         chains, draws = self.shape
         weights = sum(value.shape[2:].numel() for value in self.draws.buffers())
-        return f"{chains} chains of {draws:,} draws of {weights:,} weights"
+        if not draws:
+            return f"no draws yet of {weights:,} weights"
+        return f"{counted(chains, 'chain')} of {counted(draws, 'draw')} of {weights:,} weights"
 
     @override
     def mean(self) -> Draw:
