@@ -240,6 +240,21 @@ def test_wrong_arguments_are_sentences() -> None:
         ThompsonBandit(two, arms=2, seed=0).select(torch.ones(1))
 
 
+def test_a_bandit_without_features_of_contexts() -> None:
+    """Arm 1 is best with probability Φ((μ₁ − μ₀)/√(σ₀² + σ₁²)); 4,000 decisions, within 4 standard errors."""
+    net = nn.Linear(2, 1, bias=False)
+    with torch.no_grad():
+        net.weight.copy_(torch.tensor([[0.2, 0.5]]))
+    bandit = ThompsonBandit(credo.BayesByBackprop(net, credo.Gaussian(1.0), initial_scale=0.5), arms=2, seed=0)
+    exact = float(torch.special.ndtr(torch.tensor(0.3 / 0.5**0.5)))
+    share = float(bandit.select(torch.zeros(4000, 0)).double().mean())
+    assert abs(share - exact) < 4 * (exact * (1 - exact) / 4000) ** 0.5
+    arm = bandit.select(torch.zeros(0))
+    assert arm.shape == ()
+    assert bandit.update(torch.zeros(0), int(arm), 1.0).n_rewards == 1
+    assert bandit.update(torch.zeros(3, 0), [0, 1, 1], [0.0, 1.0, 1.0]).n_rewards == 4
+
+
 def test_functions_drawn_from_an_ensemble_of_laplace_are_spread_as_its_posterior() -> None:
     """Not only from member to member, which for a linear model agree. Within 5 standard errors, σ²·√(2/S)."""
     generator, draws = torch.Generator().manual_seed(0), 4000

@@ -173,8 +173,8 @@ class ActiveLearner:
             best = scores.argsort(descending=True, stable=True)[:n]
         if self.acquisition in _EPISTEMIC and not bool(scores.any()):
             notify(
-                f"all scores of {self.acquisition!r} are 0, as the model has no epistemic uncertainty: rows are chosen at "
-                "random; use a model with a posterior, or acquisition='entropy'"
+                f"all scores of {self.acquisition!r} are 0, as the model has no epistemic uncertainty: rows are chosen "
+                "at random; use a model with a posterior, or acquisition='entropy'"
             )
         return rows[best]
 

@@ -156,7 +156,7 @@ class ThompsonBandit:
             InputError: if the context has another shape.
         """
         rows = as_rows(context, self.model, "context")
-        contexts = rows.reshape(-1, rows.shape[-1])
+        contexts = torch.atleast_2d(rows)  # also of no features, [0]
         self._check_width(contexts)
         chosen = [self._choose(part) for part in contexts.split(_DECISIONS_AT_ONCE)] if len(contexts) else []
         arms = torch.cat(chosen) if chosen else torch.zeros(0, dtype=torch.long)
@@ -180,7 +180,7 @@ class ThompsonBandit:
             InputError: if the shapes do not match, an arm does not exist or a reward is not finite.
         """
         rows = as_rows(context, self.model, "context")
-        contexts = rows.reshape(-1, rows.shape[-1])
+        contexts = torch.atleast_2d(rows)  # also of no features, [0]
         self._check_width(contexts)
         arms = self._check_arm(arm)
         rewards = as_numbers(reward, "reward").to(contexts.device, contexts.dtype).reshape(-1)
