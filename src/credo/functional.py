@@ -169,8 +169,9 @@ def without_padding(weight: Tensor, row: int | None, prior: object = None) -> Te
     """
     if row is None:
         return weight
-    center = torch.as_tensor(getattr(prior, "loc", 0.0)).to(weight).expand_as(weight)
-    return torch.cat([weight[:row], center[row : row + 1], weight[row + 1 :]])
+    loc = getattr(prior, "loc", None)
+    center = weight.new_zeros(()) if loc is None else loc.to(weight)  # nothing is copied from a CPU in a captured step
+    return torch.cat([weight[:row], center.expand_as(weight)[row : row + 1], weight[row + 1 :]])
 
 
 def _embeddings(net: nn.Module) -> dict[str, nn.Embedding | nn.EmbeddingBag]:
