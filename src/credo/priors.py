@@ -157,7 +157,10 @@ class AdaptiveNormal(Distribution):
         Raises:
             UnsupportedError: always.
         """
-        raise UnsupportedError("AdaptiveNormal has no density of its own, only a KL: use kl='auto' with it, or Normal")
+        raise UnsupportedError(
+            "AdaptiveNormal has no density of its own, only a KL: use it with credo.BayesByBackprop and kl='auto', "
+            "credo.IVON or credo.Laplace, or use credo.Normal"
+        )
 
     def get_config(self) -> dict[str, float]:
         """The constructor's arguments.
