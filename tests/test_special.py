@@ -19,6 +19,7 @@ from credo._special import (
     log_rising,
     ndtr,
     sobol_normal,
+    symmetric_eigen,
 )
 
 F64 = torch.float64
@@ -170,3 +171,21 @@ def test_sobol_normal_points_are_standard_normal_and_reproducible():
     # of independent draws the errors would be 1/√4096 = 0.016; quasi-random points do better
     assert points.mean(0).abs().max() < 0.016
     assert (torch.cov(points.T) - torch.eye(3, dtype=F64)).abs().max() < 0.016
+
+
+def test_eigenvalues_where_single_precision_does_not_converge(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second moments of many features over two rows: Q·diag(λ)·Qᵀ is the matrix, to n·ε of its norm."""
+    plain = torch.linalg.eigh
+
+    def fails(matrix: torch.Tensor) -> object:
+        if matrix.dtype == torch.float32:
+            raise torch.linalg.LinAlgError("the algorithm failed to converge")
+        return plain(matrix)
+
+    rows = torch.randn(2, 100, generator=torch.Generator().manual_seed(0))
+    matrix = rows.T @ rows
+    monkeypatch.setattr(torch.linalg, "eigh", fails)
+    values, vectors = symmetric_eigen(matrix)
+    assert values.dtype == vectors.dtype == torch.float32
+    bound = 100 * torch.finfo(torch.float32).eps * float(values[-1])
+    torch.testing.assert_close(vectors * values @ vectors.T, matrix, rtol=0, atol=bound)

@@ -261,3 +261,22 @@ def _stirling_remainder(x: Tensor) -> Tensor:
     for coefficient in reversed(_STIRLING_COEFFICIENTS):
         total = total * inverse.square() + coefficient
     return total * inverse
+
+
+def symmetric_eigen(matrix: Tensor) -> tuple[Tensor, Tensor]:
+    """The eigenvalues, ascending, and eigenvectors of a symmetric matrix.
+
+    In single precision LAPACK may not converge where many eigenvalues are equal, as for the second moments of 500
+    features over a few rows; double precision is then used.
+
+    Args:
+        matrix: ``[n, n]``.
+
+    Returns:
+        ``[n]`` and ``[n, n]``, in the dtype of the matrix.
+    """
+    try:
+        values, vectors = torch.linalg.eigh(matrix)
+    except torch.linalg.LinAlgError:
+        values, vectors = torch.linalg.eigh(matrix.double())
+    return values.to(matrix.dtype), vectors.to(matrix.dtype)

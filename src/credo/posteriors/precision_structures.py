@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from typing_extensions import override
 
+from credo._special import symmetric_eigen
 from credo.curvature import Block, BlockGradients, FactoredGradients, GaussNewton
 from credo.curvature.gradients import find_blocks
 from credo.errors import InputError
@@ -386,8 +387,7 @@ def _total(parts: Iterable[Tensor]) -> Tensor:
 
 def _decompose(matrix: Tensor) -> Tensor:
     """The eigenvalues of a symmetric matrix, not below 0; the matrix becomes its eigenvectors, in its own memory."""
-    values: Tensor
-    values, basis = torch.linalg.eigh(matrix)
+    values, basis = symmetric_eigen(matrix)
     matrix.copy_(basis)
     clamped: Tensor = values.clamp_(min=0.0)
     return clamped
