@@ -277,6 +277,6 @@ def symmetric_eigen(matrix: Tensor) -> tuple[Tensor, Tensor]:
     """
     try:
         values, vectors = torch.linalg.eigh(matrix)
-    except torch.linalg.LinAlgError:
+    except torch.linalg.LinAlgError:  # type: ignore[attr-defined]
         values, vectors = torch.linalg.eigh(matrix.double())
     return values.to(matrix.dtype), vectors.to(matrix.dtype)
