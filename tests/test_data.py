@@ -213,6 +213,20 @@ def test_order_of_a_users_loader_is_a_function_of_the_epoch(make):
     assert in_turn[0] != in_turn[1]
 
 
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_evaluation_sees_the_rows_that_a_loader_drops_in_training(shuffle):
+    """Otherwise a curvature, a bound or a posterior of N rows would be that of fewer."""
+    loader = DataLoader(TensorDataset(X, Y), batch_size=4, shuffle=shuffle, drop_last=True)
+    x, y = collect(loader)
+    order = y.argsort()
+    assert torch.equal(x[order], X)
+    assert torch.equal(y[order], Y)
+    assert loader.drop_last
+    assert (
+        len(collect(DataLoader(SizedStream(), batch_size=4, drop_last=True))[1]) == 8
+    )  # as an iterable decides itself
+
+
 def test_generator_of_a_users_loader_is_put_back():
     loader = _own_generator()
     state = loader.generator.get_state()

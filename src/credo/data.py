@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler, SubsetRandomSampler
 
+from credo._loaders import with_all_rows
 from credo.errors import InputError
 from credo.nests import count_rows, input_bytes, leaves, map_tensors, plain, tensors
 from credo.seeding import derive, resumed
@@ -229,7 +230,7 @@ def batches(
         return
     if not isinstance(dataset, DataLoader):
         dataset = DataLoader(dataset, batch_size=min(batch_size, 256))
-    for raw in without_rng_side_effects(dataset):
+    for raw in without_rng_side_effects(with_all_rows(dataset)):
         yield move((read or as_batch)(raw), device)
 
 

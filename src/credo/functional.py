@@ -10,7 +10,6 @@ from __future__ import annotations
 import copy
 import weakref
 from abc import abstractmethod
-from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeAlias
@@ -20,6 +19,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.modules.batchnorm import _NormBase
 
+from credo._embeddings import find_embeddings, padding_rows
 from credo.errors import InputError, UnsupportedError
 from credo.nests import tensors
 
@@ -156,27 +156,6 @@ def restore_flat_weights(layers: Iterable[nn.RNNBase]) -> None:
         layer._flat_weight_refs = [weakref.ref(weight) for weight in layer._flat_weights if weight is not None]
 
 
-def padding_rows(net: nn.Module) -> dict[str, int]:
-    """Where embeddings have a vector for padding, which no gradient reaches: it is no parameter.
-
-    Args:
-        net: the network.
-
-    Returns:
-        The row by the name of the weight; without tied weights, whose rows are all in use.
-    """
-    uses = Counter(id(parameter) for _, parameter in net.named_parameters(remove_duplicate=False))
-    return {
-        f"{path}.weight" if path else "weight": layer.padding_idx
-        for path, layer in _embeddings(net).items()
-        if layer.padding_idx is not None and uses[id(layer.weight)] == 1
-    }
-
-
-def _embeddings(net: nn.Module) -> dict[str, nn.Embedding | nn.EmbeddingBag]:
-    return {path: m for path, m in net.named_modules() if isinstance(m, nn.Embedding | nn.EmbeddingBag)}
-
-
 class Replica:
     """A private copy of a network's module tree over the network's own parameters.
 
@@ -202,7 +181,7 @@ class Replica:
 
     def __init__(self, net: nn.Module, forward: Forward | None, *, own_buffers: bool, passes: int = 1) -> None:
         memo: dict[int, Any] = {id(parameter): parameter for parameter in net.parameters()}
-        embeddings = _embeddings(net)
+        embeddings = find_embeddings(net)
         if own_buffers:
             memo |= {id(m.weight): _clone(m.weight) for m in embeddings.values() if m.max_norm is not None}
         for tensor in plain_tensors(net):  # a forward pass may have left tensors with a graph, which cannot be copied

@@ -106,12 +106,15 @@ class Model(nn.Module, ABC):
         """The networks' classes, and how to build them if they come from ``credo.architectures``."""
 
     def _describe_training(self) -> dict[str, object]:
-        return {"history": self.history, "n_data": self.n_data}
+        return {"history": self.history, "n_data": self.n_data, "trained_by": self._training_path}
 
     def _restore_training(self, card: object) -> None:
-        """Restore history and number of data, as far as ``card`` makes sense."""
-        history, n_data = (card.get("history"), card.get("n_data")) if isinstance(card, dict) else (None, None)
+        """Restore history, number of data and what :meth:`summary` says of training, as far as ``card`` makes sense."""
+        found = card if isinstance(card, dict) else {}
+        history, n_data, path = (found.get(key) for key in ("history", "n_data", "trained_by"))
         if isinstance(history, list):
             self.history = history
         if isinstance(n_data, int) and n_data > 0:
             self.n_data = n_data
+        if isinstance(path, str):
+            self._training_path = path

@@ -157,7 +157,10 @@ class AdaptiveNormal(Distribution):
         Raises:
             UnsupportedError: always.
         """
-        raise UnsupportedError("AdaptiveNormal has no density of its own, only a KL: use kl='auto' with it, or Normal")
+        raise UnsupportedError(
+            "AdaptiveNormal has no density of its own, only a KL: use it with credo.BayesByBackprop and kl='auto', "
+            "credo.IVON or credo.Laplace, or use credo.Normal"
+        )
 
     def get_config(self) -> dict[str, float]:
         """The constructor's arguments.
@@ -218,6 +221,19 @@ def move_priors(
         same = next((other for other in copies if priors[other] is prior), None)
         copies[name] = move_prior(prior, device, dtype) if same is None else copies[same]
     return copies
+
+
+def check_one_scale_per_module(priors: Mapping[str, Distribution]) -> None:
+    """Raise ``InputError`` if an adaptive prior covers only some parameters of a module, which share its scale."""
+    found: dict[str, Distribution] = {}
+    for name, prior in priors.items():
+        module = name.rpartition(".")[0]
+        other = found.setdefault(module, prior)
+        if other is not prior and AdaptiveNormal in (type(prior), type(other)):
+            raise InputError(
+                f"the parameters of {module or 'the network'} share the scale of an AdaptiveNormal prior: give "
+                "all of them the same one"
+            )
 
 
 def to_config(prior: Prior) -> dict[str, object] | None:

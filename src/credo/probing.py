@@ -150,6 +150,32 @@ def check_weights_are_used(
         )
 
 
+@torch.no_grad()
+def order_of_calls(run: Callable[[Any], Tensor], net: nn.Module, paths: Sequence[str], x: Any) -> list[str]:
+    """The modules of a network in the order in which a forward pass calls them; those it does not call are left out.
+
+    Args:
+        run: calls the network.
+        net: the network that is called.
+        paths: the modules to watch.
+        x: a batch.
+
+    Returns:
+        Paths, one per call.
+    """
+    called: list[str] = []
+    handles = [
+        net.get_submodule(path).register_forward_pre_hook(lambda *_, path=path: called.append(path)) for path in paths
+    ]
+    try:
+        with eager():
+            run(x)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return called
+
+
 def _trace_along(run: Callable[[Any], tuple[Tensor, Sequence[Tensor]]], x: Any, dim: int) -> RowTrace | None:
     before, rows = run(x), tensors(x)[0].shape[dim]
     changed = []

@@ -53,29 +53,29 @@ def check_network(net: object) -> nn.Module:
     return net
 
 
-def select(net: nn.Module, patterns: str | Sequence[str] = "*") -> list[str]:
+def select(net: nn.Module, patterns: str | Sequence[str] = "*", argument: str = "bayesian") -> list[str]:
     """Names of the Bayesian parameters; see :func:`match_parameters`. Complex parameters raise an error."""
-    chosen = match_parameters(net, patterns)
+    chosen = match_parameters(net, patterns, argument)
     for name in chosen:
         if net.get_parameter(name).is_complex():
             raise UnsupportedError(
                 f"{name!r} is complex, and posteriors over complex weights are not offered; leave it deterministic by "
-                "naming the others, such as bayesian='head.*'"
+                f"naming the others, such as {argument}='head.*'"
             )
     return chosen
 
 
-def match_parameters(net: nn.Module, patterns: str | Sequence[str] = "*") -> list[str]:
+def match_parameters(net: nn.Module, patterns: str | Sequence[str] = "*", argument: str = "bayesian") -> list[str]:
     """Names of the trainable parameters that ``patterns`` choose; a tied parameter under its first name only.
 
     ``"*"`` chooses every trainable parameter except the scales and shifts of normalization layers. Any other
     pattern chooses exactly what it fits: ``"head.*"``, ``"*.weight"``, ``"norm1"`` (a module name stands for
-    all its parameters).
+    all its parameters). ``argument`` is the name of the patterns in errors.
     """
     wanted = [patterns] if isinstance(patterns, str) else list(patterns) if isinstance(patterns, Sequence) else []
     if not wanted or not all(isinstance(pattern, str) for pattern in wanted):
         raise InputError(
-            f"bayesian must be a name pattern or a list of them, such as '*' or 'head.*', got {patterns!r}"
+            f"{argument} must be a name pattern or a list of them, such as '*' or 'head.*', got {patterns!r}"
         )
     trainable = {name: p for name, p in net.named_parameters() if p.requires_grad}
     if not trainable:
@@ -101,7 +101,7 @@ def match_parameters(net: nn.Module, patterns: str | Sequence[str] = "*") -> lis
             frozen = [n for n, p in net.named_parameters() if not p.requires_grad and fnmatch.fnmatchcase(n, pattern)]
             if frozen:
                 raise InputError(
-                    f"bayesian={pattern!r} fits only frozen parameters ({', '.join(frozen[:3])}); "
+                    f"{argument}={pattern!r} fits only frozen parameters ({', '.join(frozen[:3])}); "
                     "unfreeze them with requires_grad_(True), or choose others"
                 )
             modules = [name for name, _ in net.named_modules() if name]
@@ -109,8 +109,8 @@ def match_parameters(net: nn.Module, patterns: str | Sequence[str] = "*") -> lis
         chosen |= fitting
     if not chosen:
         raise InputError(
-            "bayesian='*' leaves nothing to be Bayesian: the only trainable parameters belong to normalization "
-            "layers; name them to include them"
+            f"{argument}={patterns!r} leaves nothing to be Bayesian: the only trainable parameters belong to "
+            "normalization layers; name them to include them"
         )
     return [name for name in trainable if name in chosen]
 

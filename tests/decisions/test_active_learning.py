@@ -192,6 +192,8 @@ def test_wrong_arguments_are_sentences_and_change_nothing() -> None:
         ([4, 5], y[:3], "one label per row, 2, got shape \\[3\\]"),
         ([4, 5], 1, "one label per row, 2, got shape \\[\\]"),
         ([4.0], y[:1], "list of row numbers"),
+        (["a"], y[:1], "list of row numbers"),
+        ([4], y[:1, None], "the shape of those before, \\[\\] per row, got \\[1\\]"),
     ]:
         with pytest.raises(InputError, match=message):
             found.teach(rows, labels)
@@ -202,3 +204,51 @@ def test_wrong_arguments_are_sentences_and_change_nothing() -> None:
         found.run(y, 61)
     with pytest.raises(InputError, match="one score per row"):
         learner(lambda p: p.mean).run(y, 10)
+    with pytest.raises(InputError, match="must return numbers, got NaN for 55 of 55 rows"):
+        learner(lambda p: p.entropy * torch.nan).run(y, 10)
+
+
+@pytest.mark.parametrize("acquisition", ["bald", "batch_bald", "variance", "entropy"])
+def test_a_model_without_epistemic_uncertainty_is_named(acquisition: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Its epistemic scores are 0 for all rows, of which a learner would choose at random without a word."""
+    x, y = pool()
+    point = credo.MAP(nn.Linear(2, 2), credo.Categorical())
+    for model, is_named in ((point, acquisition != "entropy"), (network(), False)):
+        caplog.clear()
+        found = ActiveLearner(model, x, acquisition, 3, samples=10, fit_options=OPTIONS, seed=0)
+        found.teach([0, 1, 2], y[:3]).query()
+        assert ("no epistemic uncertainty" in caplog.text) == is_named
+
+
+def test_a_round_whose_score_fails_did_not_happen() -> None:
+    """Otherwise its labels would count, but not in the history, by whose length random numbers are chosen."""
+    _, y = pool()
+    found = learner(score=lambda model: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        found.run(y, 5)
+    assert found.model is None
+    assert found.labels is None
+    assert not len(found.labeled)
+    assert not found.history
+
+
+def test_batch_bald_of_a_linearized_laplace_knows_which_rows_are_independent() -> None:
+    """Rows along two axes have independent logits under the posterior; a copy of a row has the same one.
+
+    Rows 8 and 9 are copies of the most informative row, row 10 is nearly as informative alone. Its information adds up
+    with that of row 8 or 9 in full, while a copy adds less than its own.
+    """
+    train = torch.tensor([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]]).repeat(2, 1)
+    candidates = torch.tensor([[2.0, 0.0], [2.0, 0.0], [0.0, 1.9]])
+    labels = torch.tensor([1.0, 0.0, 1.0, 0.0, 0.0, 1.0, 0.0, 1.0])[:, None]  # H is diagonal, and the maximum is at 0
+    model = credo.Laplace(nn.Linear(2, 1, bias=False), credo.Bernoulli(), structure="full")
+    found = ActiveLearner(
+        model,
+        torch.cat([train, candidates]),
+        "batch_bald",
+        samples=1000,
+        fit_options={"epochs": 200, "lr": 0.05},
+        seed=0,
+    )
+    found.teach(range(8), labels)
+    assert 10 in found.query(2).tolist()

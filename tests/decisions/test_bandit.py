@@ -226,13 +226,48 @@ def test_wrong_arguments_are_sentences() -> None:
         bandit.select(torch.ones(2))
     with pytest.raises(InputError, match="pass refit_every"):
         ThompsonBandit(BayesianLinearRegression(), arms=2)
-    with pytest.raises(InputError, match="arms must be an integer of at least 2"):
-        ThompsonBandit(linear(), arms=1)
+    for arms in (1, 2.0, True):
+        with pytest.raises(InputError, match="arms must be an integer of at least 2"):
+            ThompsonBandit(linear(), arms=arms)
+    for arm in (True, "left", 0.0, None):
+        with pytest.raises(InputError, match="arm must be an integer between 0 and"):
+            bandit.update(torch.ones(1), arm, 1.0)
+    assert bandit.update(torch.ones(0, 1), [], []).n_rewards == 1
     with pytest.raises(InputError, match="fit_options are for refit_every"):
         ThompsonBandit(linear(), arms=2, fit_options={"epochs": 1})
     two = credo.MAP(nn.Linear(3, 2), credo.Gaussian(noise=1.0))
     with pytest.raises(InputError, match="must output one number"):
         ThompsonBandit(two, arms=2, seed=0).select(torch.ones(1))
+
+
+def test_a_bandit_without_features_of_contexts() -> None:
+    """Arm 1 is best with probability Φ((μ₁ − μ₀)/√(σ₀² + σ₁²)); 4,000 decisions, within 4 standard errors."""
+    net = nn.Linear(2, 1, bias=False)
+    with torch.no_grad():
+        net.weight.copy_(torch.tensor([[0.2, 0.5]]))
+    bandit = ThompsonBandit(credo.BayesByBackprop(net, credo.Gaussian(1.0), initial_scale=0.5), arms=2, seed=0)
+    exact = float(torch.special.ndtr(torch.tensor(0.3 / 0.5**0.5)))
+    share = float(bandit.select(torch.zeros(4000, 0)).double().mean())
+    assert abs(share - exact) < 4 * (exact * (1 - exact) / 4000) ** 0.5
+    arm = bandit.select(torch.zeros(0))
+    assert arm.shape == ()
+    assert bandit.update(torch.zeros(0), int(arm), 1.0).n_rewards == 1
+    assert bandit.update(torch.zeros(3, 0), [0, 1, 1], [0.0, 1.0, 1.0]).n_rewards == 4
+
+
+def test_functions_drawn_from_an_ensemble_of_laplace_are_spread_as_its_posterior() -> None:
+    """Not only from member to member, which for a linear model agree. Within 5 standard errors, σ²·√(2/S)."""
+    generator, draws = torch.Generator().manual_seed(0), 4000
+    x = torch.randn(30, 2, generator=generator)
+    y = x.sum(1, keepdim=True) + torch.randn(30, 1, generator=generator)
+    torch.manual_seed(0)
+    model = credo.DeepEnsemble(nn.Linear(2, 1), 4, credo.Laplace, likelihood=credo.Gaussian(1.0), structure="full")
+    model.fit((x, y), epochs=300, lr=0.05, batch_size=30, seed=0)
+    values = draw_functions(model, x[:3], draws, seed=0)[..., 0].double()
+    variance = model.predict(x[:3]).epistemic[:, 0].double()
+    assert bool(((values.var(0) - variance).abs() < 5 * variance * (2 / draws) ** 0.5).all())
+    model.set_weights([0, 0, 1, 0])
+    assert draw_functions(model, x[:3], 1, seed=0).shape == (1, 3, 1)
 
 
 @pytest.mark.parametrize("likelihood", [credo.Gaussian(1.0), credo.Categorical()], ids=["quantity", "classes"])

@@ -117,11 +117,21 @@ def test_own_evaluations_replace_the_initial_ones() -> None:
     assert constant.suggest(2).shape == (2, 1)
 
 
+def test_networks_may_output_one_number_per_row_without_a_dimension() -> None:
+    net = nn.Sequential(nn.Linear(1, 1), nn.Flatten(0))
+    optimizer = ThompsonOptimizer(
+        credo.BayesByBackprop(net, credo.Gaussian(0.1)), [(-1, 1)], fit_options={"epochs": 1}, seed=0
+    )
+    assert len(optimizer.observe([-0.5, 0.0, 0.1, 0.5], [0.0, 1.0, 2.0, 3.0]).suggest(2)) == 2
+
+
 def test_wrong_arguments_are_sentences() -> None:
     for bounds, message in [
         ([(1.0, 0.0)], "lower < upper"),
         ([], "lower < upper"),
         ([(0.0, math.inf)], "must be finite"),
+        ("ab", "bounds must hold numbers"),
+        ([(0.0, 1.0), (0.0,)], "bounds must hold numbers"),
     ]:
         with pytest.raises(InputError, match=message):
             ThompsonOptimizer(gaussian_process(), bounds)
@@ -135,6 +145,9 @@ def test_wrong_arguments_are_sentences() -> None:
     ]:
         with pytest.raises(InputError, match=message):
             optimizer.observe(x, y)
+    for value in (None, torch.ones(2), "high"):
+        with pytest.raises(InputError, match="function must return one number for a point"):
+            optimizer.run(lambda _, value=value: value, 1)  # type: ignore[misc]
     assert len(optimizer.y) == 0
     classes = ThompsonOptimizer(BayesianLogisticRegression(), [(0.0, 1.0)], initial=1, seed=0)
     classes.observe([[0.1], [0.9]], [0.0, 1.0])

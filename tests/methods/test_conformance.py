@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 from torch.distributions import StudentT
 
 import credo
+from credo.errors import InputError
 from credo.functional import Sampler
 from credo.io import MODELS
 from credo.likelihoods import Likelihood
@@ -132,6 +134,37 @@ METHODS: dict[str, Row] = {
         lambda net, likelihood: credo.DeepEnsemble(net, 2, credo.BayesByBackprop, likelihood=likelihood)
     ),
 }
+
+
+IN_FIT = ["hmc", "sgld", "sghmc-cyclical", "mclmc", "swag", "multi-swag", "laplace", "laplace-diag", "sngp"]
+"""Methods whose posterior is found in ``fit`` and not by gradient steps on the loss."""
+
+
+@pytest.mark.parametrize("name", IN_FIT)
+def test_without_a_posterior_there_is_no_prediction_but_that_of_the_network(name: str, tmp_path: Path) -> None:
+    def build() -> Method:
+        torch.manual_seed(0)
+        return METHODS[name].build(
+            nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, 1)), credo.Gaussian("learned")
+        )
+
+    model, x = build(), torch.ones(4, 2)
+    with pytest.raises(InputError, match="no posterior before fit"):
+        model.predict(x, samples=5)
+    point = model.predict(x, samples=0)
+    assert torch.equal(point.epistemic, torch.zeros(4, 1))
+    model.save(tmp_path / "run")
+    loaded = credo.load(tmp_path / "run", net=nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, 1)))
+    assert torch.equal(loaded.predict(x, samples=0).mean, point.mean)
+    assert loaded.summary() == model.summary()
+    for copied in (loaded, copy.deepcopy(model)):
+        with pytest.raises(InputError, match="no posterior before fit"):
+            copied.predict(x, samples=5)
+    options = METHODS[name].fit_options or {"epochs": 1}
+    fitted = build().fit((torch.randn(8, 2), torch.randn(8, 1)), seed=0, **options)
+    fitted.load_state_dict(model.state_dict())
+    with pytest.raises(InputError, match="no posterior before fit"):
+        fitted.predict(x, samples=5)
 
 
 @pytest.mark.parametrize("task", ["regression", "classification"])

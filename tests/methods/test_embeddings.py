@@ -80,6 +80,84 @@ def test_a_padding_vector_of_the_user_stays() -> None:
     assert model.predict(x - 1, samples=8, seed=0).draws.std(0).max() > 0.01
 
 
+REGULARIZED: dict[str, Callable[[nn.Module], Any]] = {
+    **METHODS,
+    "AdaptiveNormal": lambda net: credo.BayesByBackprop(net, credo.Categorical(), prior=credo.AdaptiveNormal()),
+    "HierarchicalNormal": lambda net: credo.IVON(net, credo.Categorical(), credo.HierarchicalNormal("unit")),
+    "LaplacePrior": lambda net: credo.BayesByBackprop(net, credo.Categorical(), prior=credo.LaplacePrior()),
+    "mean per weight": lambda net: credo.MAP(
+        net, credo.Categorical(), {"head.*": credo.Normal(), "*": credo.Normal(torch.rand(6, 4), 0.5)}
+    ),
+    "MAP": lambda net: credo.MAP(net, credo.Categorical()),
+    "MCDropout": lambda net: credo.MCDropout(net, credo.Categorical(), p=0.1),
+    "ConcreteDropout": lambda net: credo.ConcreteDropout(net, credo.Categorical()),
+    "Laplace by evidence": lambda net: credo.Laplace(net, credo.Categorical(), credo.AdaptiveNormal()),
+}
+SAMPLED: dict[str, Callable[[nn.Module], Any]] = {
+    "scale mixture": lambda net: credo.BayesByBackprop(net, credo.Categorical(), prior=credo.ScaleMixture()),
+    "scale mixture of drawn weights": lambda net: credo.BayesByBackprop(
+        net, credo.Categorical(), prior=credo.ScaleMixture(), estimator="weight"
+    ),
+    "low rank under a scale mixture": lambda net: credo.BayesByBackprop(
+        net, credo.Categorical(), prior=credo.ScaleMixture(), rank=2, estimator="weight"
+    ),
+}
+
+
+def _with_padding(vector: float) -> Bag:
+    torch.manual_seed(0)
+    net = Bag(padding_idx=2)
+    with torch.no_grad():
+        net.embedding.weight[2] = vector
+    return net
+
+
+@pytest.mark.parametrize("name", REGULARIZED | SAMPLED)
+def test_no_prior_moves_a_padding_vector(name: str) -> None:
+    net = _with_padding(3.0)
+    before = net.embedding.weight.detach().clone()
+    _fit((REGULARIZED | SAMPLED)[name](net))
+    assert torch.equal(net.embedding.weight[2], before[2])
+    assert not torch.equal(net.embedding.weight[3], before[3])
+
+
+@pytest.mark.parametrize("name", REGULARIZED)
+def test_the_density_of_the_prior_does_not_depend_on_a_padding_vector(name: str) -> None:
+    """Neither does that of q, nor what is learned of the prior."""
+    near, far = (float(REGULARIZED[name](_with_padding(vector)).kl().detach()) for vector in (0.0, 9.0))
+    assert near == far
+
+
+def test_the_evidence_does_not_depend_on_a_padding_vector_that_no_row_has() -> None:
+    tokens, classes = _texts()
+    tokens[tokens == 2] = 1
+    found = []
+    for vector in (0.0, 9.0):
+        model = credo.Laplace(_with_padding(vector), credo.Categorical()).fit((tokens, classes), epochs=0)
+        found += [[model.log_marginal_likelihood(), model.optimize_prior().log_marginal_likelihood()]]
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_members_of_an_ensemble_keep_their_padding_vector(at_once: bool) -> None:
+    torch.manual_seed(0)
+    nets = [_with_padding(3.0), _with_padding(3.0)]
+    ensemble = credo.DeepEnsemble(nets, likelihood=credo.Categorical(), members_at_once=at_once)
+    ensemble.fit(_texts(), epochs=5, seed=0)
+    for net in nets:
+        assert torch.equal(net.embedding.weight[2], torch.full((4,), 3.0))
+        assert not torch.equal(net.embedding.weight[3], _with_padding(3.0).embedding.weight[3])
+
+
+def test_pruning_leaves_a_padding_vector_alone() -> None:
+    net = _with_padding(1e-3)
+    model = credo.BayesByBackprop(net, credo.Categorical())
+    assert model.prune(1.0) == net.embedding.weight.numel() + net.head.weight.numel() - 4
+    weights = model.posterior.sample(2, seed=0)["embedding.weight"]
+    assert torch.equal(weights[:, 2], torch.full((2, 4), 1e-3))
+    assert not weights[:, 3].any()
+
+
 def test_a_tied_padding_vector_is_drawn() -> None:
     """As a row of the output layer it has a gradient."""
     net = Bag(padding_idx=0)

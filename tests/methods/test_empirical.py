@@ -77,15 +77,25 @@ def test_draws_take_the_number_that_was_saved(tmp_path: Path) -> None:
     assert loaded.shape == (3, 5)
 
 
+def test_a_posterior_without_draws_says_so() -> None:
+    posterior = Empirical.without_draws({"a": torch.zeros(3)})
+    assert posterior.shape == (1, 0)
+    assert "no draws yet of 3 weights" in repr(posterior)
+    for call in (posterior.mean, posterior.sample, lambda: posterior.thin(2), lambda: posterior.order(1, 0)):
+        with pytest.raises(InputError, match="no posterior before fit"):
+            call()
+
+
 def test_bad_draws_raise() -> None:
     for draws in (
         {},
         {"a": torch.zeros(3)},
         {"a": torch.zeros(2, 0)},
         {"a": torch.zeros(2, 3), "b": torch.zeros(3, 2)},
+        [torch.zeros(2, 3)],
     ):
         with pytest.raises(InputError, match="draws"):
-            Empirical(draws)
+            Empirical(draws)  # type: ignore[arg-type]
     posterior = numbered(1, 4)
     with pytest.raises(InputError, match="every"):
         posterior.thin(0)

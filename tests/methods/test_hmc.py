@@ -214,6 +214,17 @@ def test_predictions_use_the_noise_of_each_draw(noisy_constant: tuple[credo.HMC,
     assert torch.equal(loaded.predict(x, samples=20, seed=0).draws, model.predict(x, samples=20, seed=0).draws)
 
 
+def test_weights_and_noise_are_thinned_together(noisy_constant: tuple[credo.HMC, Tensor]) -> None:
+    """Otherwise a weight vector would be predicted with the noise of another."""
+    model, x = copy.deepcopy(noisy_constant[0]), torch.zeros(2, 1, dtype=torch.float64)
+    assert model.likelihood_posterior is not None
+    model.posterior.replace(model.posterior.thin(5).by_chain())
+    with pytest.raises(InputError, match="chains and draws: thin both"):
+        model.predict(x, samples=3)
+    model.likelihood_posterior.replace(model.likelihood_posterior.thin(5).by_chain())
+    assert model.predict(x, samples=3).n_draws == 3
+
+
 def test_a_chain_does_not_depend_on_the_number_of_chains() -> None:
     """In float64, for 10 transitions, so that rounding that depends on the batch does not grow."""
     x, y = torch.randn(12, 3, dtype=torch.float64), torch.randn(12, 1, dtype=torch.float64)
@@ -299,6 +310,8 @@ def test_what_cannot_be_sampled_raises_and_changes_nothing() -> None:
         credo.HMC(Bare(), credo.Gaussian(0.1)).fit((x, y))
     with pytest.raises(UnsupportedError, match="random numbers"):
         credo.HMC(Noisy(3, 1), credo.Gaussian(0.1), **SHORT).fit((x, y))
+    with pytest.raises(UnsupportedError, match="leave out logit_noise="):
+        credo.HMC(nn.Linear(3, 4), credo.Categorical(logit_noise=True))
     with pytest.raises(UnsupportedError, match="float32"):
         credo.HMC(nn.Linear(3, 1).half(), credo.Gaussian(0.1)).fit((x, y))
     for options in ({"chains": 0}, {"draws": 0}, {"init": "map"}, {"acceptance": 1.0}, {"leapfrog_steps": 0}):

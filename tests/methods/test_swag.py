@@ -149,6 +149,15 @@ class Endless(IterableDataset[Any]):
         yield from zip(*data(), strict=True)
 
 
+def test_one_set_of_weights_has_no_width_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    x, y = torch.randn(8, 2), torch.randn(8, 1)
+    for epochs, expected in ((2, 1), (4, 2)):
+        caplog.clear()
+        model = credo.SWAG(nn.Linear(2, 1), credo.Gaussian(0.5)).fit((x, y), epochs=epochs, seed=0)
+        assert int(model.posterior.count) == expected
+        assert ("no width" in caplog.text) == (expected == 1)
+
+
 def test_what_does_not_apply_is_refused() -> None:
     model = credo.SWAG(network(), credo.Gaussian(0.5))
     with pytest.raises(credo.errors.InputError, match="before fit"):
@@ -159,6 +168,8 @@ def test_what_does_not_apply_is_refused() -> None:
         model.fit(DataLoader(Endless(), batch_size=BATCH), n_data=ROWS)
     with pytest.raises(credo.errors.UnsupportedError, match="lower bound"):
         model.elbo(data())
+    with pytest.raises(credo.errors.UnsupportedError, match="use it with"):
+        credo.SWAG(network(), credo.Gaussian(0.5), credo.AdaptiveNormal()).fit(data(), epochs=1)
     for wrong in ({"rank": 1}, {"rank": -1}, {"start": 1.0}, {"start": "half"}, {"snapshots": 1}):
         with pytest.raises(credo.errors.InputError, match=next(iter(wrong))):
             credo.SWAG(network(), **wrong)  # type: ignore[arg-type]

@@ -15,8 +15,9 @@ from credo.data import prepare_input
 from credo.errors import InputError
 from credo.methods._linearized import LinearizedPredictor
 from credo.methods.base import Method
-from credo.methods.deep_ensemble import DeepEnsemble
+from credo.methods.deep_ensemble import DeepEnsemble, shares_of
 from credo.methods.laplace import Laplace
+from credo.methods.network import NetworkMethod
 from credo.methods.sampler import Sampler
 from credo.methods.sngp import SNGP
 from credo.methods.swag import SWAG
@@ -94,6 +95,29 @@ def predict(model: Any, x: Any, samples: int, seed: int) -> Predictive:
     return p
 
 
+def predict_jointly(model: Any, x: Any, samples: int, seed: int) -> Predictive:
+    """:func:`predict` by draws that are functions of all rows; those of a linearized Laplace are not by themselves.
+
+    Its predictions integrate over the outputs of every row: exactly, or by points that are the same for all rows, under
+    which rows would be correlated that are not.
+    """
+    if not isinstance(model, Method):
+        return predict(model, x, samples, seed)
+    shares = shares_of(model, samples, seed)
+    parts = [_predict_by_functions(share.model, x, share.samples, share.seed) for share in shares]
+    weights = model.weights if isinstance(model, DeepEnsemble) else None
+    return Predictive.mixture(parts, None if weights is None else torch.tensor(weights, dtype=torch.float64))
+
+
+def _predict_by_functions(model: NetworkMethod, x: Any, samples: int, seed: int) -> Predictive:
+    if isinstance(model, Laplace):
+        predictor = model._predictor(samples, seed)
+        if isinstance(predictor, LinearizedPredictor):
+            with torch.no_grad():
+                return model.likelihood.predictive(predictor.outputs(x))
+    return model.predict(x, samples=samples, seed=seed)
+
+
 def draw_functions(model: Any, x: Any, count: int, seed: int) -> Tensor:
     """The means E[y | f_s(x)] under ``count`` random draws of the function f, ``[count, B, ...]``.
 
@@ -108,11 +132,7 @@ def draw_functions(model: Any, x: Any, count: int, seed: int) -> Tensor:
         if "random_state" not in inspect.signature(model.sample_y).parameters:
             model, state = copy.copy(model).set_params(**state), {}
         return torch.from_numpy(model.sample_y(as_array(x), count, **state).T.copy())
-    if isinstance(model, Laplace):
-        predictor = model._predictor(count, seed)
-        if isinstance(predictor, LinearizedPredictor):  # its predictions integrate over the draws
-            return model.likelihood.predictive(predictor.outputs(x)).draws
-    p = predict(model, x, count, seed)
+    p = predict_jointly(model, x, count, seed)
     if p.n_draws == 1 and not isinstance(model, Method):
         raise InputError(
             f"{type(model).__name__} returns a distribution without draws of the function, which Thompson sampling "
@@ -122,6 +142,15 @@ def draw_functions(model: Any, x: Any, count: int, seed: int) -> Tensor:
     stream = generator(_CPU, seed, 1)
     chosen = torch.multinomial(weights, count, replacement=count > p.n_draws, generator=stream)
     return p.draws[chosen.to(p.draws.device)]
+
+
+def target_shape(model: Method, x: Tensor) -> torch.Size:
+    """The shape of one target of a network with a single output, ``[]`` or ``[1]``; ``x`` is at least one row."""
+    first = model.members[0] if isinstance(model, DeepEnsemble) else model
+    if isinstance(first, NetworkMethod) and first._likelihood_is_open:
+        return torch.Size([1])
+    shape = model.predict(x[:1], samples=0).mean.shape[1:]
+    return shape if shape.numel() == 1 else torch.Size([1])  # of several outputs, the fit says what is wrong
 
 
 def take_rows(x: Any, rows: Tensor) -> Any:

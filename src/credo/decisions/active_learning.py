@@ -10,7 +10,16 @@ import torch
 from torch import Tensor
 
 from credo._arguments import check_bool, check_integer, check_option
-from credo.decisions._models import FitOptionsSource, ModelSource, child_seed, predict, row_count, take_rows
+from credo._notices import notify
+from credo.decisions._models import (
+    FitOptionsSource,
+    ModelSource,
+    child_seed,
+    predict,
+    predict_jointly,
+    row_count,
+    take_rows,
+)
 from credo.decisions.batch_bald import batch_bald
 from credo.decisions.uncertainty import uncertainty
 from credo.errors import InputError
@@ -26,6 +35,7 @@ _BY_ROW = {
     "variance": "variance",
 }
 ACQUISITIONS = (*_BY_ROW, "batch_bald", "random")
+_EPISTEMIC = ("bald", "batch_bald", "variance")
 _MODEL, _FIT, _PREDICT, _SHUFFLE, _BATCH = range(5)
 """The random streams of a learner."""
 
@@ -153,11 +163,19 @@ class ActiveLearner:
         if self.model is None or self.acquisition == "random":
             return rows[:n]
         rows = rows[: None if self.candidates is None else max(self.candidates, n)]
-        p = predict(self.model, take_rows(self._pool, rows), self.samples, child_seed(*self._stream(_PREDICT)))
+        x, seed = take_rows(self._pool, rows), child_seed(*self._stream(_PREDICT))
         if self.acquisition == "batch_bald":
-            best = batch_bald(p, n, seed=child_seed(*self._stream(_BATCH))).rows
+            p = predict_jointly(self.model, x, self.samples, seed)
+            selected = batch_bald(p, n, seed=child_seed(*self._stream(_BATCH)))
+            best, scores = selected.rows, selected.information
         else:
-            best = self._scores(p).cpu().argsort(descending=True, stable=True)[:n]
+            scores = self._scores(predict(self.model, x, self.samples, seed)).cpu()
+            best = scores.argsort(descending=True, stable=True)[:n]
+        if self.acquisition in _EPISTEMIC and not bool(scores.any()):
+            notify(
+                f"all scores of {self.acquisition!r} are 0, as the model has no epistemic uncertainty: rows are chosen "
+                "at random; use a model with a posterior, or acquisition='entropy'"
+            )
         return rows[best]
 
     def teach(self, rows: Any, labels: Any) -> Self:
@@ -181,15 +199,21 @@ class ActiveLearner:
                 f"labels must hold one label per row, {len(labeled) - len(self.labeled)}, got shape "
                 f"{list(labels.shape)}"
             )
+        if self.labels is not None and labels.shape[1:] != self.labels.shape[1:]:
+            raise InputError(
+                f"labels must have the shape of those before, {list(self.labels.shape[1:])} per row, got "
+                f"{list(labels.shape[1:])}"
+            )
         labels = labels if self.labels is None else _concatenate(self.labels, labels)
         model = self.model if self.warm_start and self.model is not None else None
         model = self._source.new(child_seed(*self._stream(_MODEL))) if model is None else model
         x = take_rows(self._pool, labeled)
         model = self._source.fit(model, x, labels, child_seed(*self._stream(_FIT)))
+        entry: dict[str, float] = {"labels": len(labeled)}
+        if self._score is not None:
+            entry["score"] = float(self._score(model))
         self.model, self.labeled, self.labels = model, labeled, labels
-        self.history.append(
-            {"labels": len(labeled)} | ({} if self._score is None else {"score": float(self._score(model))})
-        )
+        self.history.append(entry)
         return self
 
     def run(self, oracle: Any, n_labels: int) -> Self:
@@ -223,10 +247,17 @@ class ActiveLearner:
         if not isinstance(scores, Tensor) or scores.shape != (len(p),):
             found = list(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
             raise InputError(f"acquisition must return a tensor with one score per row, [{len(p)}], got {found}")
+        if bool(scores.isnan().any()):
+            raise InputError(
+                f"acquisition must return numbers, got NaN for {int(scores.isnan().sum())} of {len(p)} rows"
+            )
         return scores
 
     def _check_rows(self, rows: Any) -> Tensor:
-        index = torch.as_tensor(rows).cpu()
+        try:
+            index = torch.as_tensor(rows).cpu()
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise InputError(f"rows must be a list of row numbers of the pool, got {rows!r:.100}") from error
         if index.ndim != 1 or index.is_floating_point() or index.dtype == torch.bool or not len(index):
             raise InputError(f"rows must be a list of row numbers of the pool, got {rows!r}")
         index = index.long()

@@ -20,6 +20,7 @@ from credo.decisions._models import (
     child_seed,
     draw_functions,
     is_trained_by_its_loss,
+    target_shape,
 )
 from credo.errors import InputError
 from credo.methods.base import Method
@@ -155,7 +156,7 @@ class ThompsonBandit:
             InputError: if the context has another shape.
         """
         rows = as_rows(context, self.model, "context")
-        contexts = rows.reshape(-1, rows.shape[-1])
+        contexts = torch.atleast_2d(rows)  # also of no features, [0]
         self._check_width(contexts)
         chosen = [self._choose(part) for part in contexts.split(_DECISIONS_AT_ONCE)] if len(contexts) else []
         arms = torch.cat(chosen) if chosen else torch.zeros(0, dtype=torch.long)
@@ -179,17 +180,15 @@ class ThompsonBandit:
             InputError: if the shapes do not match, an arm does not exist or a reward is not finite.
         """
         rows = as_rows(context, self.model, "context")
-        contexts = rows.reshape(-1, rows.shape[-1])
+        contexts = torch.atleast_2d(rows)  # also of no features, [0]
         self._check_width(contexts)
-        arms = torch.as_tensor(arm).reshape(-1).cpu()
+        arms = self._check_arm(arm)
         rewards = as_numbers(reward, "reward").to(contexts.device, contexts.dtype).reshape(-1)
         if not len(arms) == len(rewards) == len(contexts):
             raise InputError(
                 f"context, arm and reward must have the same number of rows, got {len(contexts)}, {len(arms)} and "
                 f"{len(rewards)}"
             )
-        if arms.is_floating_point() or bool(((arms < 0) | (arms >= self.n_arms)).any()):
-            raise InputError(f"arm must be an integer between 0 and {self.n_arms - 1}, got {arm!r}")
         if not bool(rewards.isfinite().all()):
             raise InputError(f"reward must be finite, got {reward!r}")
         before = self.n_rewards
@@ -246,7 +245,7 @@ class ThompsonBandit:
             return rewards
         if self._target_shape is None:
             assert self._inputs is not None
-            self._target_shape = self.model.predict(self._inputs[:1], samples=0).mean.shape[1:]
+            self._target_shape = target_shape(self.model, self._inputs)
         return rewards.reshape(-1, *self._target_shape)
 
     def _take_steps(self, steps: int) -> None:
@@ -266,8 +265,19 @@ class ThompsonBandit:
         self._source.fit(self.model, x, y, child_seed(self.seed, _TRAINING, self.n_rewards))
         self._is_fitted = True
 
+    def _check_arm(self, arm: Any) -> Tensor:
+        """The numbers of arms, ``[B]``, int64."""
+        try:
+            arms = torch.as_tensor(arm).reshape(-1).cpu()
+        except (TypeError, ValueError, RuntimeError):
+            arms = torch.full((1,), torch.nan)
+        is_integer = not (arms.is_floating_point() or arms.is_complex() or arms.dtype == torch.bool) or not len(arms)
+        if not is_integer or bool(((arms < 0) | (arms >= self.n_arms)).any()):
+            raise InputError(f"arm must be an integer between 0 and {self.n_arms - 1}, got {arm!r:.100}")
+        return arms.long()
+
     def _check_arms(self, arms: int | Tensor) -> Tensor:
-        if isinstance(arms, int | np.integer) and not isinstance(arms, bool):
+        if isinstance(arms, int | float | np.number):
             return as_rows(torch.eye(check_integer(arms, "arms", minimum=2)), self.model, "arms")
         features = as_rows(arms, self.model, "arms")
         if features.ndim != 2 or len(features) < 2:

@@ -53,7 +53,9 @@ def batch_bald(
     sampled from p(y_1:n), which leaves the estimate unbiased for a given row.
 
     Args:
-        p: the prediction of B rows with one class-valued target each.
+        p: the prediction of B rows with one class-valued target each, by draws that are functions of all rows. Those of
+            a linearized :class:`credo.Laplace` and of ``samples="moments"`` are points for every row by itself:
+            :class:`ActiveLearner` draws functions of the former, and so does ``Laplace(linearized=False)``.
         batch_size: number of rows to select, n; at most B.
         max_configurations: configurations of labels to hold; memory and time are proportional to it.
         seed: for the sampled configurations; ``None``: from torch's random state.

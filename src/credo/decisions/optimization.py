@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.quasirandom import SobolEngine
 
 from credo._arguments import check_bool, check_integer
-from credo.decisions._models import ModelSource, as_numbers, child_seed, draw_functions
+from credo.decisions._models import ModelSource, as_numbers, child_seed, draw_functions, target_shape
 from credo.errors import InputError
 from credo.methods.base import Method
 from credo.seeding import check_seed, generator
@@ -91,7 +91,7 @@ class ThompsonOptimizer:
         fit_options: Mapping[str, Any] | None = None,
         seed: int | None = None,
     ) -> None:
-        box = torch.as_tensor(bounds, dtype=torch.float64)
+        box = as_numbers(bounds, "bounds").double().cpu()
         if box.ndim != 2 or box.shape[1] != 2 or not len(box) or not bool((box[:, 0] < box[:, 1]).all()):
             raise InputError(f"bounds must be pairs (lower, upper) with lower < upper, one per input, got {bounds!r}")
         if not bool(box.isfinite().all()):
@@ -185,13 +185,16 @@ class ThompsonOptimizer:
 
         Returns:
             The best evaluation.
+
+        Raises:
+            InputError: if ``function`` does not return a finite number.
         """
         check_integer(evaluations, "evaluations", minimum=1)
         check_integer(batch_size, "batch_size", minimum=1)
         end = len(self.y) + evaluations
         while len(self.y) < end:
             points = self.suggest(min(batch_size, end - len(self.y)))
-            self.observe(points, [float(function(point)) for point in points])
+            self.observe(points, [_as_number(function(point)) for point in points])
         return self.best
 
     def _fitted(self) -> Any:
@@ -200,8 +203,9 @@ class ThompsonOptimizer:
             model = self._source.new(child_seed(self.seed, _MODEL, len(self.y)))
             deviation = float(self.y.std(correction=0))
             values = (self.y - self.y.mean()) / (deviation or 1.0)
-            targets = values.to(model.dtype)[:, None] if isinstance(model, Method) else values
             inputs = self._inputs(self._to_unit(self.x), model)
+            shape = target_shape(model, inputs) if isinstance(model, Method) else ()
+            targets = values.to(inputs.dtype).reshape(-1, *shape)
             self._model = self._source.fit(model, inputs, targets, child_seed(self.seed, _FIT, len(self.y)))
         return self._model
 
@@ -226,3 +230,11 @@ class ThompsonOptimizer:
     def _to_box(self, unit: Tensor) -> Tensor:
         lower, upper = self.bounds.T
         return torch.minimum(lower + unit * (upper - lower), upper)
+
+
+def _as_number(value: Any) -> float:
+    """The value of the function at one point."""
+    try:
+        return float(value)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InputError(f"function must return one number for a point, got {value!r:.100}") from error

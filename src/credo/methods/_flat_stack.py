@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, TypeAlias
 import torch
 from torch import Tensor, nn
 
+from credo._embeddings import padding_rows
 from credo.data import Batch
 from credo.functional import Caller, Draw, Forward
 from credo.likelihoods import Likelihood
@@ -93,6 +94,7 @@ class FlatStack:
         self.device, self.dtype = first.device, first.dtype
         self._sizes = [math.prod(shape) for shape in self.shapes.values()]
         self._stack = Stack(module, copies, names=names, training=training)
+        self.padding = {name: row for name, row in padding_rows(module).items() if name in self.shapes}
         self._per_copy = per_copy
         self._recorded: dict[object, Function] = {}
         self._count: Counter[object] = Counter()
@@ -140,12 +142,16 @@ class FlatStack:
 
     @torch.no_grad()
     def write(self, flat: Tensor, copies: Sequence[tuple[nn.Module, Likelihood]]) -> None:
-        """Copy vectors ``[K, P]`` into the parameters of K networks and their likelihoods."""
+        """Copy vectors ``[K, P]`` into the parameters of K networks and their likelihoods, but for padding."""
         for name, value in self.unflatten(flat.detach()).items():
             prefix = NET if name.startswith(NET) else LIKELIHOOD
             for k, (net, likelihood) in enumerate(copies):
-                module = net if prefix == NET else likelihood
-                module.get_parameter(name.removeprefix(prefix)).copy_(value[k])
+                parameter = (net if prefix == NET else likelihood).get_parameter(name.removeprefix(prefix))
+                row = self.padding.get(name)
+                kept = None if row is None else parameter[row].clone()
+                parameter.copy_(value[k])
+                if kept is not None:
+                    parameter[row] = kept
 
     def _evaluate_leaves(self, batch: Batch) -> Function:
         """A function of a position and the tensors of a batch like ``batch``."""

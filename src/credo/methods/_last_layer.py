@@ -17,7 +17,7 @@ from credo._special import sobol_normal
 from credo.errors import InputError, UnsupportedError, unknown_name
 from credo.functional import Forward, Replica
 from credo.likelihoods import Gaussian, Likelihood
-from credo.methods.base import Predictor, check_samples
+from credo.methods.base import Predictor, check_samples, describing_input
 from credo.methods.network import NetworkMethod, NetworkPredictor
 from credo.nests import default_batch_size, first_rows, split_rows
 from credo.posteriors.last_layer import LastLayerGaussian
@@ -25,8 +25,9 @@ from credo.predictive import Predictive
 from credo.predictive.location_scale import GaussianComponents
 from credo.predictive.real import ExactGaussianPredictive
 from credo.priors import AdaptiveNormal, Normal, Prior, move_priors, resolve
-from credo.probing import ROWS
+from credo.probing import ROWS, order_of_calls
 from credo.seeding import reproducible
+from credo.selection import match_parameters
 
 POINTS = 128
 
@@ -57,6 +58,21 @@ def find_last_linear(net: nn.Module, name: str | None) -> str:
     if name not in found:
         raise unknown_name("layer", name, found)
     return name
+
+
+def check_is_last(net: nn.Module, forward: Forward | None, path: str, x: Any) -> None:
+    """Raise ``InputError`` if a module with trainable parameters is called after the module ``path``."""
+    probe = Replica(net, forward, own_buffers=True)
+    probe.net.eval()
+    chosen = {id(net.get_parameter(name)) for name in match_parameters(net)}
+    named = net.named_parameters(remove_duplicate=False)  # a tied parameter belongs to several modules
+    modules = {name.rpartition(".")[0] for name, parameter in named if id(parameter) in chosen}
+    called = order_of_calls(lambda rows: probe({}, rows), probe.net, sorted(modules), first_rows(x, ROWS))
+    if path in called and called[-1] != path:
+        raise InputError(
+            f"parameters='last_layer' is {path!r}, the layer that was registered last, but {called[-1]!r} is called "
+            f"after it: name the last layer, parameters='{called[-1]}.*'"
+        )
 
 
 def layer_parameters(net: nn.Module, path: str) -> list[str]:
@@ -242,10 +258,10 @@ class ClosedFormPredictor(Predictor):
         if batch_size is not None:
             check_integer(batch_size, "batch_size", minimum=1)
         x = data_.prepare_input(x, method.device, method.dtype)
-        method._inspect(x)
-        parts = [
-            method._output_moments(self.features(part)) for part in split_rows(x, batch_size or default_batch_size(x))
-        ]
+        rows = batch_size or default_batch_size(x)
+        with describing_input(x):
+            method._inspect(x)
+            parts = [method._output_moments(self.features(part)) for part in split_rows(x, rows)]
         mean, variance = (torch.cat(tensors) for tensors in zip(*parts, strict=True))
         if isinstance(likelihood, Gaussian) and likelihood.noise != "heteroscedastic":
             components = likelihood.components(mean[None])

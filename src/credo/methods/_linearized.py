@@ -23,7 +23,7 @@ from credo.curvature.network import linearize
 from credo.evaluation import Evaluator, Findings
 from credo.functional import Draw, Replica, Sampler
 from credo.likelihoods import Gaussian
-from credo.methods.base import Predictor
+from credo.methods.base import Predictor, describing_input
 from credo.nests import count_rows, default_batch_size, flatten_rows, split_rows
 from credo.posteriors.base import Posterior
 from credo.predictive import Predictive
@@ -60,8 +60,9 @@ class LinearizedPredictor(Predictor):
         if batch_size is not None:
             check_integer(batch_size, "batch_size", minimum=1)
         x = data_.prepare_input(x, self._method.device, self._method.dtype)
-        self._method._inspect(x)
-        found = self._moments(x, batch_size)
+        with describing_input(x):
+            self._method._inspect(x)
+            found = self._moments(x, batch_size)
         if found is None:
             return likelihood.predictive(self.outputs(x, batch_size, vectorize))
         mean, covariance = found

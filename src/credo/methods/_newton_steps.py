@@ -13,6 +13,7 @@ from torch.optim import Adam
 
 from credo.errors import UnsupportedError
 from credo.hierarchical import HierarchicalNormal
+from credo.posteriors.mean_field import MeanField
 from credo.priors import AdaptiveNormal
 from credo.training.warmup import Warmup
 
@@ -45,6 +46,7 @@ class NewtonModel(Protocol):
     _noise: dict[str, Noise]
     _priors_here: dict[str, Distribution]
     _warmup: Warmup
+    posterior: MeanField
 
 
 class Weight(NamedTuple):
@@ -108,7 +110,7 @@ class NewtonSteps(Adam):
             return
         weights = [self._weights[i] for i in present]
         means, rhos = [w.mean for w in weights], [w.rho for w in weights]
-        wide = [w.mean.to(w.rho.dtype) for w in weights]
+        wide = [model.posterior._under(model._priors_here[w.name], w.name, w.mean.to(w.rho.dtype)) for w in weights]
         gradients = [w.mean.grad.to(w.rho.dtype) for w in weights]  # type: ignore[union-attr]
         noise = [model._noise[w.name] for w in weights]
         scales = [own.scale for own in noise]

@@ -20,7 +20,7 @@ from credo._text import counted
 from credo.data import Batch
 from credo.errors import InputError, UnsupportedError
 from credo.functional import Draw
-from credo.likelihoods import Likelihood
+from credo.likelihoods import Categorical, Likelihood
 from credo.nests import plain
 from credo.predictive.components import ClassComponents, RealComponents
 from credo.priors import AdaptiveNormal
@@ -271,6 +271,15 @@ def check_densities(priors: dict[str, Distribution]) -> dict[str, Distribution]:
             "a sampler needs a prior with a density, which AdaptiveNormal has not; use HierarchicalNormal"
         )
     return priors
+
+
+def check_is_deterministic(likelihood: Likelihood) -> None:
+    """Raise ``UnsupportedError`` if the log likelihood is an estimate by random numbers: chains need a density."""
+    if isinstance(likelihood, Categorical) and likelihood.logit_noise:
+        raise UnsupportedError(
+            "Categorical(logit_noise=True) estimates its log likelihood by random draws of the logits, but a sampler "
+            "needs the density itself: leave out logit_noise=, or use credo.BayesByBackprop"
+        )
 
 
 def merge(batches: Sequence[Batch], rows: int) -> list[Batch]:

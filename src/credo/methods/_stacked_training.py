@@ -11,6 +11,7 @@ from torch.nn.modules.batchnorm import _NormBase
 from torch.utils.data import DataLoader, Dataset
 
 from credo import data as data_
+from credo._embeddings import without_padding
 from credo.errors import CredoError, UnsupportedError
 from credo.functional import Draw
 from credo.methods._flat_stack import LIKELIHOOD, NET, FlatStack, RowLogLikelihood
@@ -119,6 +120,9 @@ class MemberStack(nn.Module):
         first = self.models[0]
         priors = move_priors(first._priors, self.device, first._wide)
         self._prior = LogPrior({f"{NET}{name}": prior for name, prior in priors.items()}, self._rows)
+        for name, row in self._rows.padding.items():  # at the center of its prior, which does not move it there
+            prior = priors.get(name.removeprefix(NET))
+            stacked[name] = torch.stack([without_padding(weight, row, prior) for weight in stacked[name]])
         noise = {name: value for name, value in stacked.items() if name.startswith(LIKELIHOOD)}
         self.weights = nn.Parameter(self._rows.flatten({n: v for n, v in stacked.items() if n not in noise}))
         self.noise = nn.Parameter(self._rows.flatten(noise)) if noise else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from credo._arguments import check_number
 from credo._devices import at_least_float32
+from credo._embeddings import padding_rows, without_padding
 from credo._notices import notify
 from credo.errors import InputError, UnsupportedError
 from credo.functional import Forward, Replica
@@ -71,21 +72,30 @@ def _notify_of_uncovered(net: nn.Module, rates: Mapping[str, float], covered: Ma
         notify(f"no dropout is put before {shown}: how {', '.join(sorted(kinds))} meets its inputs is not known")
 
 
+def penalized_parameters(net: nn.Module) -> dict[str, int | None]:
+    """The parameters that have a prior, and the row of each that is a vector for padding, which has none."""
+    padding = padding_rows(net)
+    return {name: padding.get(name) for name in match_parameters(net)}
+
+
 def weight_penalty(
-    net: nn.Module, names: Iterable[str], length_scale: float, keep: Mapping[str, float | Tensor]
+    net: nn.Module, penalized: Mapping[str, int | None], length_scale: float, keep: Mapping[str, float | Tensor]
 ) -> Tensor:
     """l²/2·Σ ‖W̄‖²/(1 − p), with p = 0 for parameters without dropout before them.
 
     Args:
         net: the network.
-        names: the parameters that have a prior.
+        penalized: from :func:`penalized_parameters`.
         length_scale: l.
         keep: 1 − p of the parameters with dropout before them.
 
     Returns:
         A scalar in nats, differentiable.
     """
-    squares = [_sum_of_squares(net.get_parameter(name)) / keep.get(name, 1.0) for name in names]
+    squares = [
+        _sum_of_squares(without_padding(net.get_parameter(name), row)) / keep.get(name, 1.0)
+        for name, row in penalized.items()
+    ]
     return 0.5 * length_scale**2 * torch.stack(squares).sum()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,10 @@ from torch.utils.data import DataLoader
 
 from credo import data as data_
 from credo._arguments import check_integer
-from credo.errors import InputError
+from credo.errors import CredoError, InputError
 from credo.functional import outside_inference_mode
 from credo.model import Model
+from credo.nests import describe_tensors
 from credo.predictive import Predictive
 
 
@@ -185,6 +187,18 @@ def check_samples(samples: object) -> int | str:
             raise InputError(f"samples must be an integer of at least 0, or 'moments', got {samples!r}")
         return samples
     return check_integer(samples, "samples", minimum=0)
+
+
+@contextmanager
+def describing_input(x: Any) -> Iterator[None]:
+    """Add to an error of the user's network what it was called on."""
+    try:
+        yield
+    except CredoError:
+        raise
+    except Exception as error:
+        error.add_note(f"The network was called on {describe_tensors(x)}.")
+        raise
 
 
 class Predictor(ABC):

@@ -30,10 +30,9 @@ from credo._notices import notify
 from credo.errors import InputError
 from credo.functional import Forward
 from credo.likelihoods import Likelihood
-from credo.methods._weight_dropout import MaskedNetwork, find_places, weight_penalty
+from credo.methods._weight_dropout import MaskedNetwork, find_places, penalized_parameters, weight_penalty
 from credo.methods.network import NetworkMethod
 from credo.posteriors.concrete_dropout import ConcreteWeightDropout
-from credo.selection import match_parameters
 from credo.training.optimizers import NaturalAdam, relative_step
 from credo.training.supervised import SupervisedTask, Terms
 
@@ -141,7 +140,7 @@ class ConcreteDropout(NetworkMethod):
 
     def _derive(self) -> None:
         """Build the replica that training runs on, with its masks."""
-        self._penalized = match_parameters(self.net)
+        self._penalized = penalized_parameters(self.net)
         self._masked = MaskedNetwork(self.net, self._forward, self.posterior, per_row=True)
 
 

@@ -3,7 +3,7 @@ r"""The Laplace approximation: a Gaussian posterior whose precision is the curva
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Self
 
 import torch
@@ -15,19 +15,23 @@ from typing_extensions import Unpack, override
 from credo import data as data_
 from credo._arguments import check_bool, check_integer, check_option
 from credo._devices import at_least_float32
+from credo._embeddings import without_padding
 from credo.curvature import GaussNewton, NetworkGradients
 from credo.curvature.network import is_factorable
 from credo.errors import InputError, UnsupportedError
 from credo.functional import Carrier, Forward, Replica
 from credo.likelihoods import Likelihood
+from credo.methods._last_layer import check_is_last
 from credo.methods._linearized import LinearizedPredictor
 from credo.methods._noise_hooks import noisy_layers
 from credo.methods._planning import plan_estimators
+from credo.methods._residual_noise import learn_untrained_noise
 from credo.methods.base import check_samples
 from credo.methods.network import NetworkMethod, NetworkPredictor
+from credo.posteriors.kronecker import KroneckerPrecision
 from credo.posteriors.precision import PrecisionGaussian
-from credo.posteriors.precision_structures import DiagonalPrecision, FullPrecision, KroneckerPrecision, LowRankPrecision
-from credo.priors import AdaptiveNormal, Normal, Prior, move_prior, resolve, to_config
+from credo.posteriors.precision_structures import DiagonalPrecision, FullPrecision, LowRankPrecision
+from credo.priors import AdaptiveNormal, Normal, Prior, check_one_scale_per_module, move_prior, resolve, to_config
 from credo.selection import match_parameters, select, tied_parameters
 from credo.training.options import FitKeywords, FitOptions, with_fit_options
 from credo.training.supervised import Terms
@@ -47,7 +51,8 @@ class Laplace(NetworkMethod):
     −log p(y_n | f) in the output; δ is the precision 1/s² of the prior N(m, s²).
 
     :meth:`fit` trains the network to its maximum, as :class:`credo.MAP` does, and then computes H in one pass over the
-    data. For a network that is trained already, ``fit(data, epochs=0)`` leaves its weights as they are.
+    data. For a network that is trained already, ``fit(data, epochs=0)`` leaves its weights as they are; a noise level
+    that is to be learned, and was not yet, becomes that of its residuals.
 
     Predictions are those of the network linearized at w*, whose outputs are Gaussian with covariance J·(H + δ)⁻¹·Jᵀ.
     For a Gaussian likelihood the result is exact, without draws: one Gaussian for every output, with its own epistemic
@@ -109,7 +114,7 @@ class Laplace(NetworkMethod):
         names = _choose(net, parameters)
         self._priors = resolve(self.prior, {name: net.get_parameter(name).shape for name in names})
         precisions = [_prior_precision(name, prior) for name, prior in self._priors.items()]
-        _check_one_scale_per_module(self._priors)
+        check_one_scale_per_module(self._priors)
         self.posterior = self._build_posterior(names, precisions)
         self._is_fitting = False
         self._follow_parameters()
@@ -123,6 +128,11 @@ class Laplace(NetworkMethod):
             return DiagonalPrecision(self.net, names, precisions)
         return KroneckerPrecision(self.net, names, precisions)
 
+    def _inspect(self, x: Any, training: bool = False) -> None:
+        if training not in self._inspected and self._patterns == "last_layer":
+            check_is_last(self.net, self._forward, _module(self.posterior.names()[-1]), x)
+        super()._inspect(x, training)
+
     @override
     def terms(self, x: Any, y: Tensor, sample_weight: Tensor | None = None) -> Terms:
         return self._point_terms(x, y, sample_weight)
@@ -135,12 +145,18 @@ class Laplace(NetworkMethod):
             A scalar in nats, differentiable.
         """
         total: Tensor = torch.zeros((), device=self.device, dtype=at_least_float32(self.dtype))
-        for (name, center), delta in zip(self._centers.items(), self.posterior.prior_precision, strict=True):
-            weight = self.net.get_parameter(name)
-            square = (weight.to(center.dtype) - center).square().sum()
-            total = total + (0.5 * delta).to(center.dtype) * square
-            total = total + (0.5 * weight.numel() * (math.log(2.0 * math.pi) - delta.log())).to(center.dtype)
+        for name, delta in zip(self._centers, self.posterior.prior_precision, strict=True):
+            offset = self._offset(name)
+            total = total + (0.5 * delta).to(offset.dtype) * offset.square().sum()
+            total = total + (0.5 * offset.numel() * (math.log(2.0 * math.pi) - delta.log())).to(offset.dtype)
         return total
+
+    def _offset(self, name: str) -> Tensor:
+        """w − m of one tensor, differentiable; 0 for a vector for padding, which is no parameter."""
+        center = self._centers[name]
+        return without_padding(
+            self.net.get_parameter(name).to(center.dtype) - center, self.posterior._padding.get(name)
+        )
 
     @with_fit_options
     def fit(self, data: Any, **options: Unpack[FitKeywords]) -> Self:
@@ -167,7 +183,10 @@ class Laplace(NetworkMethod):
             raise
         finally:
             self._is_fitting = False
-        self._fit_posterior(data, FitOptions.from_keywords(options).batch_size)
+        chosen = FitOptions.from_keywords(options)
+        if chosen.epochs == 0:
+            learn_untrained_noise(self, data_.batches(data, chosen.batch_size, self.device, self.dtype))
+        self._fit_posterior(data, chosen.batch_size)
         return self
 
     def _fit_posterior(self, data: Any, batch_size: int) -> None:
@@ -282,11 +301,7 @@ class Laplace(NetworkMethod):
     @torch.no_grad()
     def _distances(self) -> Tensor:
         """‖w − m‖² of every tensor, ``[T]``."""
-        squares = [
-            (self.net.get_parameter(name).double() - center.double()).square().sum()
-            for name, center in self._centers.items()
-        ]
-        return torch.stack(squares)
+        return torch.stack([self._offset(name).double().square().sum() for name in self._centers])
 
     @override
     def elbo(self, data: Any, samples: int = 10, seed: int | None = None) -> float:
@@ -355,13 +370,11 @@ class Laplace(NetworkMethod):
 
 def _choose(net: nn.Module, parameters: str | Sequence[str]) -> list[str]:
     """The names of the parameters that ``parameters`` stands for."""
-    if parameters == "all":
-        return select(net)
     if parameters != "last_layer":
-        return select(net, parameters)
-    chosen = match_parameters(net)
+        return select(net, "*" if parameters == "all" else parameters, "parameters")
+    chosen = match_parameters(net, argument="parameters")
     last = {id(p) for p in net.get_submodule(_module(chosen[-1])).parameters(recurse=False)}  # tied ones included
-    return select(net, [name for name in chosen if id(net.get_parameter(name)) in last])
+    return select(net, [name for name in chosen if id(net.get_parameter(name)) in last], "parameters")
 
 
 def _module(name: str) -> str:
@@ -371,18 +384,6 @@ def _module(name: str) -> str:
 
 def _center(prior: Distribution) -> Any:
     return prior.loc if isinstance(prior, TorchNormal) else 0.0
-
-
-def _check_one_scale_per_module(priors: Mapping[str, Distribution]) -> None:
-    """Raise ``InputError`` if an adaptive prior covers only some parameters of a module, which share its scale."""
-    found: dict[str, Distribution] = {}
-    for name, prior in priors.items():
-        other = found.setdefault(_module(name), prior)
-        if other is not prior and AdaptiveNormal in (type(prior), type(other)):
-            raise InputError(
-                f"the parameters of {_module(name) or 'the network'} share the scale of an AdaptiveNormal prior: give "
-                "all of them the same one"
-            )
 
 
 def _prior_precision(name: str, prior: Distribution) -> float:

@@ -66,7 +66,10 @@ class MAP(NetworkMethod):
     def kl(self) -> Tensor:
         penalties = []
         for prior, scale, owners in self._groups:
-            weights = [module._parameters[key].to(self._wide) for module, key in owners]  # type: ignore[union-attr]
+            weights = [
+                self.posterior._under(prior, name, module._parameters[key].to(self._wide))  # type: ignore[union-attr]
+                for name, (module, key) in owners
+            ]
             if scale is not None:
                 penalties.append(gaussian_penalty(weights, scale))
             else:
@@ -78,11 +81,11 @@ class MAP(NetworkMethod):
         self._wide = at_least_float32(self.dtype)
         priors = move_priors(self._priors, self.device, self._wide)
         owners = parameter_owners(self.net, list(priors))
-        shared: dict[int, tuple[Distribution, float | None, list[tuple[nn.Module, str]]]] = {}
+        shared: dict[int, tuple[Distribution, float | None, list[tuple[str, tuple[nn.Module, str]]]]] = {}
         for name, prior in priors.items():
             is_centered = isinstance(prior, Normal) and prior.is_centered and prior.batch_shape == ()
             scale = float(prior.scale) if is_centered else None  # type: ignore[attr-defined]
-            shared.setdefault(id(prior), (prior, scale, []))[2].append(owners[name])
+            shared.setdefault(id(prior), (prior, scale, []))[2].append((name, owners[name]))
         self._groups = list(shared.values())
         self._caller = (Caller(self.net, self._forward),)  # in a tuple, so that the network is registered once
 

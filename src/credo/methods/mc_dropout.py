@@ -28,11 +28,10 @@ from credo._arguments import check_non_negative
 from credo.errors import InputError
 from credo.functional import Caller, Forward
 from credo.likelihoods import Likelihood
-from credo.methods._weight_dropout import MaskedNetwork, find_places, weight_penalty
+from credo.methods._weight_dropout import MaskedNetwork, find_places, penalized_parameters, weight_penalty
 from credo.methods.network import NetworkMethod
 from credo.posteriors.dropout import WeightDropout
 from credo.posteriors.dropout_layers import LayerDropout, check_dropout
-from credo.selection import match_parameters
 from credo.training.supervised import Terms
 
 
@@ -150,7 +149,7 @@ class MCDropout(NetworkMethod):
 
     def _derive(self) -> None:
         """Build the replica that training runs on, with its masks."""
-        self._penalized = match_parameters(self.net)
+        self._penalized = penalized_parameters(self.net)
         self._masked = (
             MaskedNetwork(self.net, self._forward, self.posterior, per_row=not (self.weight_noise or self._connections))
             if isinstance(self.posterior, WeightDropout)

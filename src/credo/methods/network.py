@@ -15,14 +15,14 @@ from credo import data as data_
 from credo import io
 from credo._arguments import check_integer
 from credo._notices import notify
-from credo.errors import CredoError, InputError, LoadError
+from credo.errors import InputError, LoadError
 from credo.evaluation import Evaluator, Findings
 from credo.functional import Caller, Forward, Replica
 from credo.likelihoods import Gaussian, Likelihood, infer_likelihood, likelihood_from_config
-from credo.methods.base import Method, Predictor, check_samples
+from credo.methods.base import Method, Predictor, check_samples, describing_input
 from credo.model import Model
 from credo.moments import MomentEvaluator
-from credo.nests import describe_tensors, first_rows
+from credo.nests import first_rows
 from credo.posteriors.base import Posterior
 from credo.predictive import Predictive
 from credo.priors import from_config as prior_from_config
@@ -339,16 +339,11 @@ class NetworkPredictor(Predictor):
         if batch_size is not None and batch_size < 1:
             raise InputError(f"batch_size must be at least 1, got {batch_size}")
         x = data_.prepare_input(x, self._method.device, self._method.dtype)
-        try:
+        with describing_input(x):
             self._method._inspect(x)
             if isinstance(self._evaluate, MomentEvaluator):
                 return self._evaluate(x, batch_size)
             return self._evaluate(x, batch_size, vectorize)
-        except CredoError:
-            raise
-        except Exception as error:  # of the user's network
-            error.add_note(f"The network was called on {describe_tensors(x)}.")
-            raise
 
     @torch.no_grad()
     def __call__(self, x: Any, batch_size: int | None = None, vectorize: str = "auto") -> Predictive:

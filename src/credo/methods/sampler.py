@@ -16,14 +16,24 @@ from typing_extensions import override
 
 from credo import data as data_
 from credo._arguments import check_integer, check_option, check_positive
+from credo._embeddings import padding_rows, without_padding
 from credo._notices import notify
 from credo.errors import InputError, UnsupportedError, unknown_name
-from credo.functional import Forward, padding_rows
+from credo.functional import Forward
 from credo.likelihoods import Likelihood
 from credo.methods._fold_chains import fit_models, joint_target
 from credo.methods._initialization import reinitialize
 from credo.methods._log_joint import LogJoint, log_density, maximize
-from credo.methods._sampling import DrawnLikelihood, Plan, Run, SamplingReport, check_densities, convergence, merge
+from credo.methods._sampling import (
+    DrawnLikelihood,
+    Plan,
+    Run,
+    SamplingReport,
+    check_densities,
+    check_is_deterministic,
+    convergence,
+    merge,
+)
 from credo.methods.network import NetworkMethod, NetworkPredictor
 from credo.posteriors.empirical import Empirical
 from credo.priors import Normal, Prior, move_priors, resolve, to_config
@@ -70,6 +80,7 @@ class Sampler(NetworkMethod):
         forward: Forward | None,
     ) -> None:
         super().__init__(net, likelihood, forward)
+        check_is_deterministic(self.likelihood)
         self._chains = check_integer(chains, "chains", minimum=1)
         self._plan = plan
         self._init = check_option(init, "init", _INITS)
@@ -80,7 +91,7 @@ class Sampler(NetworkMethod):
         self._bayesian = bayesian
         weights = {name: net.get_parameter(name).detach() for name in select(net, bayesian)}
         self._priors = check_densities(resolve(self.prior, {name: w.shape for name, w in weights.items()}))
-        self.posterior = Empirical({name: w[None, None] for name, w in weights.items()})
+        self.posterior = Empirical.without_draws(weights)
         self._report: SamplingReport | None = None
         self._adopt_likelihood()
         self._derive()
@@ -120,7 +131,11 @@ class Sampler(NetworkMethod):
     @override
     def kl(self) -> Tensor:
         noise = move_priors(self._noise_priors(), self.device, self.dtype)
-        parts = [log_density(prior, self.net.get_parameter(name)) for name, prior in self._priors_here.items()]
+        padding = padding_rows(self.net)
+        parts = [
+            log_density(prior, without_padding(self.net.get_parameter(name), padding.get(name), prior))
+            for name, prior in self._priors_here.items()
+        ]
         parts += [log_density(prior, self.likelihood.get_parameter(name)) for name, prior in noise.items()]
         return -torch.stack(parts).sum()
 
@@ -310,16 +325,22 @@ class Sampler(NetworkMethod):
         base = check_seed(seed) if samples else 0
         predictor = NetworkPredictor(self, samples, base)
         if isinstance(samples, int) and samples and self.likelihood_posterior is not None:
+            weights, own = self.posterior.shape, self.likelihood_posterior.shape
+            if weights != own:
+                raise InputError(
+                    "posterior and likelihood_posterior must have the same draws, as each weight vector has its own "
+                    f"noise, got {weights} and {own} chains and draws: thin both"
+                )
             noise = self.likelihood_posterior.sample(samples, seed=base)
             predictor._likelihood = DrawnLikelihood(self.likelihood, noise)
         return predictor
 
     def _adopt_likelihood(self) -> None:
         """Begin the draws of the likelihood's parameters anew, if they are those of another likelihood."""
-        own = {name: parameter.detach()[None, None] for name, parameter in self.likelihood.named_parameters()}
+        own = {name: parameter.detach() for name, parameter in self.likelihood.named_parameters()}
         current = getattr(self, "likelihood_posterior", None)
         if current is None or current.names() != list(own):
-            self.likelihood_posterior = Empirical(own) if own else None
+            self.likelihood_posterior = Empirical.without_draws(own) if own else None
 
     def _noise_priors(self) -> dict[str, Distribution]:
         shapes = {name: parameter.shape for name, parameter in self.likelihood.named_parameters()}

@@ -16,7 +16,7 @@ from typing_extensions import Unpack, override
 from credo import data as data_
 from credo._arguments import check_integer, check_positive
 from credo.curvature import output_factors
-from credo.errors import LoadError, UnsupportedError
+from credo.errors import InputError, LoadError, UnsupportedError
 from credo.functional import Forward
 from credo.likelihoods import Gaussian, Likelihood
 from credo.methods._last_layer import FeatureReplica, LastLayerMethod, find_last_linear
@@ -221,7 +221,12 @@ class SNGP(LastLayerMethod):
 
     def _predictor(self, samples: int | str, seed: int | None) -> Any:
         """Without draws while training, as the covariance is only known at its end."""
-        return super()._predictor(0 if self._is_fitting else samples, seed)
+        if samples == 0 or self._is_fitting:
+            return super()._predictor(0, seed)
+        diagonal = self.posterior.precision.diagonal(dim1=1, dim2=2)  # any row of data adds to it
+        if torch.equal(diagonal, self._prior_precision().to(diagonal)):
+            raise InputError("there is no posterior before fit: call fit(data), or fit(data, epochs=0) after training")
+        return super()._predictor(samples, seed)
 
     def _training_task(self) -> _ProjectingTask:
         return _ProjectingTask(self)

@@ -212,11 +212,12 @@ def _run(settings: Settings, plan: Plan, target: LogJoint, start: Tensor, seeds:
         target.estimate, start, concatenate(target.data), settings, plan, seed, report, target.refresher(seed)
     )
     chains, count = draws.shape[:2]
+    rows = sum(len(batch.y) for batch in target.data)
     log_density = torch.full((chains, count), -math.inf, dtype=torch.float64, device=draws.device)
     for i in range(count - 1, -1, -math.ceil(count / _EVALUATED_DRAWS)):
         log_density[:, i] = target(draws[:, i]).log_density.nan_to_num(nan=-math.inf)
     details = {
         "steps": f"{plan.steps:,}, {plan.thinning} per draw",
-        "rows per step": f"{settings.batch_size or len(concatenate(target.data).y):,}",
+        "rows per step": f"{min(settings.batch_size or rows, rows):,}",
     }
     return Run(draws, log_density, torch.zeros(0), details)

@@ -108,7 +108,8 @@ class SWAG(NetworkMethod):
             A scalar in nats, differentiable.
         """
         dtype = at_least_float32(self.dtype)
-        penalties = [-p.log_prob(self.net.get_parameter(name).to(dtype)).sum() for name, p in self._priors_here.items()]
+        weights = {name: self.net.get_parameter(name).to(dtype) for name in self._priors_here}
+        penalties = [-p.log_prob(self.posterior._under(p, n, weights[n])).sum() for n, p in self._priors_here.items()]
         return torch.stack(penalties).sum()
 
     @with_fit_options
@@ -256,6 +257,11 @@ class _CollectingTask(SupervisedTask[SWAG]):
         """Set the network to the mean."""
         if self.model.posterior.count:
             self.model.posterior.center()
+        if self.model.posterior.count == 1:
+            notify(
+                "the weights of one step only were collected, so that the posterior has no width and predictions no "
+                "epistemic uncertainty: train for more epochs, in smaller batches, or with a lower start="
+            )
 
 
 def _is_trainable(module: nn.Module) -> bool:

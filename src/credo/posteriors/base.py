@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from credo._arguments import check_integer
-from credo.functional import Draw, Replica, Sampler, padding_rows
+from credo._embeddings import padding_rows, without_padding
+from credo.functional import Draw, Replica, Sampler
 from credo.seeding import check_seed
 
 
@@ -22,8 +23,9 @@ class Posterior(nn.Module, ABC):
 
     Args:
         net: the network, if its embeddings may have vectors for padding: those are no parameters, and every draw of
-            :meth:`sample` has their mean, as every draw of a prediction has. In a KL they count as parameters that the
-            data do not depend on: their posterior is the prior, with a KL of 0, when training has converged.
+            :meth:`sample` has their mean, as every draw of a prediction has. Under a prior they count as parameters at
+            its center that the data do not depend on: no prior moves them, and their KL is 0 when training has
+            converged.
     """
 
     vectorization: ClassVar[str] = "vmap"
@@ -35,6 +37,10 @@ class Posterior(nn.Module, ABC):
     def __init__(self, net: nn.Module | None = None) -> None:
         super().__init__()
         self._padding = {} if net is None else padding_rows(net)
+
+    def _under(self, prior: object, name: str, weight: Tensor) -> Tensor:
+        """A weight, or its mean, as its prior sees it, see :func:`~credo._embeddings.without_padding`."""
+        return without_padding(weight, self._padding.get(name), prior)
 
     @abstractmethod
     def names(self) -> list[str]:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from credo._arguments import check_integer
+from credo._text import counted
 from credo.errors import InputError
 from credo.functional import Draw, Sampler
 from credo.posteriors.base import Posterior
@@ -46,8 +47,8 @@ class Empirical(Posterior):
 
     def __init__(self, draws: Mapping[str, Tensor]) -> None:
         super().__init__()
-        if not draws:
-            raise InputError("draws must hold at least one parameter")
+        if not isinstance(draws, Mapping) or not draws:
+            raise InputError(f"draws must be a mapping from parameter names to tensors, got {draws!r:.100}")
         leading = {tuple(value.shape[:2]) for value in draws.values()}
         if len(leading) != 1 or any(value.dim() < 2 or 0 in value.shape[:2] for value in draws.values()):
             found = {name: list(value.shape) for name, value in draws.items()}
@@ -56,6 +57,21 @@ class Empirical(Posterior):
         self.draws = nn.Module()
         for name, value in draws.items():
             self.draws.register_buffer(_key(name), value.detach().clone())
+
+    @classmethod
+    def without_draws(cls, weights: Mapping[str, Tensor]) -> Empirical:
+        """A posterior over parameters before any draw of them; predictions from it raise ``InputError``.
+
+        Args:
+            weights: name to tensor, for the shapes of the parameters.
+
+        Returns:
+            One chain of length 0.
+        """
+        posterior = cls({name: value[None, None] for name, value in weights.items()})
+        for key, value in list(posterior.draws.named_buffers()):
+            posterior.draws.register_buffer(key, value[:, :0])
+        return posterior
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -75,8 +91,10 @@ class Empirical(Posterior):
             What ``repr`` shows beside the submodules.
         """
         chains, draws = self.shape
-        weights = sum(value[0, 0].numel() for value in self.draws.buffers())
-        return f"{chains} chains of {draws:,} draws of {weights:,} weights"
+        weights = sum(value.shape[2:].numel() for value in self.draws.buffers())
+        if not draws:
+            return f"no draws yet of {weights:,} weights"
+        return f"{counted(chains, 'chain')} of {counted(draws, 'draw')} of {weights:,} weights"
 
     @override
     def mean(self) -> Draw:
@@ -85,6 +103,7 @@ class Empirical(Posterior):
         Returns:
             Name to tensor.
         """
+        self._check_has_draws()
         return {name: value.double().mean((0, 1)).to(value.dtype) for name, value in self.by_chain().items()}
 
     def by_chain(self) -> Draw:
@@ -105,6 +124,7 @@ class Empirical(Posterior):
         Returns:
             The numbers of the first ``n`` draws of the seed.
         """
+        self._check_has_draws()
         count = math.prod(self.shape)
         offset = int(torch.randint(count, (), generator=generator(torch.device("cpu"), seed)))
         stride = _even_stride(count)
@@ -131,6 +151,7 @@ class Empirical(Posterior):
             A new posterior.
         """
         check_integer(every, "every", minimum=1)
+        self._check_has_draws()
         start = (self.shape[1] - 1) % every
         return Empirical({name: value[:, start::every] for name, value in self.by_chain().items()})
 
@@ -144,6 +165,10 @@ class Empirical(Posterior):
         if new.names() != self.names():
             raise InputError(f"the draws are of {new.names()}, but this posterior is over {self.names()}")
         self.draws = new.draws
+
+    def _check_has_draws(self) -> None:
+        if not math.prod(self.shape):
+            raise InputError("there is no posterior before fit: call fit(data), which draws from it")
 
     def _expected_tensors(self, saved: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The draws, with the dtype and the numbers of chains and draws of the saved ones."""
@@ -168,7 +193,7 @@ class Empirical(Posterior):
 def _leading(saved: Mapping[str, Tensor]) -> tuple[int, int] | None:
     """The numbers of chains and draws of saved draws, where they have any."""
     first = next((value for value in saved.values() if value.dim() >= 2), None)
-    return None if first is None or 0 in first.shape[:2] else (first.shape[0], first.shape[1])
+    return None if first is None or first.shape[0] == 0 else (first.shape[0], first.shape[1])
 
 
 def _even_stride(count: int) -> int:

@@ -178,7 +178,8 @@ class LowRankGaussian(Posterior):
         Returns:
             A scalar in nats, differentiable.
         """
-        q = self._marginal(name)
+        q = self._marginal(name, prior)
+        weight = None if name in self._padding else weight  # a draw around the vector that the network has
         return (kl_divergence(q, prior) if kind == "analytic" else sampled_kl(q, prior, samples, weight)).sum()
 
     def total_correlation(self) -> Tensor:
@@ -263,9 +264,9 @@ class LowRankGaussian(Posterior):
         root: Tensor = torch.linalg.cholesky_ex(inner).L  # S ≥ I; the check of it would wait for a GPU
         return root
 
-    def _marginal(self, name: str) -> Normal:
-        """N(μᵢ, vᵢ) of the weights of one tensor."""
-        own = self.diagonal._distribution(name)
+    def _marginal(self, name: str, prior: Distribution | None = None) -> Normal:
+        """N(μᵢ, vᵢ) of the weights of one tensor, as its prior sees it if one is given."""
+        own = self.diagonal._distribution(name, prior)
         return Normal(own.loc, own.scale * (1.0 + self._growth(name)).sqrt(), validate_args=False)
 
     def _growth(self, name: str) -> Tensor:

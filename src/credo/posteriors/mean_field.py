@@ -200,7 +200,7 @@ class MeanField(Posterior):
         if kind == "analytic":
             if isinstance(prior, Normal | AdaptiveNormal) and kept is None:
                 return self._gaussian_kl(Group([name], prior))[1]
-            q = self._distribution(name)
+            q = self._distribution(name, prior)
             if isinstance(prior, AdaptiveNormal) and kept is not None:
                 prior = Normal(
                     torch.zeros_like(q.loc), prior.best_scale(q.loc[kept], q.scale[kept]), validate_args=False
@@ -208,10 +208,12 @@ class MeanField(Posterior):
             divergence = kl_divergence(q, prior)
         else:
             single = samples == 1 and kept is None
-            fused = fused_mixture_kl(self._wide_mean(name), self._rho(name), prior, weight) if single else None
+            weight = None if name in self._padding else weight  # a draw around the vector that the network has
+            mean = self._under(prior, name, self._wide_mean(name))
+            fused = fused_mixture_kl(mean, self._rho(name), prior, weight) if single else None
             if fused is not None:
                 return fused
-            divergence = sampled_kl(self._distribution(name), prior, samples, weight)
+            divergence = sampled_kl(self._distribution(name, prior), prior, samples, weight)
         return divergence.sum() if kept is None else (divergence * kept).sum()
 
     def plan(
@@ -279,7 +281,8 @@ class MeanField(Posterior):
     def prune(self, fraction: float) -> int:
         """Set the weights with the lowest signal-to-noise ratio to zero, permanently.
 
-        A pruned weight is 0 in every draw, adds nothing to the KL, and stays 0 under further training.
+        A pruned weight is 0 in every draw, adds nothing to the KL, and stays 0 under further training. Vectors for
+        padding, which are no parameters, stay as they are.
 
         Args:
             fraction: the fraction of weights, from 0 to 1.
@@ -290,9 +293,12 @@ class MeanField(Posterior):
         if not 0.0 <= fraction <= 1.0:
             raise InputError(f"fraction must be a number from 0 to 1, got {fraction!r}")
         snr = self.snr()
-        ranking = torch.cat([ratio.flatten() for ratio in snr.values()]).argsort(stable=True)
+        for name in snr.keys() & self._padding.keys():
+            snr[name][self._padding[name]] = math.inf
+        ratios = torch.cat([ratio.flatten() for ratio in snr.values()])
+        ranking = ratios.argsort(stable=True)
         pruned = torch.zeros_like(ranking, dtype=torch.bool)
-        pruned[ranking[: round(fraction * len(ranking))]] = True
+        pruned[ranking[: round(fraction * int((ratios < math.inf).sum()))]] = True
         parts = pruned.split([ratio.numel() for ratio in snr.values()])
         for name, part in zip(snr, parts, strict=True):
             self.keep(name, ~part.view_as(snr[name]))
@@ -367,7 +373,7 @@ class MeanField(Posterior):
     def _gaussian_kl(self, group: Group) -> tuple[Sequence[Tensor], Tensor]:
         """σ or σ²/2 of some tensors, and their KL."""
         rhos = [self._rho(name) for name in group.names]
-        means = [self._mean(name).to(rho.dtype) for name, rho in zip(group.names, rhos, strict=True)]
+        means = [self._under(group.prior, name, self._wide_mean(name)) for name in group.names]
         if isinstance(group.prior, AdaptiveNormal):
             sizes = [mean.numel() for mean in means] if len(means) > 1 else None
             best = group.prior.best_scale(joined(means), F.softplus(joined(rhos)), sizes)
@@ -376,7 +382,11 @@ class MeanField(Posterior):
         center = None if getattr(group.prior, "is_centered", False) else group.prior.loc
         return scales_and_kl(means, rhos, center, group.prior.scale, group.squared)
 
-    def _distribution(self, name: str) -> Normal:
-        """q of one tensor, with σ kept off zero, so that log σ and its gradient stay finite far down the tail."""
-        scale = F.softplus(self._rho(name))
-        return Normal(self._wide_mean(name), scale.clamp_min(torch.finfo(scale.dtype).tiny), validate_args=False)
+    def _distribution(self, name: str, prior: Distribution | None = None) -> Normal:
+        """q of one tensor, as its prior sees it if one is given.
+
+        σ is kept off zero, so that log σ and its gradient stay finite far down the tail.
+        """
+        mean, scale = self._wide_mean(name), F.softplus(self._rho(name))
+        mean = mean if prior is None else self._under(prior, name, mean)
+        return Normal(mean, scale.clamp_min(torch.finfo(scale.dtype).tiny), validate_args=False)

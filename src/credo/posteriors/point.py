@@ -21,7 +21,7 @@ class PointMass(Posterior):
     """
 
     def __init__(self, net: nn.Module, names: Sequence[str]) -> None:
-        super().__init__()
+        super().__init__(net)
         self._owners = parameter_owners(net, names)
 
     @override

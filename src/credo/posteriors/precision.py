@@ -3,7 +3,7 @@ r"""Gaussian posteriors that are given by their precision: curvature of the data
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import torch
@@ -230,3 +230,13 @@ class PrecisionGaussian(Posterior):
 def _float_dtype(saved: Mapping[str, Tensor], name: str) -> torch.dtype:
     dtype = saved[name].dtype if name in saved else torch.float64
     return dtype if dtype.is_floating_point else torch.float64
+
+
+def add_up(parts: Iterable[Tensor]) -> Tensor:
+    """The sum of tensors, on their device."""
+    return sum(parts, start=torch.zeros(()))
+
+
+def buffer_key(kind: str, name: str) -> str:
+    """A buffer's name, which may not hold a dot."""
+    return f"{kind}:{name.replace('.', '/')}"

@@ -117,7 +117,7 @@ class TrajectoryGaussian(Posterior):
     @torch.no_grad()
     def sampler(self, seed: int) -> Sampler:
         if not self.count:
-            raise InputError("there is no posterior before fit: call fit(data)")
+            raise InputError("there is no posterior before fit: call fit(data), with at least one epoch")
         mean, columns = self.mean(), self.columns()
         kept = len(next(iter(columns.values())))
         share = 0.5 if kept > 1 else 1.0

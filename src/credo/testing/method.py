@@ -316,6 +316,7 @@ def _check_copies(case: _Case, model: Method, gradient: bool) -> None:
         loaded = load(path, net=case.net(seed=2), **case.load_options)
     require(type(loaded) is type(model), f"load must return a {type(model).__name__}, got {type(loaded).__name__}")
     require_equal(case.predict(loaded).draws, expected, "a saved and loaded model must predict the same")
+    require(loaded.summary() == model.summary(), "a saved and loaded model must have the same summary")
     require_equal(case.predict(model).draws, expected, "copying and saving must not change the model")
 
 
