@@ -93,6 +93,11 @@ def run(config: RunConfig) -> Result:
     blur, by an antialiased bicubic reduction, networks trained on the squared error gained 0.9 to 1.0 dB on the
     validation crops; with it, MC dropout gains 1.9 dB there. Hyper-parameters of the quick run were chosen on columns
     200 to 260, which are not used here; the full run has a wider network and more epochs.
+
+    What was found, by three seeds of the quick run (``benchmarks/results/super_resolution_quick.json``). Above bicubic
+    interpolation, the mean over the test crops is 1.27 ± 0.07 dB by Bayes by Backprop and 1.34 ± 0.04 dB by MC dropout;
+    the PSNR of all pixels, which a few crops with much detail decide, 0.98 ± 0.01 and 1.00 ± 0.004 dB. The epistemic
+    standard deviation ranks the errors best, with an AUSE of 0.10 by both, where a random order has 0.87.
     """
     settings = SETTINGS[config.budget]
     with one_thread(config.device is None and config.budget != "full"):
