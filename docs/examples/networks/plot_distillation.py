@@ -34,14 +34,15 @@ teacher = credo.HMC(net, credo.Gaussian("learned"), chains=4, warmup=150, draws=
 teacher.fit((x, y), seed=0)
 
 # %%
-# The student: a wider network, trained on the teacher's predictions. No labels are needed, so further inputs can be
-# given: here points over the whole range.
+# The student: a wider network, trained on the teacher's predictions. Its seven outputs are the means and variances of
+# three Gaussians, and how their variance is divided. No labels are needed, so further inputs can be given: here points
+# over the whole range.
 
 torch.manual_seed(0)
 student = credo.distill(
     teacher,
     x,
-    net=nn.Sequential(nn.Linear(1, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 3)),
+    net=nn.Sequential(nn.Linear(1, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 7)),
     extra=torch.rand(300, 1, generator=generator) * 4.4 - 2.2,
     samples=200,
     epochs=150,
