@@ -51,6 +51,7 @@ class KroneckerPrecision(PrecisionGaussian):
             buffer_key("diagonal", block.names[0]): total.view(block.shapes[0]) for block, total in diagonals.items()
         }
         for block, (a, b) in factors.items():
+            # the bias in units of the weights' prior; 1 for a layer that has none, whose first name is its last
             layer, root = str(block.layer), (delta[block.names[-1]] / delta[block.names[0]]).sqrt()
             a[-1] /= root
             a[:, -1] /= root
