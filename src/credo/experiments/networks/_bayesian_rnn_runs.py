@@ -118,8 +118,7 @@ class Settings:
         optimizer: ``"sgd"``, ``"adam"``, or ``"natural"`` for the default of the library.
         lr: learning rate at the start.
         gradient_clip: maximum norm of the gradient.
-        tied: whether the output layer has the weights of the embedding; ``None``: for variational dropout only, as in
-            the papers.
+        tied: whether the output layer has the weights of the embedding; the papers' networks have their own.
         dropout: drop rate of the inputs of every layer, under variational dropout.
         recurrent_dropout: drop rate of the hidden states.
         word_dropout: drop rate of words.
@@ -143,7 +142,7 @@ class Settings:
     optimizer: str = "sgd"
     lr: float = 1.0
     gradient_clip: float = 5.0
-    tied: bool | None = None
+    tied: bool = False
     dropout: float = 0.35
     recurrent_dropout: float = 0.2
     word_dropout: float = 0.2
@@ -181,7 +180,7 @@ class Interruption:
 
     checkpoint: Path
     deadline: float = math.inf
-    every: int = 5
+    every: int = 2
 
     def check_time(self, progress: str) -> None:
         """Raise ``OutOfTimeError`` after the deadline."""
@@ -272,8 +271,7 @@ def build(variant: Variant, vocabulary: int, settings: Settings) -> NetworkMetho
     rates = {}
     if variant.method == "dropout":
         rates = {key: getattr(settings, key) for key in ("dropout", "recurrent_dropout", "word_dropout")}
-    tied = variant.method == "dropout" if settings.tied is None else settings.tied
-    net = CarriedState(LanguageModel(vocabulary, settings.width, settings.layers, variant.cell, tied, **rates))
+    net = CarriedState(LanguageModel(vocabulary, settings.width, settings.layers, variant.cell, settings.tied, **rates))
     likelihood = credo.Categorical()
     if variant.method == "plain":
         return credo.MAP(net, likelihood, credo.Normal(0.0, 1e3))
