@@ -12,8 +12,10 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.distributions import Normal, kl_divergence
 
+import credo
 from credo import ScaleMixture, kernels
 from credo.functional import Sampler, stack_draws
+from credo.methods._newton_steps import NewtonSteps, Noise, Weight
 from credo.posteriors._gaussian_sampler import RowSampler, gaussian_sampler
 from credo.training.optimizers import NaturalAdam
 
@@ -203,3 +205,72 @@ def test_draws_are_adjacent() -> None:
     assert stack_draws(draws)["bias"].data_ptr() == draws[0]["bias"].data_ptr()
     mean = torch.zeros(8, 16, device=DEVICE)
     assert stack_draws(gaussian_sampler({"w": mean}, {"w": mean + 1.0}, 0, False)(range(3)))["w"].is_contiguous()
+
+
+def newton_model(exact: bool, warmup: int) -> credo.IVON:
+    """A linear layer with σ from 1e-4 to 2, in float64 if ``exact``."""
+    net = torch.nn.Linear(60, 50).to(DEVICE)
+    model = credo.IVON(net, credo.Categorical(), credo.Normal(0.1, 0.7), kl_warmup=warmup)
+    for seed, (mean, rho) in enumerate(model.posterior.scale_parameters().items()):
+        generator = torch.Generator().manual_seed(seed)
+        with torch.no_grad():
+            mean.copy_(torch.randn(mean.shape, generator=generator))
+            rho.copy_(torch.linspace(-9.0, 2.0, rho.numel()).view(rho.shape))
+    model.n_data = 200
+    return model.double() if exact else model
+
+
+@pytest.mark.parametrize("warmup", [0, 3])
+@pytest.mark.parametrize("clip", [None, 1e-3])
+def test_a_fused_step_of_ivon_is_that_of_the_operations(
+    warmup: int, clip: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Four steps against float64, of weights that were drawn and of a bias whose noise was that of outputs.
+
+    Tolerance: the numbers of a step are sums of at most ten terms whose sizes differ by at most 1e3, so 1e3·6e-8·10.
+    """
+
+    def train(fused: bool) -> list[Tensor]:
+        monkeypatch.setattr(kernels, "accepts", lambda given: fused)
+        model = newton_model(exact=not fused, warmup=warmup)
+        model._clip_radius = clip
+        rhos = model.posterior.scale_parameters()
+        weights = [Weight(name, mean, rhos[mean]) for name, mean in model.net.named_parameters()]
+        steps = NewtonSteps([{"params": list(model.parameters())}], weights, 0.3, model)
+        for number in range(4):
+            model._warmup.steps.add_(1)
+            generator = torch.Generator().manual_seed(number)
+            model._noise = {}
+            for name, mean, rho in weights:
+                grad, noise = (torch.randn(mean.shape, generator=generator).to(mean) for _ in range(2))
+                scale = F.softplus(rho.detach())
+                mean.grad = 0.05 * grad
+                if name == "weight":
+                    model._noise[name] = Noise(None if fused else scale, scale * noise)
+                else:
+                    model._noise[name], rho.grad = Noise(scale, None), 0.05 * noise
+            steps.step()
+        states = [steps.state[mean][key] for _, mean, _ in weights for key in ("momentum", "square", "step")]
+        return [t.detach().double() for t in (*model.parameters(), *states)]
+
+    for ours, exact in zip(train(True), train(False), strict=True):
+        torch.testing.assert_close(ours, exact, rtol=6e-4, atol=6e-4 * float(exact.abs().mean()))
+
+
+def test_weights_drawn_by_a_kernel_have_the_moments_of_the_posterior() -> None:
+    """Mean and variance of 400 draws per weight within 5 standard errors, and gradients that are those of θ."""
+    model = newton_model(exact=False, warmup=0)
+    model._is_newton_step = True
+    torch.manual_seed(0)
+    names = model.posterior.names()
+    draws = [model._draw(names, {}) for _ in range(400)]
+    for name, mean in model.net.named_parameters():
+        scale = model.posterior.scale()[name].detach()
+        noise = ((torch.stack([draw[name] for draw in draws]) - mean) / scale).detach().double()
+        assert float(noise.mean().abs()) < 5.0 * noise.numel() ** -0.5
+        assert abs(float(noise.square().mean()) - 1.0) < 5.0 * (2.0 / noise.numel()) ** 0.5
+        shift = model._noise[name].shift
+        assert shift is not None
+        torch.testing.assert_close(draws[-1][name], mean + shift)
+        (grad,) = torch.autograd.grad(draws[-1][name].square().sum(), mean)
+        torch.testing.assert_close(grad, 2.0 * draws[-1][name])

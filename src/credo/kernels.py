@@ -31,7 +31,8 @@ from torch import Tensor
 if TYPE_CHECKING:
     from credo.scale_mixture import Mixture
 
-_BLOCK = 1024
+BLOCK = 1024
+"""Elements that a program computes."""
 _QUADS, _DRAWS_PER_PROGRAM = 512, 4
 DRAWN_TOGETHER = 4 * _QUADS
 """Weights that a program of :func:`gaussian_draws` computes: Philox returns four random numbers at a time."""
@@ -74,11 +75,11 @@ def scales_and_kl(
         The values of every tensor, and the KL in nats.
     """
     values = [torch.empty_like(rho) for rho in rhos]
-    blocks = [_count_blocks(rho) for rho in rhos]
+    blocks = [count_blocks(rho) for rho in rhos]
     partial = prior_scale.new_empty(sum(blocks))
-    with _on_device(partial):
+    with on_device(partial):
         for mean, rho, value, part in zip(means, rhos, values, partial.split(blocks), strict=True):
-            _triton().scale_and_kl[len(part),](mean, rho, prior_scale, value, part, rho.numel(), squared, _BLOCK)
+            _triton().scale_and_kl[len(part),](mean, rho, prior_scale, value, part, rho.numel(), squared, BLOCK)
     return values, partial.sum()
 
 
@@ -105,9 +106,9 @@ def scales_and_kl_backward(
     """
     grad_means, grad_rhos = ([torch.empty_like(rho) for rho in rhos] for _ in range(2))
     lists = (means, rhos, grad_values, grad_means, grad_rhos)
-    with _on_device(prior_scale):
+    with on_device(prior_scale):
         for mean, rho, grad_value, grad_mean, grad_rho in zip(*lists, strict=True):
-            _triton().scale_and_kl_backward[_count_blocks(rho),](
+            _triton().scale_and_kl_backward[count_blocks(rho),](
                 mean,
                 rho,
                 prior_scale,
@@ -117,7 +118,7 @@ def scales_and_kl_backward(
                 grad_rho,
                 rho.numel(),
                 squared,
-                _BLOCK,
+                BLOCK,
             )
     return grad_means, grad_rhos
 
@@ -135,9 +136,9 @@ def mixture_kl(mean: Tensor, rho: Tensor, draw: Tensor, is_weight: bool, prior: 
     Returns:
         A scalar in nats, whose expectation over ε is the KL.
     """
-    partial = rho.new_empty(_count_blocks(rho))
-    with _on_device(rho):
-        _triton().mixture_kl[len(partial),](mean, rho, draw, partial, *prior, rho.numel(), is_weight, _BLOCK)
+    partial = rho.new_empty(count_blocks(rho))
+    with on_device(rho):
+        _triton().mixture_kl[len(partial),](mean, rho, draw, partial, *prior, rho.numel(), is_weight, BLOCK)
     return partial.sum()
 
 
@@ -158,9 +159,9 @@ def mixture_kl_backward(
         The gradients of μ and of ρ.
     """
     grad_mean, grad_rho = torch.empty_like(mean), torch.empty_like(rho)
-    with _on_device(rho):
-        _triton().mixture_kl_backward[_count_blocks(rho),](
-            mean, rho, draw, grad, grad_mean, grad_rho, *prior, rho.numel(), is_weight, _BLOCK
+    with on_device(rho):
+        _triton().mixture_kl_backward[count_blocks(rho),](
+            mean, rho, draw, grad, grad_mean, grad_rho, *prior, rho.numel(), is_weight, BLOCK
         )
     return grad_mean, grad_rho
 
@@ -177,8 +178,8 @@ def add_noise(output: Tensor, half_variance: Tensor, noise: Tensor) -> Tensor:
         Of the shape of y.
     """
     result = torch.empty_like(output)
-    with _on_device(output):
-        _triton().add_noise[_count_blocks(output),](output, half_variance, noise, result, output.numel(), _BLOCK)
+    with on_device(output):
+        _triton().add_noise[count_blocks(output),](output, half_variance, noise, result, output.numel(), BLOCK)
     return result
 
 
@@ -202,7 +203,7 @@ def gaussian_draws(
         antithetic: whether draws come in pairs.
     """
     grid = len(table), -(-len(numbers) // _DRAWS_PER_PROGRAM)
-    with _on_device(out):
+    with on_device(out):
         _triton().gaussian_draws[grid](
             mean, scale, seed, numbers, table, out, len(numbers), antithetic, _DRAWS_PER_PROGRAM, _QUADS
         )
@@ -239,8 +240,8 @@ def natural_adam(
         rho_settings: for ρ; the same number of steps.
         ratio: the relative step over the learning rate, see :class:`credo.training.optimizers.NaturalAdam`.
     """
-    with _on_device(mean.parameter):
-        _triton().natural_adam[_count_blocks(mean.parameter),](
+    with on_device(mean.parameter):
+        _triton().natural_adam[count_blocks(mean.parameter),](
             *mean._replace(grad=mean.grad.contiguous()),
             *rho._replace(grad=rho.grad.contiguous()),
             mean_settings.lr,
@@ -253,7 +254,7 @@ def natural_adam(
             *(math.log(beta) for beta in mean_settings.betas),
             mean_settings.eps,
             mean.parameter.numel(),
-            _BLOCK,
+            BLOCK,
         )
 
 
@@ -263,11 +264,13 @@ def _triton() -> ModuleType:
     return importlib.import_module("credo._triton_kernels")
 
 
-def _count_blocks(tensor: Tensor) -> int:
-    return max(1, -(-tensor.numel() // _BLOCK))
+def count_blocks(tensor: Tensor) -> int:
+    """The number of programs for a tensor."""
+    return max(1, -(-tensor.numel() // BLOCK))
 
 
-def _on_device(tensor: Tensor) -> Any:
+def on_device(tensor: Tensor) -> Any:
+    """A context in which kernels run on the device of a tensor."""
     return torch.cuda.device_of(tensor)
 
 

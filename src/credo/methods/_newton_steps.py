@@ -7,12 +7,15 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.distributions import Distribution, Normal
 from torch.optim import Adam
 
+from credo import kernels
 from credo.errors import UnsupportedError
 from credo.hierarchical import HierarchicalNormal
+from credo.methods._newton_kernels import NewtonSettings, NewtonState, newton_places, newton_step
 from credo.posteriors.mean_field import MeanField
 from credo.priors import AdaptiveNormal
 from credo.training.warmup import Warmup
@@ -27,11 +30,11 @@ class Noise(NamedTuple):
     """The noise of one parameter tensor in the last forward pass.
 
     Attributes:
-        scale: σ.
+        scale: σ; ``None``: weights were drawn by a kernel that did not keep it.
         shift: θ − m, if weights were drawn; ``None``: the noise was that of outputs, and ρ has a gradient.
     """
 
-    scale: Tensor
+    scale: Tensor | None
     shift: Tensor | None
 
 
@@ -82,6 +85,7 @@ class NewtonSteps(Adam):
         self._prior_steps = math.inf if model.history else float(_PRIOR_STEPS)
         self._constants = _constant_moments([model._priors_here[weight.name] for weight in weights])
         self._is_warming = bool(model._warmup.steps < model._warmup.length)
+        self._places: dict[tuple[int, ...], tuple[Tensor, Tensor]] = {}
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
@@ -109,11 +113,13 @@ class NewtonSteps(Adam):
         if not present or n_data is None:
             return
         weights = [self._weights[i] for i in present]
+        if self._take_fused_step(present, weights, n_data):
+            return
         means, rhos = [w.mean for w in weights], [w.rho for w in weights]
         wide = [model.posterior._under(model._priors_here[w.name], w.name, w.mean.to(w.rho.dtype)) for w in weights]
         gradients = [w.mean.grad.to(w.rho.dtype) for w in weights]  # type: ignore[union-attr]
         noise = [model._noise[w.name] for w in weights]
-        scales = [own.scale for own in noise]
+        scales = [F.softplus(w.rho) if o.scale is None else o.scale for w, o in zip(weights, noise, strict=True)]
         centers, precisions = self._prior_moments(present, wide, scales)
         momenta, squares, steps = self._state_of(weights)
         torch._foreach_add_(steps, 1.0)
@@ -125,7 +131,7 @@ class NewtonSteps(Adam):
         torch._foreach_mul_(standardized, count)
         torch._foreach_lerp_(squares, [u.square().mean() for u in standardized], 1.0 - beta1)
 
-        growth = _scaled_curvatures(gradients, rhos, noise)
+        growth = _scaled_curvatures(gradients, rhos, scales, noise)
         torch._foreach_mul_(growth, count)
         ratios = torch._foreach_mul(scales, scales)
         torch._foreach_mul_(ratios, precisions)
@@ -160,6 +166,43 @@ class NewtonSteps(Adam):
             torch._foreach_clamp_min_(changes, -model._clip_radius)
         torch._foreach_mul_(changes, group["lr"])
         torch._foreach_sub_(means, [c.to(m.dtype) for c, m in zip(changes, means, strict=True)])
+
+    def _take_fused_step(self, present: list[int], weights: list[Weight], n_data: int) -> bool:
+        """Take the step by kernels; ``False`` where they cannot."""
+        model = self._model
+        noises = [model._noise[w.name].shift for w in weights]
+        noises = [w.rho.grad if noise is None else noise for w, noise in zip(weights, noises, strict=True)]
+        tensors = [t for w, noise in zip(weights, noises, strict=True) for t in (w.mean, w.rho, w.mean.grad, noise)]
+        if self._constants is None or any(t is None for t in tensors) or not kernels.accepts(tensors):  # type: ignore[arg-type]
+            return False
+        if any(model.posterior._under(model._priors_here[w.name], w.name, w.mean) is not w.mean for w in weights):
+            return False  # a padding vector
+        momenta, squares, steps = self._state_of(weights)
+        torch._foreach_add_(steps, 1.0)
+        lr, device = self.param_groups[0]["lr"], squares[0].device
+        settings = NewtonSettings(
+            lr if isinstance(lr, Tensor) else torch.full((), lr, device=device),
+            steps[0],
+            model._warmup.steps,
+            model._warmup.length,
+            n_data,
+            model._betas,
+            self._prior_steps,
+            math.inf if model._trust_radius is None else model._trust_radius,
+            math.inf if model._clip_radius is None else model._clip_radius,
+        )
+        states = [
+            NewtonState(w.mean, w.rho, w.mean.grad, noise, model._noise[w.name].shift is not None, momentum, *prior)  # type: ignore[arg-type]
+            for w, noise, momentum, prior in zip(
+                weights, noises, momenta, [self._constants[i] for i in present], strict=True
+            )
+        ]
+        if tuple(present) not in self._places:
+            self._places[tuple(present)] = newton_places([w.rho for w in weights])
+        together = torch.stack(squares)
+        newton_step(states, together, self._places[tuple(present)], settings)
+        torch._foreach_copy_(squares, together.unbind())
+        return True
 
     def _kl_weights(self) -> tuple[Tensor, Tensor] | tuple[float, float]:
         """c of this step and of the next one, at least one step's worth; numbers where there is no warm-up."""
@@ -214,13 +257,15 @@ def _constant_moments(priors: Sequence[Distribution]) -> list[tuple[float, float
     return [(float(prior.loc), float(prior.scale) ** -2) for prior in priors if isinstance(prior, Normal)]
 
 
-def _scaled_curvatures(gradients: list[Tensor], rhos: list[Tensor], noise: list[Noise]) -> list[Tensor]:
+def _scaled_curvatures(
+    gradients: list[Tensor], rhos: list[Tensor], scales: list[Tensor], noise: list[Noise]
+) -> list[Tensor]:
     """σ²·ĥ: ĝ·(θ − m) where weights were drawn, else σ·∂ℓ/∂σ, from the gradient of ρ and dσ/dρ = 1 − e^(−σ)."""
     drawn = {i: own.shift for i, own in enumerate(noise) if own.shift is not None}
     products = torch._foreach_mul([gradients[i] for i in drawn], list(drawn.values())) if drawn else ()
     found = dict(zip(drawn, products, strict=True))
-    for i, (scale, shift) in enumerate(noise):
-        if shift is None:
+    for i, scale in enumerate(scales):
+        if noise[i].shift is None:
             slope = rhos[i].grad
             found[i] = torch.zeros_like(scale) if slope is None else scale * slope / -torch.expm1(-scale)
     return [found[i] for i in range(len(noise))]

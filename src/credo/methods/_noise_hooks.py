@@ -201,7 +201,10 @@ class NoiseHooks:
         weight, bias = self._half_variances(path, layer)
         if type(layer) is nn.Linear and x.dim() == 2 and not _is_rewritten(x):
             if layer in self._entered:
-                half = _product_beside(self._entered[layer], x, weight, bias)
+                known = self._entered[layer]
+                if weight is not self.scale[self._names[path][0]]:  # it was computed from what was given, just now
+                    known = torch.cuda.current_stream().record_event()
+                half = _product_beside(known, x, weight, bias)
                 return _Noise.apply(output, half)  # type: ignore[no-any-return, no-untyped-call]
             return _LocalNoise.apply(output, x, weight, bias)  # type: ignore[no-any-return, no-untyped-call]
         _, apply = _LAYERS[type(layer)]
@@ -327,7 +330,7 @@ def _product_gradients(
 
 
 def _product_beside(known: torch.cuda.Event, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """x²·Vᵀ + b on a second stream, from the moment at which x was ``known``, while a captured layer computes μ∗x.
+    """x²·Vᵀ + b on a second stream, from when all three are ``known``, while a captured layer computes μ∗x.
 
     Products of a minibatch are too small for a GPU; two at once take little more time than one. Autograd runs the
     derivative on the same stream.

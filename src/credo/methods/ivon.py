@@ -11,12 +11,14 @@ from torch.optim import Optimizer
 from typing_extensions import Unpack, override
 
 from credo import data as data_
+from credo import kernels
 from credo._arguments import check_integer, check_option, check_positive
 from credo._devices import at_least_float32
 from credo.errors import InputError
 from credo.functional import Forward
 from credo.likelihoods import Likelihood
 from credo.methods._free_energy import FreeEnergyTask
+from credo.methods._newton_kernels import shifted_weights
 from credo.methods._newton_steps import NewtonSteps, Noise, Weight, check_gaussian
 from credo.methods._noisy_forward import ESTIMATORS, NoisyForward
 from credo.methods.network import NetworkMethod
@@ -138,24 +140,43 @@ class IVON(NetworkMethod):
         self._resolve_likelihood(y)
         if not torch.compiler.is_compiling():
             self._prepare(x)
-        scale = self.posterior.scale()
         if self._is_newton_step:
             drawn = self._noisy_forward.weight_sampled
+            by_kernel = drawn if self._can_draw_by_kernel(drawn) else ()
+            scale = {name: self.posterior._scale(name) for name in self.posterior.names() if name not in by_kernel}
             scale = {name: value.detach() if name in drawn else value for name, value in scale.items()}
             self._noise = {name: Noise(value.detach(), None) for name, value in scale.items()}
             kl: Tensor = torch.zeros((), dtype=at_least_float32(self.dtype), device=self.device)
         else:
-            kl = self.kl()
+            scale, kl = self.posterior.scale(), self.kl()
         output, _ = self._noisy_forward(x, scale)
         return Terms(self._weighted_nll(self.likelihood.log_prob(output, y), sample_weight), kl)
 
     def _draw(self, names: Sequence[str], scale: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """One draw θ of the named weights, whose distance from m is kept for a step."""
+        means = {name: self.net.get_parameter(name) for name in names}
+        if any(name not in scale for name in names):
+            return self._draw_by_kernel(means)
         shifts = {name: scale[name] * torch.randn_like(scale[name]) for name in names}
         if self._is_newton_step:
             self._noise |= {name: Noise(scale[name], shift) for name, shift in shifts.items()}
-        means = {name: self.net.get_parameter(name) for name in names}
         return {name: (mean.to(shifts[name].dtype) + shifts[name]).to(mean.dtype) for name, mean in means.items()}
+
+    def _can_draw_by_kernel(self, names: Sequence[str]) -> bool:
+        """Whether one kernel can compute σ, σ·ε and θ."""
+        if torch.compiler.is_compiling() or self.posterior.masks() or not names:
+            return False
+        return kernels.accepts([t for name in names for t in (self.net.get_parameter(name), self.posterior._rho(name))])
+
+    def _draw_by_kernel(self, means: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        rhos = [self.posterior._rho(name) for name in means]
+        noise = torch.randn(sum(rho.numel() for rho in rhos), device=self.device).split([rho.numel() for rho in rhos])
+        shifts = [part.view(rho.shape) for part, rho in zip(noise, rhos, strict=True)]
+        self._noise |= {name: Noise(None, shift) for name, shift in zip(means, shifts, strict=True)}
+        drawn: dict[str, Tensor] = {}
+        for (name, mean), rho, shift in zip(means.items(), rhos, shifts, strict=True):
+            drawn[name] = _Shifted.apply(mean, rho.detach(), shift)  # type: ignore[no-untyped-call]
+        return drawn
 
     def _prepare(self, x: Any) -> None:
         """Update the private replica; check on the first batch that the network uses the weights passed to it."""
@@ -236,6 +257,18 @@ class IVON(NetworkMethod):
         names = self.posterior.names()
         self._noisy_forward = NoisyForward(self.net, self._forward, names, self._draw, self.estimator, largest)
         self._noise, self._is_newton_step = {}, False
+
+
+class _Shifted(torch.autograd.Function):
+    """θ = m + σ·ε as a function of m; ε is overwritten by σ·ε."""
+
+    @staticmethod
+    def forward(ctx: Any, mean: Tensor, rho: Tensor, noise: Tensor) -> Tensor:
+        return shifted_weights(mean, rho, noise)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        return grad, None, None
 
 
 class _NewtonTask(FreeEnergyTask[IVON]):
