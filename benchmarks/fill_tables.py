@@ -247,9 +247,16 @@ def speed() -> str:
 
 
 def fit_gpu() -> str:
-    """Seconds per epoch of ``fit`` on a GPU."""
-    columns = {title: (f"fit, {title}", "seconds", lambda value: f"{value:.2f} s") for title in ("MLP", "LeNet")}
-    return _peer_table(columns, "gpu")
+    """Seconds per epoch of ``fit`` on a GPU; those of IVON and of AdamW are of a run of their own."""
+    columns = ("MLP", "LeNet")
+    runs = [result("peers_gpu"), result("ivon_step_gpu")]
+    seconds = {(row["race"], row["name"]): row["seconds"] for run in runs for row in run["rows"] if "seconds" in row}
+    names = dict.fromkeys(name for race, name in seconds if race.startswith("fit, "))
+    lines = [f"| | {' | '.join(columns)} |", f"|---|{'---|' * len(columns)}"]
+    cells = {name: [f"{seconds[f'fit, {title}', name]:.2f} s" for title in columns] for name in names}
+    lines += [f"| {name} | {' | '.join(found)} |" for name, found in cells.items()]
+    dates = " and ".join(run["date"] for run in runs)
+    return "\n".join([*lines, "", f"{runs[0]['hardware']}, {dates} (IVON and AdamW)."])
 
 
 def convergence() -> str:

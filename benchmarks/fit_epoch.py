@@ -3,9 +3,9 @@
     python benchmarks/peers.py --device cuda --only fit
     python benchmarks/fit_epoch.py --device cuda --names "MAP, AdamW" IVON "IVON, weight" --rounds 5 --out OUT.json
 
-The second form writes the ratios of per-round times to those of the first name. An epoch is the difference between a fit
-of four epochs and one of a single epoch, divided by three: what happens once, such as compiling and capturing a step, is
-reported as ``first_epoch``. The data are random; they are on the device before the loops and the fits begin.
+The second form writes the ratios of per-round times to those of the first name. An epoch is the difference between a
+fit of four epochs and one of a single epoch, divided by three: what happens once, such as compiling and capturing a
+step, is reported as ``first_epoch``. The data are random; they are on the device before the loops and the fits begin.
 """
 
 from __future__ import annotations

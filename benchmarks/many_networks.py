@@ -3,11 +3,11 @@
     python benchmarks/many_networks.py [ensemble] [hmc] [--out benchmarks/results/many_networks_cpu.json]
     python benchmarks/many_networks.py ensemble --device cuda --out benchmarks/results/many_networks_gpu.json
 
-CPU seconds of the process, on one thread; on a GPU, seconds, and of 200 epochs in place of 20. Ensemble: five members of
-2 x 50 units on 1,000 rows of 8 columns, 20 epochs of minibatches of 100, beside one; rounds are interleaved, and the
+CPU seconds of the process, on one thread; on a GPU, seconds, and of 200 epochs in place of 20. Ensemble: five members
+of 2 x 50 units on 1,000 rows of 8 columns, 20 epochs of minibatches of 100, beside one; rounds are interleaved, and the
 ratio is the median of their ratios. HMC: the fit of ``credo.HMC`` with its defaults, from the first optimizer step on,
-for 8 chains of 300 draws after 300 transitions of warm-up, on the first split of Concrete. A result of another part that
-is in ``--out`` stays. HMC needs CREDO_DATA.
+for 8 chains of 300 draws after 300 transitions of warm-up, on the first split of Concrete. A result of another part
+that is in ``--out`` stays. HMC needs CREDO_DATA.
 """
 
 from __future__ import annotations
