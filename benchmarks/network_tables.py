@@ -202,7 +202,9 @@ def write_table(table: str, folder: Path, out: Path, figures: Path) -> None:
         "hardware": "; ".join(dict.fromkeys(record["hardware"] for record in records)),
         "rows": [{**vars(row), "mean": row.mean, "standard_error": row.standard_error} for row in result.rows],
     }
-    out.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    text = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
+    for path in (out, figures / "table.json"):  # the second for scripts/make-gallery
+        path.write_text(text, encoding="utf-8")
     for row in result.rows:
         published = "" if row.published is None else f"  (published {row.published:g}, {row.source})"
         print(f"{row.quantity}: {row.ours}, {len(row.values)} seeds{published}")
