@@ -156,4 +156,4 @@ def newton_places(tensors: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
 @functools.cache
 def _triton() -> ModuleType:
     """The kernels; Triton takes long to import."""
-    return importlib.import_module("credo._triton_newton")
+    return importlib.import_module("credo.methods._triton_newton")
