@@ -25,7 +25,7 @@ except ImportError:  # Windows: writers are not kept apart there
     fcntl = None  # type: ignore[assignment]
 
 _LARGEST_JSON = 64 * 2**20
-_MOST_CONTAINERS, _MOST_VALUES = 2**20, 2**23  # in a JSON file: a pair of brackets takes 30 times its size in memory
+_MAX_CONTAINERS, _MAX_VALUES = 2**20, 2**23  # in a JSON file: a pair of brackets takes 30 times its size in memory
 _INDENTED = 2**20  # larger JSON is not for people to read
 _LONGEST_QUOTE = 300
 _MARK = ".credo-"
@@ -296,7 +296,7 @@ def _check_regular(path: Path) -> None:
 
 def _is_small(text: str) -> bool:
     """Whether JSON takes little memory once it is read."""
-    return text.count("[") + text.count("{") <= _MOST_CONTAINERS and text.count(",") <= _MOST_VALUES
+    return text.count("[") + text.count("{") <= _MAX_CONTAINERS and text.count(",") <= _MAX_VALUES
 
 
 def _reject_constant(name: str) -> None:

@@ -130,20 +130,6 @@ class HierarchicalNormal(Distribution):
         size = weights.numel() / max(squares.numel(), 1)
         return GammaPrecisions(self.shape + 0.5 * size, self.rate + 0.5 * squares)
 
-    @torch.no_grad()
-    def draw_precisions(self, weight: Tensor, source: torch.Generator | None = None) -> Tensor:
-        """1/s² of every group given the weights, from its Gamma distribution: a step of Gibbs sampling.
-
-        Args:
-            weight: one parameter tensor.
-            source: for the random numbers; ``None``: torch's default generator.
-
-        Returns:
-            Precisions that broadcast against ``weight``, in float64.
-        """
-        concentration, rate = self.precisions_given(weight, weight.shape)
-        return torch._standard_gamma(torch.full_like(rate, concentration), generator=source) / rate
-
     def draw_weights(self, shape: torch.Size) -> Tensor:
         """One draw from the prior, by torch's default generator: variances, then weights.
 

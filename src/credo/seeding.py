@@ -209,7 +209,7 @@ def resumed(state: Tensor) -> Iterator[None]:
         yield
 
 
-def reproducible(function: Callable[[], Result], device: torch.device, seed: int = 0) -> Result:
+def reproducible(function: Callable[[], Result], device: torch.device) -> Result:
     """Call ``function`` such that it returns the same every time; torch's random state is left as it was.
 
     If it draws random numbers, it is called again inside :func:`seeded`, which may have to wait.
@@ -218,7 +218,7 @@ def reproducible(function: Callable[[], Result], device: torch.device, seed: int
         with NoRandomness():
             return function()
     except RandomnessError:
-        with seeded(seed, device):
+        with seeded(0, device):
             return function()
 
 

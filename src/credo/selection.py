@@ -65,6 +65,11 @@ def select(net: nn.Module, patterns: str | Sequence[str] = "*", argument: str = 
     return chosen
 
 
+def as_json(patterns: str | Sequence[str]) -> str | list[str]:
+    """Name patterns as a card holds them."""
+    return patterns if isinstance(patterns, str) else list(patterns)
+
+
 def match_parameters(net: nn.Module, patterns: str | Sequence[str] = "*", argument: str = "bayesian") -> list[str]:
     """Names of the trainable parameters that ``patterns`` choose; a tied parameter under its first name only.
 

@@ -239,3 +239,12 @@ def test_pruned_weights_stay_zero():
 def test_noise_by_hooks_is_refused():
     with pytest.raises(InputError, match="estimator='weight', not 'flipout'"):
         credo.BayesByBackprop(nn.Linear(1, 1), estimator="flipout", sharpening=0.1)
+
+
+def test_step_sizes_of_a_network_of_low_precision_keep_32_bits():
+    net = nn.Linear(3, 2).bfloat16()
+    model = credo.BayesByBackprop(net, credo.Gaussian(0.5), sharpening=0.1)
+    assert {p.dtype for p in model._sharpening.parameters()} == {torch.float32}
+    model.fit((torch.randn(8, 3).bfloat16(), torch.randn(8, 2).bfloat16()), epochs=2, progress=False, seed=0)
+    assert {p.dtype for p in model._sharpening.parameters()} == {torch.float32}
+    assert {p.dtype for p in net.parameters()} == {torch.bfloat16}

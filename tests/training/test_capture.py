@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import credo
 from credo.errors import DivergenceError, InputError
-from credo.training import capture, precision
+from credo.training import capture
 
 ROWS, BATCH, EPOCHS = 70, 16, 3
 """Four minibatches of 16 rows and one of 6 per epoch."""
@@ -218,8 +218,8 @@ def test_mixed_precision_is_kept_where_it_pays(
         run()
         return next(times)
 
-    monkeypatch.setattr(precision, "make_graph", lambda device: FakeGraph())
-    monkeypatch.setattr(precision, "seconds", seconds)
+    monkeypatch.setattr(capture, "make_graph", lambda device: FakeGraph())
+    monkeypatch.setattr(capture, "seconds", seconds)
     seen: list[bool] = []
     original = nn.Linear.forward
 
@@ -234,14 +234,14 @@ def test_mixed_precision_is_kept_where_it_pays(
 
 
 def test_measuring_the_precision_changes_nothing_else(graphs: list[FakeGraph], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(precision, "make_graph", lambda device: FakeGraph())
+    monkeypatch.setattr(capture, "make_graph", lambda device: FakeGraph())
     times = iter([1.0] * 3 + [2.0] * 3)
 
     def seconds(run: Callable[[], None], device: torch.device) -> float:
         run()
         return next(times)
 
-    monkeypatch.setattr(precision, "seconds", seconds)
+    monkeypatch.setattr(capture, "seconds", seconds)
     models = [
         fit(credo.BayesByBackprop(net(norm=True), credo.Gaussian(1.0)), capture=capture, precision="bf16-mixed")
         for capture in (True, False)

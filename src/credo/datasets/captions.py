@@ -21,7 +21,7 @@ CAPTION_WORDS = (STOP, "and", *_SIZES, *_DIGITS, *_ROWS, *_COLUMNS)
 PADDING = -1
 DISTURBANCES = ("none", "occlusion", "rotation")
 
-_MOST_DIGITS = 3
+_MAX_DIGITS = 3
 _PHRASE = 5
 """Words per digit: size, digit, row, column, and the word that follows, "and" or the stop."""
 _SIDES = ((0.30, 0.38), (0.47, 0.55))
@@ -127,16 +127,16 @@ def captioned_scenes(
             f"digits must have shape [M, 1, h, w] and labels [M], got {list(digits.shape)} and {list(labels.shape)}"
         )
     random = generator(torch.device("cpu"), check_seed(seed))
-    count = torch.randint(2, _MOST_DIGITS + 1, (n, 1), generator=random)
-    cell = torch.rand(n, 4, generator=random).argsort(1)[:, :_MOST_DIGITS]
-    is_there = torch.arange(_MOST_DIGITS) < count
+    count = torch.randint(2, _MAX_DIGITS + 1, (n, 1), generator=random)
+    cell = torch.rand(n, 4, generator=random).argsort(1)[:, :_MAX_DIGITS]
+    is_there = torch.arange(_MAX_DIGITS) < count
     cell = torch.where(is_there, cell, 4).sort(1).values  # reading order; 4 is nowhere
-    source = torch.randint(len(digits), (n, _MOST_DIGITS), generator=random)
-    size = torch.randint(2, (n, _MOST_DIGITS), generator=random)
+    source = torch.randint(len(digits), (n, _MAX_DIGITS), generator=random)
+    size = torch.randint(2, (n, _MAX_DIGITS), generator=random)
     low, high = torch.tensor(_SIDES).unbind(1)
-    extent = low[size] + (high - low)[size] * torch.rand(n, _MOST_DIGITS, generator=random)
+    extent = low[size] + (high - low)[size] * torch.rand(n, _MAX_DIGITS, generator=random)
     slack = (0.5 - _INK * extent).clamp(min=0.02)
-    shift = slack[..., None] * (torch.rand(n, _MOST_DIGITS, 2, generator=random) - 0.5)
+    shift = slack[..., None] * (torch.rand(n, _MAX_DIGITS, 2, generator=random) - 0.5)
     center = torch.stack([cell % 2, cell // 2], -1) * 0.5 + 0.25 + shift
     disturbed = torch.full((n,), -1)
     if disturbance != "none":
@@ -148,7 +148,7 @@ def captioned_scenes(
     images = torch.zeros(n, 1, side, side)
     for start in range(0, n, _CHUNK):
         rows = slice(start, start + _CHUNK)
-        for k in range(_MOST_DIGITS):
+        for k in range(_MAX_DIGITS):
             pictures = digits[source[rows, k]] * is_there[rows, k, None, None, None]
             is_disturbed = disturbed[rows] == k
             if disturbance == "rotation":
@@ -194,7 +194,7 @@ def _bars(center: Tensor, extent: Tensor, covered: Tensor, side: int) -> Tensor:
 def _caption(labels: Tensor, size: Tensor, cell: Tensor, count: Tensor) -> Tensor:
     """The words of each caption ``[N, 15]``, from label, size and cell of every digit ``[N, 3]``."""
     index = {word: i for i, word in enumerate(CAPTION_WORDS)}
-    number = torch.arange(_MOST_DIGITS)
+    number = torch.arange(_MAX_DIGITS)
     after = torch.where(number == count - 1, index[STOP], index["and"])
     words = torch.stack(
         [

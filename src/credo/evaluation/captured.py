@@ -194,12 +194,12 @@ class CapturedPredictions:
         except Exception:  # whatever CUDA or the network raises during a capture
             ratio = 1.0
         if ratio >= 1.0:
-            self.refuse(key)
+            self.reject(key)
             return
         with self._lock:
             self._seen[key] = captured
 
-    def refuse(self, key: Hashable) -> None:
+    def reject(self, key: Hashable) -> None:
         """Do not try to capture ``key`` again."""
         with self._lock:
             self._seen.pop(key, None)

@@ -24,8 +24,8 @@ drawn weights 32 draws at once took 0.27 of the loop's CPU time at 2¹⁶, 0.46 
 _CPU_BYTES = 64 * 2**20
 _PART_OF_FREE_MEMORY, _GPU_BYTES = 0.25, 2 * 2**30
 """Of a GPU's memory, for the draws that are evaluated at once; more of them are not faster."""
-_FEWEST_DRAWS_TO_FOLD = 16
-_FEWEST_DRAWS_TO_MEASURE = 32
+_MIN_DRAWS_TO_FOLD = 16
+_MIN_DRAWS_TO_MEASURE = 32
 TRIAL_DRAWS = 6
 
 
@@ -65,9 +65,9 @@ class Workload(NamedTuple):
 
     def choose_by_rule(self, offered: str) -> str | None:
         """``offered`` or ``"loop"``; ``None`` where it takes a measurement."""
-        if self.device.type == "cuda" and self.samples >= _FEWEST_DRAWS_TO_MEASURE:
+        if self.device.type == "cuda" and self.samples >= _MIN_DRAWS_TO_MEASURE:
             return None
-        if offered == "fold" and self.samples < _FEWEST_DRAWS_TO_FOLD:
+        if offered == "fold" and self.samples < _MIN_DRAWS_TO_FOLD:
             return "loop"  # a trial whether a network can be folded costs a few calls
         limit = (_CONVOLUTIONS_WORTH_A_LOOP if self.convolves else _WORK_WORTH_A_LOOP)[offered]
         return offered if self.device.type != "cpu" or self.rows * self.weights <= limit else "loop"

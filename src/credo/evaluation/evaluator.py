@@ -25,14 +25,14 @@ from credo.posteriors.base import Posterior
 from credo.probing import ROWS, trace_rows
 from credo.seeding import NoRandomness, RandomnessError, derive, reproducible, seeded
 
-WAYS = ("auto", "vmap", "fold", "loop")
+_WAYS = ("auto", "vmap", "fold", "loop")
 _KEPT_BYTES = {"cpu": 128 * 2**20, "cuda": 512 * 2**20}
 """Draws held at once; all are kept from the second batch on, if they fit. 784-1200-1200-10 took 0.98 forwards per draw
 on an H200 with 128 MiB, 0.88 with 256, 0.85 with 512 and 0.84 with 1,100."""
 _LOOP_BYTES = 64 * 2**20
 """Draws that a loop generates together, on several threads: 784-1200-1200-10 took 1.52 forwards of CPU time per draw
 with 12 MiB on two threads, 1.38 with 24, 1.34 with 48 and 1.25 with 64."""
-_FEWEST_DRAWS_TO_SHARE = 4
+_MIN_DRAWS_TO_SHARE = 4
 _LIVE_ACTIVATIONS = 4
 """Activations of the largest size that a forward pass holds at once: input and output of a layer, and a temporary."""
 
@@ -44,7 +44,7 @@ class Evaluator:
         build: makes a private network, ready to predict.
         posterior: how the network is called with a draw; ``None``: with the draw in place of its parameters.
         sampler: gives the draws of some numbers.
-        samples: how many draws, S.
+        samples: number of draws, S.
         seed: governs what the network itself draws, if it does.
         found: what earlier predictions found out; what this one does is added.
         net: the network that ``build`` copies, if predictions may be captured and replayed.
@@ -76,7 +76,7 @@ class Evaluator:
     @torch.no_grad()
     def __call__(self, x: Any, batch_size: int | None = None, vectorize: str = "auto") -> Tensor:
         """Outputs ``[S, B, ...]`` for the rows of ``x``; beyond rounding they depend on no other argument."""
-        check_option(vectorize, "vectorize", WAYS)
+        check_option(vectorize, "vectorize", _WAYS)
         key = self._capture_key(x, batch_size, vectorize)
         if key is None:
             return self._outputs(x, batch_size, vectorize)
@@ -100,7 +100,7 @@ class Evaluator:
         eager = seconds(lambda: found.append(self._outputs(x, None, vectorize)), device)
         only_loop = self._only_loop or self._draws_itself or self._replica.is_stateful()
         if only_loop or posterior is None or not posterior.can_vectorize(self._replica, x):
-            self._found.captured.refuse(key)
+            self._found.captured.reject(key)
         else:
 
             def relative_time(captured: CapturedDraws) -> float:
@@ -169,7 +169,7 @@ class Evaluator:
             return
         self._is_prepared = True
         self._posterior.prepare(self._replica, x)
-        if self.samples < _FEWEST_DRAWS_TO_SHARE or not self._may_share(x):
+        if self.samples < _MIN_DRAWS_TO_SHARE or not self._may_share(x):
             return
         net = self._replica.net
         key = (signature(net, x), describe_modules(net), frozenset(self._drawn_names))

@@ -21,7 +21,7 @@ from credo.methods.base import Method
 from credo.nests import count_rows, map_tensors
 from credo.seeding import check_seed
 
-_FEWEST_ROWS = 2
+_MIN_ROWS = 2
 
 
 def export_network(
@@ -53,9 +53,9 @@ def export_network(
     choice, seed = OutputChoice.check(quantiles, level), check_seed(seed)
     method = _on_cpu(method)
     x = data_.prepare_input(x, method.device, method.dtype)
-    if count_rows(x) < _FEWEST_ROWS:
-        raise InputError(f"x must hold at least {_FEWEST_ROWS} rows as an example, got {count_rows(x)}")
-    x = map_tensors(lambda t: t[:_FEWEST_ROWS].clone(), x)
+    if count_rows(x) < _MIN_ROWS:
+        raise InputError(f"x must hold at least {_MIN_ROWS} rows as an example, got {count_rows(x)}")
+    x = map_tensors(lambda t: t[:_MIN_ROWS].clone(), x)
     predictor = method._predictor(samples, seed)
     with torch.no_grad():
         predictor(x)  # what the method checks on a first batch

@@ -16,8 +16,8 @@ from credo.architectures import MLP, TabularMLP
 from credo.errors import UnsupportedError
 from credo.evaluation import Evaluator
 from credo.functional import Draw, Replica, describe_modules, stack_draws
-from credo.likelihoods import Gaussian, Likelihood
-from credo.methods._last_layer import POINTS, ClosedFormPredictor
+from credo.likelihoods import Likelihood
+from credo.methods._last_layer import POINTS, ClosedFormPredictor, exact_predictive
 from credo.methods._linearized import LinearizedPredictor
 from credo.methods._sampling import DrawnLikelihood
 from credo.methods.base import Predictor
@@ -28,8 +28,7 @@ from credo.posteriors.dropout_layers import LayerDropout
 from credo.predictive import Predictive
 from credo.predictive.classes import ClassPredictive
 from credo.predictive.components import ClassComponents
-from credo.predictive.location_scale import GaussianComponents
-from credo.predictive.real import ExactGaussianPredictive, RealPredictive
+from credo.predictive.real import RealPredictive
 
 PredictionFunction = Callable[[Any], Predictive]
 
@@ -89,10 +88,9 @@ def _(predictor: ClosedFormPredictor, x: Any) -> PredictionFunction:
 
     def predict(x: Any) -> Predictive:
         mean, variance = method._output_moments(features(x))
-        if isinstance(likelihood, Gaussian) and likelihood.noise != "heteroscedastic":
-            components = likelihood.components(mean[None])
-            assert isinstance(components, GaussianComponents)
-            return ExactGaussianPredictive.of(components.mean[0], variance, components.variance[0])
+        exact = exact_predictive(likelihood, mean, variance)
+        if exact is not None:
+            return exact
         return likelihood.predictive(mean + variance.sqrt() * points)
 
     with torch.no_grad():

@@ -25,7 +25,7 @@ _SMALLEST_SHARE = 1e-6
 _POINTS = 512  # per distribution, on which a KL is integrated
 _NODES = 8  # of a trapezoidal rule for one Gaussian
 _DRAWS_PER_STEP = 16
-_MOST_DRAWS = 256  # in targets
+_MAX_DRAWS = 256  # in targets
 _QUANTILES = 64  # that stand for a mixture of other components than Gaussian ones
 
 
@@ -280,9 +280,9 @@ def _as_gaussians(predictive: Predictive) -> GaussianComponents:
         tiny = _SMALLEST_SHARE * predictive.variance
         return GaussianComponents(points, (0.25 * gaps.square()).maximum(tiny).log())
     draws = predictive.n_draws
-    if weights is None and draws <= _MOST_DRAWS:
+    if weights is None and draws <= _MAX_DRAWS:
         return components
-    levels = (torch.arange(_MOST_DRAWS, device=components.mean.device) + 0.5) / _MOST_DRAWS
+    levels = (torch.arange(_MAX_DRAWS, device=components.mean.device) + 0.5) / _MAX_DRAWS
     total = levels.new_full((draws,), 1 / draws) if weights is None else weights.to(levels)
     picked = torch.searchsorted(total.cumsum(0), levels).clamp(max=draws - 1)
     return components.map(lambda t: t[picked])

@@ -99,11 +99,6 @@ class FlatStack:
         self._recorded: dict[object, Function] = {}
         self._count: Counter[object] = Counter()
 
-    @property
-    def is_vectorized(self) -> bool:
-        """Whether copies run through ``vmap``; known after the first evaluation."""
-        return self._stack.is_vectorized
-
     def log_likelihood(self, position: Tensor, batch: Batch) -> Evaluation:
         """Σ_rows weight·log p(y | x, w).
 
@@ -173,7 +168,7 @@ class FlatStack:
         data = tensors(tuple(batch))
         other = 0.9 * position + 0.01
         expected = function(other, *data)  # finds out whether vmap works
-        if not self.is_vectorized:
+        if not self._stack.is_vectorized:
             return function
         try:
             recorded = record(function, position, *data)

@@ -63,7 +63,6 @@ class HamiltonianRun(NamedTuple):
         divergences: number of divergent transitions after warm-up, ``[K]``.
         step_size: ε, ``[K]``.
         max_steps: the largest number of leapfrog steps of a trajectory.
-        gradients: number of gradient evaluations, each of all chains.
     """
 
     draws: Tensor
@@ -72,7 +71,6 @@ class HamiltonianRun(NamedTuple):
     divergences: Tensor
     step_size: Tensor
     max_steps: int
-    gradients: int
 
 
 class Transition(NamedTuple):
@@ -101,7 +99,6 @@ class Chains:
         self.target, self._refresh = target, refresh
         self.position = start.detach().clone()
         self.state = target(self.position)
-        self.gradients = 1
         self._streams = Streams(start.device, seed, len(start))
 
     def transition(self, step_size: Tensor, scale: Tensor, steps: int) -> Transition:
@@ -118,7 +115,6 @@ class Chains:
         momentum, uniform = self._streams.normal(size, start.dtype), self._streams.uniform()
         before = energy(self.state, momentum)
         proposal, ended, momentum = leapfrog(self.target, start, self.state, momentum, step_size, scale, steps)
-        self.gradients += steps
         log_ratio = (before - energy(ended, momentum)).nan_to_num(nan=-math.inf, posinf=-math.inf)
         accepted = (uniform.log() < log_ratio).unsqueeze(1)
         self.position = torch.where(accepted, proposal, start)
@@ -177,7 +173,7 @@ class DualAveraging:
         """ε for the next transition, ``[K]``."""
 
     def update(self, acceptance: Tensor) -> None:
-        """Take note of the acceptance probabilities of a transition, ``[K]``."""
+        """Record the acceptance probabilities of a transition, ``[K]``."""
         self._count += 1
         t = self._count
         self._error += (self._target - acceptance - self._error) / (t + 10.0)
@@ -308,9 +304,7 @@ def sample(
         if report is not None:
             mean_density = float(chains.state.log_density.mean())
             report(Progress(i, mean_density, float(move.acceptance.mean()), typical, number))
-    return HamiltonianRun(
-        kept, log_density, total / max(draws, 1), divergences, tuner.current, maximum, chains.gradients
-    )
+    return HamiltonianRun(kept, log_density, total / max(draws, 1), divergences, tuner.current, maximum)
 
 
 def windows(warmup: int) -> tuple[int, list[int]]:

@@ -263,12 +263,26 @@ class ClosedFormPredictor(Predictor):
             method._inspect(x)
             parts = [method._output_moments(self.features(part)) for part in split_rows(x, rows)]
         mean, variance = (torch.cat(tensors) for tensors in zip(*parts, strict=True))
-        if isinstance(likelihood, Gaussian) and likelihood.noise != "heteroscedastic":
-            components = likelihood.components(mean[None])
-            assert isinstance(components, GaussianComponents)
-            return ExactGaussianPredictive.of(components.mean[0], variance, components.variance[0])
+        exact = exact_predictive(likelihood, mean, variance)
+        if exact is not None:
+            return exact
         points = sobol_normal(POINTS, mean.shape[1:].numel()).to(mean)
         return likelihood.predictive(mean + variance.sqrt() * points.view(POINTS, 1, *mean.shape[1:]))
+
+
+def exact_predictive(likelihood: Likelihood, mean: Tensor, variance: Tensor) -> ExactGaussianPredictive | None:
+    """The prediction for outputs N(mean, variance) in closed form; ``None`` where the likelihood has none.
+
+    Args:
+        likelihood: p(y | output).
+        mean: of the outputs, ``[B, ...]``.
+        variance: of the outputs, of the same shape.
+    """
+    if not isinstance(likelihood, Gaussian) or likelihood.noise == "heteroscedastic":
+        return None
+    components = likelihood.components(mean[None])
+    assert isinstance(components, GaussianComponents)
+    return ExactGaussianPredictive.of(components.mean[0], variance, components.variance[0])
 
 
 def _check_is_gaussian(name: str, prior: Distribution) -> None:

@@ -22,20 +22,18 @@ from credo.curvature import NetworkGradients
 from credo.curvature.network import linearize
 from credo.evaluation import Evaluator, Findings
 from credo.functional import Draw, Replica, Sampler
-from credo.likelihoods import Gaussian
+from credo.methods._last_layer import exact_predictive
 from credo.methods.base import Predictor, describing_input
 from credo.nests import count_rows, default_batch_size, flatten_rows, split_rows
 from credo.posteriors.base import Posterior
 from credo.predictive import Predictive
-from credo.predictive.location_scale import GaussianComponents
-from credo.predictive.real import ExactGaussianPredictive
 from credo.seeding import check_seed
 
 if TYPE_CHECKING:
     from credo.methods.laplace import Laplace
 
 _NUMBERS_AT_ONCE = 2**24
-_MOST_OUTPUTS = 256
+_MAX_OUTPUTS = 256
 """Above it, a row's covariance is not formed, and functions are drawn instead."""
 
 
@@ -49,7 +47,7 @@ class LinearizedPredictor(Predictor):
     """
 
     def __init__(self, method: Laplace, samples: int, seed: int | None) -> None:
-        self._method, self._samples = method, check_integer(samples, "samples", minimum=1)
+        self._method, self._samples = method, samples
         self._seed = check_seed(seed)
         self._network: NetworkGradients | None = None
 
@@ -66,11 +64,9 @@ class LinearizedPredictor(Predictor):
         if found is None:
             return likelihood.predictive(self.outputs(x, batch_size, vectorize))
         mean, covariance = found
-        if isinstance(likelihood, Gaussian) and likelihood.noise != "heteroscedastic":
-            components = likelihood.components(mean[None])
-            assert isinstance(components, GaussianComponents)
-            variance = covariance.diagonal(dim1=1, dim2=2).reshape(mean.shape)
-            return ExactGaussianPredictive.of(components.mean[0], variance, components.variance[0])
+        exact = exact_predictive(likelihood, mean, covariance.diagonal(dim1=1, dim2=2).reshape(mean.shape))
+        if exact is not None:
+            return exact
         points = sobol_normal(self._samples, flatten_rows(mean[0:1]).shape[1]).to(mean)
         moved = torch.einsum("bij,sj->sbi", _symmetric_root(covariance), points)
         return likelihood.predictive(mean + moved.reshape(len(points), *mean.shape))
@@ -102,7 +98,7 @@ class LinearizedPredictor(Predictor):
             done = network.run(part)
             mean = done.output.detach()
             size = flatten_rows(mean).shape[1]
-            if size > _MOST_OUTPUTS:
+            if size > _MAX_OUTPUTS:
                 return None
             columns = torch.eye(size, dtype=mean.dtype, device=mean.device).unsqueeze(1).expand(-1, len(mean), -1)
             means.append(mean)

@@ -187,7 +187,7 @@ class StepSize:
         self._limit = torch.full_like(self.current, math.inf)
 
     def update(self, error: Tensor) -> None:
-        """Take note of the energy errors of a step, ``[K]``; NaN makes a step size shrink."""
+        """Record the energy errors of a step, ``[K]``; NaN makes a step size shrink."""
         ratio = (error.square() / self._scale + 1e-8).clamp(max=_LARGEST_RATIO)
         weight = torch.exp(-0.5 * (ratio.log() / (6.0 * _TRUST)).square()).nan_to_num(0.0)
         decay = (_MEMORY - 1.0) / (_MEMORY + 1.0)

@@ -13,7 +13,7 @@ from credo.errors import LoadError
 from credo.likelihoods import Likelihood, likelihood_from_config
 from credo.methods.network import NetworkMethod
 
-_MOST_STEPS = 100
+_MAX_STEPS = 100
 
 
 def learn_untrained_noise(model: NetworkMethod, batches: Iterable[Batch]) -> None:
@@ -32,7 +32,7 @@ def learn_untrained_noise(model: NetworkMethod, batches: Iterable[Batch]) -> Non
     predictor = model._predictor(0, None)
     rows = [(predictor.outputs(x)[0].detach(), y, weight) for x, y, weight in batches]
     before = [parameter.detach().clone() for parameter in likelihood.parameters()]
-    optimizer = torch.optim.LBFGS(likelihood.parameters(), max_iter=_MOST_STEPS, line_search_fn="strong_wolfe")
+    optimizer = torch.optim.LBFGS(likelihood.parameters(), max_iter=_MAX_STEPS, line_search_fn="strong_wolfe")
 
     def mean_nll() -> Tensor:
         optimizer.zero_grad()

@@ -28,12 +28,13 @@ import torch
 from torch import Tensor, nn
 
 from credo._arguments import check_positive
+from credo.posteriors._wide_parameters import WideParameters
 
 _START = 0.1
 """r before training."""
 
 
-class Sharpening(nn.Module):
+class Sharpening(WideParameters):
     """The step sizes η = σ₀²r of q(θ | φ, x, y), with a parameter r for every weight, 0.1 at the start.
 
     Args:
@@ -45,9 +46,8 @@ class Sharpening(nn.Module):
     def __init__(self, net: nn.Module, names: Sequence[str], scale: float) -> None:
         super().__init__()
         self.scale = check_positive(scale, "sharpening")
-        self._keys = {name: name.replace(".", "/") for name in names}
-        for name, key in self._keys.items():
-            self.register_parameter(key, nn.Parameter(torch.full_like(net.get_parameter(name), _START)))
+        for name in names:
+            self.add(name, torch.full_like(net.get_parameter(name), _START))
 
     def forward(
         self,
@@ -78,7 +78,7 @@ class Sharpening(nn.Module):
             if gradient is None:
                 drawn[name] = weight + noise
                 continue
-            step = self.get_parameter(self._keys[name]) * (self.scale**2 * gradient)
-            drawn[name] = weight - step + noise
+            step = self.get(name) * (self.scale**2 * gradient)
+            drawn[name] = weight - step.to(weight.dtype) + noise
             squares.append(step.square().sum())
         return drawn, torch.stack(squares).sum() / (2.0 * self.scale**2)

@@ -20,6 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from credo.posteriors._wide_parameters import as_key
 from credo.selection import parameter_owners
 
 _FIRST_ITERATIONS = 15
@@ -52,7 +53,7 @@ class SpectralBound(nn.Module):
         self._owners = parameter_owners(net, names)
         source = torch.Generator().manual_seed(0)
         for name, weight in self._weights().items():
-            self.register_buffer(_key(name), torch.randn(len(weight), generator=source).to(weight))
+            self.register_buffer(as_key(name), torch.randn(len(weight), generator=source).to(weight))
             for _ in range(_FIRST_ITERATIONS):
                 self._estimate_norm(name)
 
@@ -81,7 +82,7 @@ class SpectralBound(nn.Module):
 
     def _estimate_norm(self, name: str) -> Tensor:
         """One step of power iteration."""
-        weight, u = self._weights()[name].flatten(1), self.get_buffer(_key(name))
+        weight, u = self._weights()[name].flatten(1), self.get_buffer(as_key(name))
         product = weight @ F.normalize(weight.mT @ u, dim=0)
         u.copy_(F.normalize(product, dim=0))
         norm: Tensor = torch.linalg.vector_norm(product)
@@ -89,8 +90,3 @@ class SpectralBound(nn.Module):
 
     def _scale_down(self, name: str, norm: Tensor) -> None:
         self._weights()[name].mul_((self.bound / norm.clamp_min(torch.finfo(norm.dtype).tiny)).clamp_max(1.0))
-
-
-def _key(name: str) -> str:
-    """A parameter name as a registration key, which may not hold a dot."""
-    return name.replace(".", "/")

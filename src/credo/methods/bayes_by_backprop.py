@@ -17,8 +17,7 @@ from credo._notices import notify
 from credo.errors import InputError, LoadError, UnsupportedError
 from credo.functional import Carrier, Forward, preserve_buffers
 from credo.likelihoods import Likelihood
-from credo.methods._convergence import convergence_notes
-from credo.methods._free_energy import FreeEnergyTask
+from credo.methods._free_energy import FreeEnergyTask, convergence_notes
 from credo.methods._noisy_forward import ESTIMATORS, NoisyForward
 from credo.methods._sharpening import Sharpening
 from credo.methods.network import NetworkMethod
@@ -27,7 +26,7 @@ from credo.posteriors._gaussian_kl import KLPlan, choose_kl
 from credo.posteriors.low_rank import LowRankGaussian
 from credo.posteriors.mean_field import MeanField
 from credo.priors import Normal, Prior, move_priors, resolve, to_config
-from credo.selection import select
+from credo.selection import as_json, select
 from credo.training.optimizers import NaturalAdam, relative_step
 from credo.training.supervised import Terms
 from credo.training.warmup import Warmup
@@ -242,8 +241,9 @@ class BayesByBackprop(NetworkMethod):
     def _own_config(self) -> dict[str, object]:
         """What JSON can hold of the arguments."""
         return {
-            "bayesian": self._bayesian if isinstance(self._bayesian, str) else list(self._bayesian),
+            "bayesian": as_json(self._bayesian),
             "prior": to_config(self.prior),
+            "initial_scale": self._initial_scale,
             "rank": self._rank,
             "estimator": self.estimator,
             "kl": self._kl,
@@ -315,7 +315,7 @@ class _BackpropTask(FreeEnergyTask[BayesByBackprop]):
         return NaturalAdam(groups, posterior.scale_parameters(), lr, relative_step(self._steps), factors)
 
     def on_train_end(self) -> None:
-        """Give notice if the posterior has not converged."""
+        """Notify if the posterior has not converged."""
         model = self.model
         scales = model.posterior.scale().values()
         for note in convergence_notes(scales, model._initial_scale, model.history, self._steps):

@@ -147,14 +147,6 @@ class ConcreteDropout(NetworkMethod):
 class _ConcreteTask(SupervisedTask[ConcreteDropout]):
     """Learns the rates in larger steps than the weights: one of 0.1 in log p suits all networks, as in log σ."""
 
-    def __init__(self, model: ConcreteDropout) -> None:
-        super().__init__(model)
-        self._steps: int | None = None
-
-    def on_train_start(self, steps: int | None) -> None:
-        """Note the length of the training, on which the steps depend."""
-        self._steps = steps
-
     def default_optimizer(self, groups: list[dict[str, Any]], lr: float) -> Optimizer:
         """Adam, with relative steps of the rates."""
         return NaturalAdam(groups, {}, lr, relative_step(self._steps), self.model.posterior.parameters())

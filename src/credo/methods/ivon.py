@@ -24,7 +24,7 @@ from credo.methods._noisy_forward import ESTIMATORS, NoisyForward
 from credo.methods.network import NetworkMethod
 from credo.posteriors.mean_field import MeanField
 from credo.priors import Normal, Prior, move_priors, resolve, to_config
-from credo.selection import select
+from credo.selection import as_json, select
 from credo.training.options import FitKeywords, with_fit_options
 from credo.training.supervised import Terms
 from credo.training.warmup import Warmup
@@ -236,7 +236,7 @@ class IVON(NetworkMethod):
     def _own_config(self) -> dict[str, object]:
         return {
             "prior": to_config(self.prior),
-            "bayesian": self._bayesian if isinstance(self._bayesian, str) else list(self._bayesian),
+            "bayesian": as_json(self._bayesian),
             "initial_scale": self._initial_scale,
             "estimator": self.estimator,
             "kl_warmup": self._kl_warmup,

@@ -32,13 +32,13 @@ from credo.posteriors.kronecker import KroneckerPrecision
 from credo.posteriors.precision import PrecisionGaussian
 from credo.posteriors.precision_structures import DiagonalPrecision, FullPrecision, LowRankPrecision
 from credo.priors import AdaptiveNormal, Normal, Prior, check_one_scale_per_module, move_prior, resolve, to_config
-from credo.selection import match_parameters, select, tied_parameters
+from credo.selection import as_json, match_parameters, select, tied_parameters
 from credo.training.options import FitKeywords, FitOptions, with_fit_options
 from credo.training.supervised import Terms
 
 _STRUCTURES = ("full", "kron", "diag", "low_rank")
 _GROUPS = ("all", "layer")
-_MOST_UPDATES = 200
+_MAX_UPDATES = 200
 _TOLERANCE = 1e-9
 
 
@@ -276,7 +276,7 @@ class Laplace(NetworkMethod):
             if not adaptive or isinstance(self._priors[name], AdaptiveNormal):
                 members.setdefault("" if groups == "all" else _module(name), []).append(i)
         sizes, distances = self._sizes(), self._distances()
-        for _ in range(_MOST_UPDATES):
+        for _ in range(_MAX_UPDATES):
             shrinkage = self.posterior.shrinkage() if groups == "layer" else {}
             largest = 0.0
             for group, own in members.items():
@@ -362,7 +362,7 @@ class Laplace(NetworkMethod):
         return {
             "prior": to_config(self.prior),
             "structure": self._structure,
-            "parameters": self._patterns if isinstance(self._patterns, str) else list(self._patterns),
+            "parameters": as_json(self._patterns),
             "rank": self._rank,
             "linearized": self._linearized,
         }

@@ -18,7 +18,7 @@ from credo.methods.network import NetworkMethod, NetworkPredictor
 from credo.posteriors._gaussian_kl import gaussian_penalty
 from credo.posteriors.point import PointMass
 from credo.priors import Normal, Prior, move_priors, resolve, to_config
-from credo.selection import parameter_owners, select
+from credo.selection import as_json, parameter_owners, select
 from credo.training.supervised import Terms
 
 
@@ -107,5 +107,5 @@ class MAP(NetworkMethod):
         return f"prior={self.prior!r}"
 
     def _own_config(self) -> dict[str, object]:
-        bayesian = self._bayesian if isinstance(self._bayesian, str) else list(self._bayesian)
+        bayesian = as_json(self._bayesian)
         return {"prior": to_config(self.prior), "bayesian": bayesian}

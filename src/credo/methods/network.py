@@ -336,8 +336,8 @@ class NetworkPredictor(Predictor):
 
     def outputs(self, x: Any, batch_size: int | None = None, vectorize: str = "auto") -> Tensor:
         """The network's outputs ``[S, B, ...]``."""
-        if batch_size is not None and batch_size < 1:
-            raise InputError(f"batch_size must be at least 1, got {batch_size}")
+        if batch_size is not None:
+            check_integer(batch_size, "batch_size", minimum=1)
         x = data_.prepare_input(x, self._method.device, self._method.dtype)
         with describing_input(x):
             self._method._inspect(x)

@@ -39,7 +39,7 @@ from credo.posteriors.empirical import Empirical
 from credo.priors import Normal, Prior, move_priors, resolve, to_config
 from credo.priors import from_config as prior_from_config
 from credo.seeding import check_seed, derive, seeded
-from credo.selection import select
+from credo.selection import as_json, select
 from credo.stacking import Stack
 from credo.training.monitoring import ProgressBar
 from credo.training.options import as_fit
@@ -360,7 +360,8 @@ class Sampler(NetworkMethod):
         Returns:
             What ``repr`` shows beside the submodules.
         """
-        count = {"chains": self._chains, "warmup": self._plan.warmup, "draws": self._plan.draws}
+        plan = self._plan
+        count = {"chains": self._chains, "warmup": plan.warmup * plan.cycles, "draws": plan.draws * plan.cycles}
         return f"prior={self.prior!r}, " + ", ".join(f"{name}={value}" for name, value in count.items())
 
     def _own_config(self) -> dict[str, object]:
@@ -371,7 +372,7 @@ class Sampler(NetworkMethod):
             "draws": self._plan.draws * self._plan.cycles,
             "init": self._init,
             "noise_prior": to_config(self._noise_prior),
-            "bayesian": self._bayesian if isinstance(self._bayesian, str) else list(self._bayesian),
+            "bayesian": as_json(self._bayesian),
             "temperature": self.temperature,
             **self._settings(),
         }

@@ -21,7 +21,7 @@ from credo.methods.base import check_samples
 from credo.methods.network import NetworkMethod, NetworkPredictor
 from credo.posteriors.trajectory import TrajectoryGaussian
 from credo.priors import Normal, Prior, move_priors, resolve, to_config
-from credo.selection import select
+from credo.selection import as_json, select
 from credo.training.options import FitKeywords, FitOptions, with_fit_options
 from credo.training.supervised import SupervisedTask, Terms
 
@@ -222,7 +222,7 @@ class SWAG(NetworkMethod):
     def _own_config(self) -> dict[str, object]:
         return {
             "prior": to_config(self.prior),
-            "bayesian": self._bayesian if isinstance(self._bayesian, str) else list(self._bayesian),
+            "bayesian": as_json(self._bayesian),
             "rank": self._rank,
             "start": self._start,
             "snapshots": self._snapshots,
@@ -242,15 +242,18 @@ class _CollectingTask(SupervisedTask[SWAG]):
     def on_train_start(self, steps: int | None) -> None:
         """Forget an earlier trajectory."""
         if steps is None:
-            raise InputError("SWAG needs to know the number of steps in advance, but the loader has no length")
-        self._steps, self._first = steps, int(self.model._start * steps)
+            raise InputError(
+                "SWAG needs to know the number of steps in advance, but the loader has no length; "
+                "pass tensors or a data set, or a loader with a length"
+            )
+        self._length, self._first = steps, int(self.model._start * steps)
         self._every = max(1, (steps - self._first) // self.model._snapshots)
         if steps:
             self.model.posterior.clear()
 
     def on_batch_end(self, step: int) -> None:
         """Collect the weights after some of the steps, the last one among them."""
-        if step > self._first and (self._steps - step) % self._every == 0:
+        if step > self._first and (self._length - step) % self._every == 0:
             self.model.posterior.collect()
 
     def on_train_end(self) -> None:

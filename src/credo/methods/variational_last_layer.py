@@ -2,7 +2,6 @@ r"""Variational Bayesian last layers: a network whose last layer has a Gaussian 
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
@@ -78,7 +77,6 @@ class VariationalLastLayer(LastLayerMethod):
         super().__init__(net, likelihood, prior, layer, forward)
         check_has_expectation(self.likelihood)
         self._covariance = check_option(covariance, "covariance", _COVARIANCES)
-        self._initial_scale = initial_scale
         names = layer_parameters(self.net, self._layer)
         self.posterior = CholeskyGaussian(self.net, names, covariance == "dense", initial_scale)
 
@@ -124,11 +122,7 @@ class VariationalLastLayer(LastLayerMethod):
 class _LastLayerTask(SupervisedTask[VariationalLastLayer]):
     """Trains means in units of σ, and scales and correlations in steps that do not depend on the network."""
 
-    _steps: int | None = None
-
-    def on_train_start(self, steps: int | None) -> None:
-        """Note the number of steps, for the optimizer."""
-        self._steps = steps
+    minimum_steps = STEPS
 
     def default_optimizer(self, groups: list[dict[str, Any]], lr: float) -> Optimizer:
         """Adam in units of the posterior's standard deviations."""
@@ -139,8 +133,3 @@ class _LastLayerTask(SupervisedTask[VariationalLastLayer]):
             split += [{**group, "params": [p for p in group["params"] if p is not posterior.correlations]}]
             split += [{**group, "params": own, "lr": max(lr, step)}] if own else []
         return NaturalAdam(split, posterior.scale_parameters(), lr, step)
-
-    def default_epochs(self, batches: int | None) -> int:
-        """Enough for 2,000 steps, which a posterior needs for few data too."""
-        minimum = super().default_epochs(batches)
-        return minimum if not batches else max(minimum, math.ceil(STEPS / batches))

@@ -160,7 +160,7 @@ class MaskMemory:
 
 
 class SharedMasks(DropoutCalls):
-    """Answers dropout calls with masks that do not depend on the row; the k-th call of a pass gets mask k.
+    """Handles dropout calls by masks that do not depend on the row; the k-th call of a pass gets mask k.
 
     Args:
         seeds: of the K mask sets, ``[K]``.

@@ -14,6 +14,7 @@ from credo._arguments import check_integer
 from credo._text import counted
 from credo.errors import InputError
 from credo.functional import Draw, Sampler
+from credo.posteriors._wide_parameters import as_key
 from credo.posteriors.base import Posterior
 from credo.seeding import generator
 
@@ -56,7 +57,7 @@ class Empirical(Posterior):
         self._names = list(draws)
         self.draws = nn.Module()
         for name, value in draws.items():
-            self.draws.register_buffer(_key(name), value.detach().clone())
+            self.draws.register_buffer(as_key(name), value.detach().clone())
 
     @classmethod
     def without_draws(cls, weights: Mapping[str, Tensor]) -> Empirical:
@@ -112,7 +113,7 @@ class Empirical(Posterior):
         Returns:
             Name to tensor ``[chains, draws, *shape]``.
         """
-        return {name: self.draws.get_buffer(_key(name)) for name in self._names}
+        return {name: self.draws.get_buffer(as_key(name)) for name in self._names}
 
     def order(self, n: int, seed: int) -> list[int]:
         """Which draws :meth:`sample` takes, counted chain by chain.
@@ -214,8 +215,3 @@ def _largest_term(numerator: int, denominator: int) -> int:
         term, (numerator, denominator) = numerator // denominator, (denominator, numerator % denominator)
         largest = max(largest, term)
     return largest
-
-
-def _key(name: str) -> str:
-    """A parameter name as a registration key, which may not hold a dot."""
-    return name.replace(".", "/")

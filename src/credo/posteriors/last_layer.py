@@ -21,6 +21,7 @@ from typing_extensions import override
 from credo._arguments import check_positive
 from credo._devices import at_least_float32
 from credo.functional import Draw, Sampler
+from credo.posteriors._wide_parameters import as_key
 from credo.posteriors.base import Posterior
 from credo.priors import AdaptiveNormal
 from credo.seeding import standard_normal
@@ -172,7 +173,9 @@ class CholeskyGaussian(LastLayerGaussian):
         flat = self._flat_mean().detach()
         self.rho = nn.Module()
         for name, mean in self._means().items():
-            self.rho.register_parameter(_key(name), nn.Parameter(torch.full_like(mean, float(start), dtype=self._wide)))
+            self.rho.register_parameter(
+                as_key(name), nn.Parameter(torch.full_like(mean, float(start), dtype=self._wide))
+            )
         size = flat.shape[1]
         self.register_parameter("correlations", nn.Parameter(flat.new_zeros(len(flat), size, size)) if dense else None)
 
@@ -192,7 +195,7 @@ class CholeskyGaussian(LastLayerGaussian):
         Returns:
             Mean to ρ, both as parameters.
         """
-        return {mean: self.rho.get_parameter(_key(name)) for name, mean in self._means().items()}
+        return {mean: self.rho.get_parameter(as_key(name)) for name, mean in self._means().items()}
 
     @override
     def variance(self) -> Draw:
@@ -312,8 +315,3 @@ class OutputPrecisionGaussian(LastLayerGaussian):
 def _lower(matrices: Tensor) -> Tensor:
     """The strictly lower triangles; on a CPU a product with a mask is faster than ``tril`` of many matrices."""
     return matrices * torch.ones_like(matrices[0]).tril(-1)
-
-
-def _key(name: str) -> str:
-    """A parameter name as a registration key, which may not hold a dot."""
-    return name.replace(".", "/")

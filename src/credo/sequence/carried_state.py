@@ -12,7 +12,7 @@ from credo._arguments import check_integer
 from credo.errors import InputError
 from credo.functional import Carrier
 
-_FEWEST_BUFFERS = 16
+_MIN_BUFFERS = 16
 
 
 class _Structure:
@@ -72,7 +72,7 @@ class CarriedState(Carrier):
         self._structure = _Structure()
         # Copies share buffers by name, so all names exist before the first call. Two per module are enough for the
         # hidden and the cell state of each.
-        count = self._n_states or max(_FEWEST_BUFFERS, 2 * sum(1 for _ in net.modules()))
+        count = self._n_states or max(_MIN_BUFFERS, 2 * sum(1 for _ in net.modules()))
         self._names = [f"state_{i}" for i in range(count)]
         for name in (*self._names, "rows"):  # rows: [B, 0], whose shape belongs to the state as its numbers do
             self.register_buffer(name, None, persistent=False)

@@ -19,14 +19,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from credo._devices import seconds
 from credo._notices import notify
 from credo.cuda_graphs import Graph, first_reason, make_graph, without_host_randomness
 from credo.data import Batch
+from credo.functional import preserve_buffers
 from credo.nests import leaves, tensors
 from credo.training.monitoring import make_record
 from credo.training.optimizers import OptimizerSet
 from credo.training.options import FitOptions
-from credo.training.precision import drop_precision_that_does_not_pay
 from credo.training.step import StepInput, TrainingStep
 from credo.training.task import Task
 
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
 _EAGER_STEPS = 3
+_REPLAYS = 20
+"""Those by which the precision is chosen."""
 
 
 def make_step(
@@ -127,7 +130,7 @@ class CapturedStep:
         try:
             with without_host_randomness():
                 if self._step.is_mixed and not any(r.is_captured for r in self._recordings.values()):
-                    drop_precision_that_does_not_pay(self._step, name, given)
+                    choose_precision(self._step, name, given)
                 recording.capture(self._step, name, given)
         except Exception as error:  # whatever CUDA, the network or the optimizer raises during a capture
             self._failure = first_reason(error)
@@ -135,6 +138,51 @@ class CapturedStep:
             recording.replay(given)
         else:  # after the except clause, where the error no longer holds on to what was computed
             self._step(name, given, number)
+
+
+def choose_precision(step: TrainingStep, name: str, given: StepInput) -> None:
+    """Let ``step`` compute in float32 where mixed precision is not faster, and say so.
+
+    Casting weights and activations takes kernels of its own; for small layers they cost more than shorter products
+    save. What is timed is the loss and its gradient, captured as the step will be: without a graph, the launch of
+    kernels would be timed. Parameters, buffers and random states are left as they were.
+
+    Args:
+        step: in mixed precision.
+        name: of the optimizer.
+        given: a minibatch.
+    """
+    device = given.batch.y.device
+    times: dict[bool, float] = {}
+    try:
+        with (
+            torch.random.fork_rng([device] if device.type == "cuda" else []),
+            preserve_buffers(list(step.task.module.modules())),
+        ):
+            for is_mixed in (True, False):
+                step.is_mixed = is_mixed
+                times[is_mixed] = _time_gradient(step, name, given, device)
+    finally:
+        step.drop_gradient(name)
+        step.is_mixed = len(times) < 2 or times[True] < times[False]
+    if not step.is_mixed:
+        notify(
+            "training computes in float32, which is faster for this network here: a gradient takes "
+            f"{1e3 * times[False]:.2g} ms, and {1e3 * times[True]:.2g} ms in mixed precision"
+        )
+
+
+def _time_gradient(step: TrainingStep, name: str, given: StepInput, device: torch.device) -> float:
+    graph = make_graph(device)
+    graph.warm_up(lambda: step.take_gradient(name, given))
+    graph.capture(lambda: step.take_gradient(name, given))
+
+    def replay() -> None:
+        for _ in range(_REPLAYS):
+            graph.replay()
+
+    replay()
+    return min(seconds(replay, device) for _ in range(3)) / _REPLAYS
 
 
 class _Recording:

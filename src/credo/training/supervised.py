@@ -125,7 +125,10 @@ class SupervisedTask(Task[S]):
         if self.model._kl_weight(None) is None:
             return {}
         if batches is None:
-            raise InputError("this kl_weighting needs the number of batches, but the loader has no length")
+            raise InputError(
+                "this kl_weighting needs the number of batches, but the loader has no length; "
+                "pass tensors or a data set, or a loader with a length"
+            )
         return {"kl_weight": torch.full((), self.model._kl_weight((i, batches)) or 0.0, device=self.model.device)}
 
     def step_metrics(self) -> Mapping[str, Tensor]:

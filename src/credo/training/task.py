@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from types import MappingProxyType
@@ -58,9 +59,13 @@ class Task(ABC, Generic[M]):
     monitors: ClassVar[Mapping[str, int]] = MappingProxyType({"elbo": 1, "log_likelihood": 1})
     """Validation metrics that early stopping can watch, the default first: 1 if larger is better, −1 if smaller is."""
 
+    minimum_steps: ClassVar[int] = 0
+    """Training steps that the default number of epochs makes at least."""
+
     def __init__(self, model: M) -> None:
         self.model = model
         self._n_data = model.n_data
+        self._steps: int | None = None
 
     @property
     def module(self) -> nn.Module:
@@ -94,10 +99,11 @@ class Task(ABC, Generic[M]):
 
     def default_epochs(self, batches: int | None) -> int:
         """The number of epochs, each of ``batches`` minibatches, if ``fit`` was given none."""
-        return _EPOCHS
+        return max(_EPOCHS, math.ceil(self.minimum_steps / batches)) if batches else _EPOCHS
 
     def on_train_start(self, steps: int | None) -> None:
         """Called once before training, with the number of training steps if it is known."""
+        self._steps = steps
 
     @abstractmethod
     def parameter_groups(self, weight_decay: float) -> dict[str, list[dict[str, Any]]]:

@@ -120,7 +120,7 @@ def run(config: RunConfig) -> Result:
 
     The rotated 1s. Up to 50 or 60° the mean entropy rises with the angle; 58 to 79 % are misread there. Beyond, it
     falls again, to a third to two thirds of its peak: a 1 that lies flat is read as another digit, by all methods and
-    with less doubt. So misread images are more uncertain than others, but not all of them: AUROC 0.86 to 0.89 by
+    with less uncertainty. So misread images are more uncertain than others, but not all of them: AUROC 0.86 to 0.89 by
     entropy, 0.87 to 0.93 by mutual information. Gal & Ghahramani (2016) do not claim more: the classes of their 12
     images are 1 1 1 1 1 5 5 7 7 7 7 7, and the uncertain ones that they point out are where the class changes.
 
