@@ -171,6 +171,10 @@ def test_after_an_error_members_are_as_before_or_at_the_last_good_epoch() -> Non
         ensemble.fit((x, y), epochs=1, lr=1e200, seed=0)
     for name, value in ensemble.state_dict().items():
         assert torch.equal(value, before[name]), name
+    assert all(parameter.requires_grad for parameter in ensemble.parameters())
+    ensemble.fit((x, y), epochs=1, lr=1e-2, seed=0)
+    assert all(parameter.requires_grad for parameter in ensemble.parameters())
+    assert not any(torch.equal(value, before[name]) for name, value in ensemble.named_parameters())
 
 
 def test_the_argument_is_checked_and_saved(tmp_path: Any) -> None:

@@ -51,7 +51,7 @@ class LogPrior:
         mean, precision, constant = self._gaussian
         offset = position - mean
         slope = offset * precision
-        value = Evaluation(constant - 0.5 * (offset * slope).double().sum(1), -slope)
+        value = Evaluation((offset * slope).double().sum(1).mul_(-0.5).add_(constant), slope.neg_())
         return value.plus(differentiate(self._log_others, position)) if self._others else value
 
     def resample(self, position: Tensor, streams: Streams) -> None:

@@ -87,6 +87,7 @@ class MemberStack(nn.Module):
         self.last_terms: dict[str, Tensor] = {}
         self.weights: nn.Parameter | None = None
         self.noise: nn.Parameter | None = None
+        self._resting: list[nn.Parameter] = []
 
     @property
     def models(self) -> list[MAP]:
@@ -126,6 +127,8 @@ class MemberStack(nn.Module):
         noise = {name: value for name, value in stacked.items() if name.startswith(LIKELIHOOD)}
         self.weights = nn.Parameter(self._rows.flatten({n: v for n, v in stacked.items() if n not in noise}))
         self.noise = nn.Parameter(self._rows.flatten(noise)) if noise else None
+        self._resting = [parameter for own in named for parameter in own.values()]
+        self._rest(True)
 
     @torch.no_grad()
     def _check(self, module: RowLogLikelihood, stacked: Draw, batch: data_.Batch) -> None:
@@ -146,11 +149,12 @@ class MemberStack(nn.Module):
     def forward(self, x: Any, y: Tensor, n_data: int, *, sample_weight: Tensor | None = None) -> Tensor:
         """The sum of the members' losses."""
         position = self._position()
-        nll = self._rows.log_likelihood(position, data_.Batch(x, y, sample_weight)).times(-1.0 / max(len(y), 1))
-        kl = self._prior(position).times(-1.0)
-        self.last_terms = {"nll": nll.log_density.to(self.dtype), "kl": kl.log_density.to(self.dtype)}
-        loss = nll.plus(kl.times(1.0 / n_data))
-        return _WithGradient.apply(position, loss.log_density.sum(), loss.gradient)  # type: ignore[no-any-return, no-untyped-call]
+        likelihood = self._rows.log_likelihood(position, data_.Batch(x, y, sample_weight)).times(-1.0 / max(len(y), 1))
+        prior = self._prior(position)
+        nll, kl = likelihood.log_density, -prior.log_density
+        self.last_terms = {"nll": nll.to(self.dtype), "kl": kl.to(self.dtype)}
+        gradient = likelihood.gradient.sub(prior.gradient, alpha=1.0 / n_data)
+        return _WithGradient.apply(position, nll.add(kl, alpha=1.0 / n_data).sum(), gradient)  # type: ignore[no-any-return, no-untyped-call]
 
     @torch.no_grad()
     def write_back(self) -> None:
@@ -159,12 +163,18 @@ class MemberStack(nn.Module):
 
     def finish(self) -> None:
         """Give the members their weights and histories, if training has begun."""
+        self._rest(False)
         if self.weights is None:
             return
         self.write_back()
         for k, member in enumerate(self.models):
             member.history = [_entry_of(k, entry) for entry in self.history]
             member.n_data, member._training_path = self.n_data, self._training_path
+
+    def _rest(self, is_resting: bool) -> None:
+        """Freeze the members' own parameters, which training does not change, so that no epoch copies them."""
+        for parameter in self._resting:
+            parameter.requires_grad_(not is_resting)
 
     def _position(self) -> Tensor:
         """All weights, ``[K, P]``."""
