@@ -497,6 +497,28 @@ def test_an_optimized_prior_is_saved_and_a_model_changes_its_precision(tmp_path:
     torch.testing.assert_close(model.double().predict(x).epistemic.float(), expected, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("structure", STRUCTURES)
+@pytest.mark.parametrize("likelihood", [credo.Categorical(), credo.LogNormal(0.5), credo.Beta(5.0)])
+def test_a_network_of_16_bits_has_a_covariance_of_32(likelihood: Any, structure: str, dtype: torch.dtype) -> None:
+    """That of the same weights in float64, up to the roundings of J, 3 layers forward and backward.
+
+    J·Σ·Jᵀ holds J four times, as Σ⁻¹ is quadratic in it: 24 roundings of ε of the largest entry.
+    """
+    x, labels = classes((2, 4, 4))
+    y = labels if isinstance(likelihood, credo.Categorical) else (0.2 + 0.3 * x[:, 0, 0, :3].sigmoid()).double()
+    narrow, found = conv_net().to(dtype), []
+    for net, own in ((copy.deepcopy(narrow).double(), x.to(dtype).double()), (narrow, x.to(dtype))):
+        model = credo.Laplace(net, copy.deepcopy(likelihood), structure=structure, rank=1000)
+        found.append(predictor_covariance(model.fit((own, y), epochs=0), own))
+        assert model.predict(own[:0]).mean.shape == (0, 3)
+    assert found[1].dtype == torch.float32
+    torch.testing.assert_close(
+        found[1].double(), found[0], rtol=0.0, atol=24 * torch.finfo(dtype).eps * float(found[0].abs().max())
+    )
+    assert bool(model.predict(own).epistemic.isfinite().all())
+
+
 def test_networks_with_several_inputs_and_ensembles() -> None:
     class Two(nn.Module):
         def __init__(self) -> None:

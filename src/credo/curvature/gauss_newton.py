@@ -125,8 +125,9 @@ class GaussNewton:
 
             output, change = linearize(call, weights, vector)
             factors = output_factors(self.likelihood, output, y, weight)
-            inner = torch.einsum("kbc,bc->kb", factors, flatten_rows(change))
-            part = vjp(call, weights)[1](torch.einsum("kbc,kb->bc", factors, inner).view_as(output))[0]
+            inner = torch.einsum("kbc,bc->kb", factors, flatten_rows(change).to(factors.dtype))
+            back = torch.einsum("kbc,kb->bc", factors, inner).to(output.dtype)
+            part = vjp(call, weights)[1](back.view_as(output))[0]
             total = {name: value + part[name] for name, value in total.items()}
         return total
 

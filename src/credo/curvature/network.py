@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.func import vjp, vmap
 
+from credo._devices import at_least_float32
 from credo.curvature.gradients import Block, BlockGradients, DenseGradients, FactoredGradients, find_blocks
 from credo.errors import UnsupportedError
 from credo.functional import Draw, Forward, Replica
@@ -264,7 +265,9 @@ class ForwardPass:
         layers = self._layers()
         edges = [record.edge for _, record in layers]
         for column in columns if layers else ():
-            gradients = torch.autograd.grad(output, edges, column, retain_graph=True, allow_unused=True)
+            gradients = torch.autograd.grad(
+                output, edges, column.to(output.dtype), retain_graph=True, allow_unused=True
+            )
             yield [
                 (block, record.empty(1, output)[0].zero_() if g is None else record.positions_of(g))
                 for (block, record), g in zip(layers, gradients, strict=True)
@@ -275,11 +278,12 @@ class ForwardPass:
         others = [block for block in self.network.blocks if block.layer is None]
         if not others:
             return []
-        dense = self.network.dense([block.names[0] for block in others], self.x, columns)
-        return [
-            (block, DenseGradients(dense[block.names[0]].flatten(2).unsqueeze(2)))  # [K, B, 1, size]
-            for block in others
-        ]
+        dense = self.network.dense([block.names[0] for block in others], self.x, columns.to(self.output.dtype))
+        pairs: list[tuple[Block, BlockGradients]] = []
+        for block in others:
+            values = dense[block.names[0]].flatten(2).unsqueeze(2)  # [K, B, 1, size]
+            pairs.append((block, DenseGradients(values.to(at_least_float32(values.dtype)))))
+        return pairs
 
     def _inputs_of(self, block: Block) -> Tensor:
         """a of a layer, ``[B, T, I]``, the same for all directions."""
@@ -301,15 +305,14 @@ class _Record:
 
     @property
     def inputs(self) -> Tensor:
-        """a, ``[B, T, I]``: what each output position is a linear function of."""
+        """a, ``[B, T, I]``: what each output position is a linear function of; in at least 32 bits."""
         if self.x._version != self.version:
             raise UnsupportedError(
                 f"the input of a {type(self.layer).__name__} layer is changed in place after the layer was called; "
                 "let the network make a new tensor instead"
             )
-        if isinstance(self.layer, nn.Linear):
-            return self.x.reshape(len(self.x), -1, self.x.shape[-1])
-        return _patches(self.layer, self.x)
+        x = self.x.to(at_least_float32(self.x.dtype))
+        return x.reshape(len(x), -1, x.shape[-1]) if isinstance(self.layer, nn.Linear) else _patches(self.layer, x)
 
     def inputs_with(self, bias: bool) -> Tensor:
         """a, with a column of ones for a bias."""
@@ -317,13 +320,14 @@ class _Record:
         return F.pad(inputs, (0, 1), value=1.0) if bias else inputs
 
     def empty(self, columns: int, like: Tensor) -> Tensor:
-        """Memory for gradients in the layer's output, ``[K, B, T, O]``."""
+        """Memory for gradients in the layer's output, ``[K, B, T, O]``, in at least 32 bits."""
         rows, outputs = self.output_shape[0], self.output_shape[-1 if isinstance(self.layer, nn.Linear) else 1]
         positions = self.output_shape[1:].numel() // max(outputs, 1)
-        return like.new_empty(columns, rows, positions, outputs)
+        return like.new_empty(columns, rows, positions, outputs, dtype=at_least_float32(like.dtype))
 
     def positions_of(self, gradient: Tensor) -> Tensor:
-        """The gradient in the layer's output as ``[B, T, O]``."""
+        """The gradient in the layer's output as ``[B, T, O]``, in at least 32 bits."""
+        gradient = gradient.to(at_least_float32(gradient.dtype))
         if isinstance(self.layer, nn.Linear):
             return gradient.reshape(len(gradient), -1, gradient.shape[-1])
         return gradient.flatten(2).mT

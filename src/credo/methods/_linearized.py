@@ -17,6 +17,7 @@ from typing_extensions import override
 
 from credo import data as data_
 from credo._arguments import check_integer
+from credo._devices import at_least_float32
 from credo._special import sobol_normal
 from credo.curvature import NetworkGradients
 from credo.curvature.network import linearize
@@ -86,7 +87,7 @@ class LinearizedPredictor(Predictor):
     def _moments(self, x: Any, batch_size: int | None) -> tuple[Tensor, Tensor] | None:
         """f(x, w*) ``[B, ...]`` and J·Σ·Jᵀ ``[B, C, C]``; ``None`` if rows have too many outputs."""
         if count_rows(x) == 0:
-            mean = self._replica()({}, x)
+            mean = _wide(self._replica()({}, x))
             size = flatten_rows(mean).shape[1]
             return mean, mean.new_zeros(0, size, size)
         if self._network is None:
@@ -96,7 +97,7 @@ class LinearizedPredictor(Predictor):
         means, covariances = [], []
         for part in split_rows(x, rows):
             done = network.run(part)
-            mean = done.output.detach()
+            mean = _wide(done.output)
             size = flatten_rows(mean).shape[1]
             if size > _MAX_OUTPUTS:
                 return None
@@ -139,6 +140,10 @@ class _LinearizedPosterior(Posterior):
         tangent = {name: draw[name] - weight for name, weight in self._mean.items()}
         output, change = linearize(lambda weights: network(weights, x), self._mean, tangent)
         return output + change
+
+
+def _wide(output: Tensor) -> Tensor:
+    return output.detach().to(at_least_float32(output.dtype))
 
 
 def _symmetric_root(covariance: Tensor) -> Tensor:
