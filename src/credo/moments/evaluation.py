@@ -28,6 +28,7 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
+from credo._devices import at_least_float32
 from credo._special import sobol_normal
 from credo.errors import UnsupportedError
 from credo.functional import Draw, Replica
@@ -62,11 +63,11 @@ def parameter_moments(posterior: Posterior) -> Draw:
         posterior: the distribution over the weights.
 
     Raises:
-        UnsupportedError: for a posterior whose weights depend on each other in an unknown way.
+        UnsupportedError: for a posterior whose weights are not known to be independent.
     """
     raise UnsupportedError(
-        f"moments cannot be propagated from a {type(posterior).__name__} posterior, whose covariances are not known; "
-        "use samples=100"
+        f"moments cannot be propagated from the weights of {type(posterior).__name__}, which depend on each other; use "
+        "samples=100"
     )
 
 
@@ -204,8 +205,8 @@ def _covariance(mean: Tensor, here: Pass) -> Tensor:
         gradients = torch.autograd.grad(output, nodes, retain_graph=True, allow_unused=True)
         for found, noise, gradient in zip(coefficients, here.noises, gradients, strict=True):
             if gradient is not None:
-                found.append(noise.whiten(gradient))
-    total = mean.new_zeros(mean.shape[0], len(outputs), len(outputs))
+                found.append(noise.whiten(gradient).to(at_least_float32(gradient.dtype)))
+    total = mean.new_zeros(mean.shape[0], len(outputs), len(outputs), dtype=at_least_float32(mean.dtype))
     for found in coefficients:
         if found:
             factor = torch.stack(found, 1)
@@ -214,10 +215,10 @@ def _covariance(mean: Tensor, here: Pass) -> Tensor:
 
 
 def _draws(mean: Tensor, spread: Tensor | None) -> Tensor:
-    """Draws ``[S, B, ...]`` of Gaussian outputs with this mean and (co)variance."""
+    """Draws ``[S, B, ...]`` of Gaussian outputs with this mean and (co)variance, in at least 32 bits."""
     if spread is None:
         return mean[None]
-    flat = mean.flatten(1)
+    flat, spread = (t.to(at_least_float32(t.dtype)) for t in (mean.flatten(1), spread))
     points = _points(flat.shape[1]).to(flat)
     if spread.dim() == 2:
         noise = points[:, None] * spread.sqrt()
