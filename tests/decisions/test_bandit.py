@@ -109,6 +109,17 @@ def test_an_ensemble_draws_a_member() -> None:
     assert abs(float((arms == 0).double().mean()) - 2 / 3) < 4 * math.sqrt(2 / 9 / 300)
 
 
+@pytest.mark.parametrize("options", [{}, {"refit_every": 2}])
+def test_a_first_context_of_the_wrong_width_is_not_kept(options: Any) -> None:
+    """Otherwise all later ones would have to have its width, with which the network cannot be called."""
+    net = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 1))
+    bandit = ThompsonBandit(credo.BayesByBackprop(net, credo.Gaussian(0.3)), arms=2, seed=0, **options)
+    with pytest.raises(InputError, match="7 features of a context followed by 2 of an arm"):
+        bandit.update(torch.ones(7), 0, 1.0)
+    assert bandit.n_rewards == 0
+    assert bandit.update(torch.ones(2), 0, 1.0).n_rewards == 1
+
+
 @pytest.mark.parametrize("contexts", [2, 3, 7])
 def test_an_ensemble_with_unequal_weights_draws_a_member_by_its_weight_for_every_context(contexts: int) -> None:
     """The member that prefers arm 1 has weight 0.1; decision b of a batch has that probability for every b."""
