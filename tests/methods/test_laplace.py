@@ -387,6 +387,19 @@ def test_classification_integrates_the_gaussian_logits() -> None:
     torch.testing.assert_close(again.mean.flip(0), found.mean)
 
 
+@pytest.mark.parametrize("outputs", [1, 12])
+@pytest.mark.parametrize("samples", [2, 100])
+def test_quasi_random_points_have_the_moments_of_the_outputs(outputs: int, samples: int) -> None:
+    """For a heteroscedastic network the epistemic part is the variance of its means, J·Σ·Jᵀ."""
+    torch.manual_seed(0)
+    x, y = torch.randn(20, 4).double(), torch.randn(20, outputs).double()
+    model = fit(mlp(2 * outputs), (x, y), structure="full", likelihood=credo.Gaussian("heteroscedastic"))
+    p = model.predict(x, samples=samples)
+    exact = predictor_covariance(model, x).diagonal(dim1=1, dim2=2)[:, :outputs]
+    torch.testing.assert_close(p.epistemic, exact)
+    torch.testing.assert_close(p.mean, model.net(x)[:, :outputs].detach())
+
+
 def test_linear_functions_have_the_moments_of_the_linearized_network() -> None:
     """Rows with many outputs use drawn functions; S = 2,000 of them: means within 5 standard errors, variances too."""
     torch.manual_seed(0)

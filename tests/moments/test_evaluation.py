@@ -213,6 +213,16 @@ def test_networks_of_16_bits_have_positive_definite_covariances(dtype: torch.dty
     assert float(error) < 24 * torch.finfo(dtype).eps
 
 
+@pytest.mark.parametrize("width", [4, 600])
+def test_outputs_without_a_dimension_of_their_own(width: int) -> None:
+    """A network that returns [B] has the predictions of the one that returns [B, 1]."""
+    net, x = dense(3, width, width, 1), rows(5, 3)
+    wide = credo.BayesByBackprop(net, credo.Gaussian(0.3)).predict(x, samples="moments")
+    flat = credo.BayesByBackprop(nn.Sequential(net, nn.Flatten(0)), credo.Gaussian(0.3)).predict(x, samples="moments")
+    torch.testing.assert_close(flat.mean, wide.mean[:, 0])
+    torch.testing.assert_close(flat.epistemic, wide.epistemic[:, 0])
+
+
 def test_a_map_estimate_predicts_its_point() -> None:
     net, x = dense(3, 5, 1), rows(4, 3)
     p = credo.MAP(net, credo.Gaussian(0.1)).predict(x, samples="moments")

@@ -18,7 +18,7 @@ from typing_extensions import override
 from credo import data as data_
 from credo._arguments import check_integer
 from credo._devices import at_least_float32
-from credo._special import sobol_normal
+from credo._special import gaussian_points
 from credo.curvature import NetworkGradients
 from credo.curvature.network import linearize
 from credo.evaluation import Evaluator, Findings
@@ -68,9 +68,8 @@ class LinearizedPredictor(Predictor):
         exact = exact_predictive(likelihood, mean, covariance.diagonal(dim1=1, dim2=2).reshape(mean.shape))
         if exact is not None:
             return exact
-        points = sobol_normal(self._samples, flatten_rows(mean[0:1]).shape[1]).to(mean)
-        moved = torch.einsum("bij,sj->sbi", _symmetric_root(covariance), points)
-        return likelihood.predictive(mean + moved.reshape(len(points), *mean.shape))
+        points = gaussian_points(flatten_rows(mean), _symmetric_root(covariance), self._samples)
+        return likelihood.predictive(points.reshape(len(points), *mean.shape))
 
     def outputs(self, x: Any, batch_size: int | None = None, vectorize: str = "auto") -> Tensor:
         """The outputs ``[S, B, ...]`` of functions drawn from the linearized network."""

@@ -56,8 +56,8 @@ class Laplace(NetworkMethod):
 
     Predictions are those of the network linearized at w*, whose outputs are Gaussian with covariance J·(H + δ)⁻¹·Jᵀ.
     For a Gaussian likelihood the result is exact, without draws: one Gaussian for every output, with its own epistemic
-    part. For other likelihoods the outputs of each row are integrated out with ``samples`` quasi-random points, the
-    same for all seeds; rows with more than 256 outputs use ``samples`` random functions.
+    part. For other likelihoods the outputs of each row are integrated out with ``samples`` quasi-random points of their
+    exact means and variances, the same for all seeds; rows with more than 256 outputs use ``samples`` random functions.
 
     Args:
         net: any ``nn.Module``; it is not rewritten.
