@@ -636,13 +636,34 @@ def test_priors_that_are_not_gaussian_are_refused() -> None:
     with pytest.raises(UnsupportedError, match="Gaussian"):
         credo.Laplace(mlp(), prior=credo.ScaleMixture())
     with pytest.raises(UnsupportedError, match="one scale"):
-        credo.Laplace(mlp(), parameters="2.bias", prior=credo.Normal(0.0, torch.ones(3)))
+        credo.Laplace(mlp(), parameters="2.bias", prior=credo.Normal(0.0, torch.arange(1.0, 4.0)))
     with pytest.raises(InputError, match="share the scale"):
         credo.Laplace(mlp(), prior={"*.bias": credo.Normal(), "*": credo.AdaptiveNormal()})
     with pytest.raises(InputError, match="full"):
         credo.Laplace(nn.Linear(200, 100), structure="full")
     with pytest.raises(InputError, match="structure"):
         credo.Laplace(mlp(), structure="kronecker")
+
+
+def test_a_prior_may_have_a_mean_for_every_weight() -> None:
+    """Such as the weights of another network: the evidence of a linear model is that of y less its prediction."""
+    x, y = linear_data()
+    center = torch.tensor([[0.9, -0.4, 0.3]], dtype=torch.float64)
+    plain = linear_model(2.0, 0.3, structure="full")
+    net = nn.Linear(D, 1, bias=False).double()
+    shifted = y - x @ center.mT
+    with torch.no_grad():
+        net.weight.copy_(center + exact_posterior(x, shifted, 2.0, 0.3**-2)[0])
+    model = credo.Laplace(net, credo.Gaussian(0.3), credo.Normal(center, 2.0**-0.5), structure="full")
+    model.fit((x, y), epochs=0)
+    torch.testing.assert_close(model.posterior.variance()["weight"], plain.posterior.variance()["weight"])
+    marginal = torch.distributions.MultivariateNormal(
+        torch.zeros(N, dtype=x.dtype), 0.3**2 * torch.eye(N, dtype=x.dtype) + x @ x.mT / 2.0
+    )
+    assert model.log_marginal_likelihood() == pytest.approx(float(marginal.log_prob(shifted[:, 0])), abs=1e-8)
+    before = model.log_marginal_likelihood()
+    assert model.optimize_prior().log_marginal_likelihood() > before
+    assert torch.equal(model.prior.mean, center)  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("structure", ["full", "kron", "diag"])

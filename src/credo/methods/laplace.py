@@ -124,9 +124,8 @@ class Laplace(NetworkMethod):
             return LowRankPrecision(self.net, names, precisions, self._rank)
         if self._structure == "full":
             return FullPrecision(self.net, names, precisions)
-        if self._structure == "diag":
-            return DiagonalPrecision(self.net, names, precisions)
-        return KroneckerPrecision(self.net, names, precisions)
+        kind = DiagonalPrecision if self._structure == "diag" else KroneckerPrecision
+        return kind(self.net, names, precisions)
 
     def _inspect(self, x: Any, training: bool = False) -> None:
         if training not in self._inspected and self._patterns == "last_layer":
@@ -395,6 +394,7 @@ def _prior_precision(name: str, prior: Distribution) -> float:
             f"the prior of {name!r} is a {type(prior).__name__}, but a Laplace approximation needs a Gaussian one: use "
             "credo.Normal or credo.AdaptiveNormal"
         )
-    if prior.scale.numel() != 1:
+    scale = prior.scale.flatten()  # as many as the mean has numbers
+    if bool((scale != scale[0]).any()):
         raise UnsupportedError(f"the prior of {name!r} must have one scale for all weights of the tensor")
-    return 1.0 / float(prior.scale) ** 2
+    return 1.0 / float(scale[0]) ** 2
