@@ -37,7 +37,6 @@ from credo.training.options import FitKeywords, FitOptions, with_fit_options
 from credo.training.supervised import Terms
 
 _STRUCTURES = ("full", "kron", "diag", "low_rank")
-_GROUPS = ("all", "layer")
 _MAX_UPDATES = 200
 _TOLERANCE = 1e-9
 
@@ -56,8 +55,9 @@ class Laplace(NetworkMethod):
 
     Predictions are those of the network linearized at w*, whose outputs are Gaussian with covariance J·(H + δ)⁻¹·Jᵀ.
     For a Gaussian likelihood the result is exact, without draws: one Gaussian for every output, with its own epistemic
-    part. For other likelihoods the outputs of each row are integrated out with ``samples`` quasi-random points of their
-    exact means and variances, the same for all seeds; rows with more than 256 outputs use ``samples`` random functions.
+    part; covariances between the outputs of a row are left out. For other likelihoods the outputs of each row are
+    integrated out with ``samples`` quasi-random points of their exact means and variances, the same for all seeds; rows
+    with more than 256 outputs use ``samples`` random functions.
 
     Args:
         net: any ``nn.Module``; it is not rewritten.
@@ -251,7 +251,7 @@ class Laplace(NetworkMethod):
             InputError: before ``fit``, or if the prior is a :class:`credo.AdaptiveNormal`, whose scales ``fit``
                 learns.
         """
-        check_option(groups, "groups", _GROUPS)
+        check_option(groups, "groups", ("all", "layer"))
         if any(isinstance(prior, AdaptiveNormal) for prior in self._priors.values()):
             raise InputError("the scales of an AdaptiveNormal prior are learned by fit: use a Normal prior here")
         self.posterior._check_is_fitted()
