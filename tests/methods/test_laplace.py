@@ -284,6 +284,29 @@ def test_kronecker_factors_where_single_precision_does_not_converge(monkeypatch:
     torch.testing.assert_close(flat(second.posterior.variance()), flat(first.posterior.variance()), rtol=bound, atol=0)
 
 
+@pytest.mark.parametrize("noise", [0.3, 1e-3])
+def test_low_rank_in_single_precision_is_that_in_double(noise: float) -> None:
+    """Where priors differ in scale and the data say much: a small variance is left of a large one.
+
+    J has relative errors of ε, 10 roundings of which enter the standard deviation of an output as one of the prior.
+    """
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(4, 10), nn.Tanh(), nn.Linear(10, 1))
+    x, y = torch.randn(100, 4), torch.randn(100, 1)
+    prior = {"2.weight": credo.Normal(0.0, 100.0), "0.bias": credo.Normal(0.0, 0.1), "*": credo.Normal(0.0, 10.0)}
+    found = []
+    for structure, dtype in (("full", torch.float64), ("low_rank", torch.float32)):
+        model = credo.Laplace(copy.deepcopy(net).to(dtype), credo.Gaussian(noise), prior, structure=structure, rank=100)
+        model.fit((x.to(dtype), y.to(dtype)), epochs=0)
+        found.append(predictor_covariance(model, x.to(dtype)).flatten().double())
+    deltas = model.posterior._flat_precision(torch.float32)
+    before = (jacobian(net, model.posterior.names(), x).square() @ (1.0 / deltas)).flatten()
+    error = (found[1].sqrt() - found[0].sqrt()).abs()
+    assert bool((error < 10 * torch.finfo(torch.float32).eps * before.sqrt()).all())
+    variance = flat(model.posterior.variance())
+    assert bool(((variance > 0.0) & (variance <= 1.0 / deltas)).all())
+
+
 def test_one_layer_with_constant_curvature_is_a_kronecker_product() -> None:
     source = torch.Generator().manual_seed(0)
     x, y = (torch.randn(20, k, generator=source, dtype=torch.float64) for k in (3, 2))
