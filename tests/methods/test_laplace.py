@@ -583,6 +583,25 @@ def test_a_failed_fit_leaves_the_posterior() -> None:
 
 
 @pytest.mark.parametrize("structure", STRUCTURES)
+def test_a_later_minibatch_that_does_not_match_is_named_and_leaves_the_posterior(structure: str) -> None:
+    """After training elsewhere, ``epochs=0``, no training step looks at the data before the curvature."""
+    x, y = classes((4,))
+    without_x, wrong_y = x.index_fill(0, torch.tensor([9]), math.nan), y.index_fill(0, torch.tensor([9]), 7)
+    model = credo.Laplace(mlp(), credo.Categorical(), structure=structure).fit((x, y), epochs=0)
+    expected = model.predict(x).mean
+    for own, message in (((without_x, y), "outputs NaN: look for"), ((x, wrong_y), "y holds the label 7")):
+        loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(*own), 4)
+        with pytest.raises(InputError, match=message):
+            model.fit(loader, epochs=0)
+        torch.testing.assert_close(model.predict(x).mean, expected)
+    learned = credo.Laplace(mlp(), credo.Gaussian("learned"), structure=structure)
+    targets = torch.randn(12, 3).double().index_fill(0, torch.tensor([9]), math.nan)
+    with pytest.raises(InputError, match="y holds 3 value"):
+        learned.fit(torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, targets), 4), epochs=0)
+    assert float(learned.likelihood.scale) == 1.0  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("structure", STRUCTURES)
 def test_validation_during_training_is_that_of_the_point_estimate(structure: str) -> None:
     x, y = classes((4,))
     model = credo.Laplace(mlp(), credo.Categorical(), structure=structure)

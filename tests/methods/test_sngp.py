@@ -327,3 +327,15 @@ def test_the_posterior_keeps_the_contract(dtype: torch.dtype) -> None:
 def test_wrong_arguments(options: dict[str, Any], message: str) -> None:
     with pytest.raises((InputError, UnsupportedError), match=message):
         credo.SNGP(mlp(2), **options)
+
+
+def test_a_later_minibatch_that_does_not_match_is_named() -> None:
+    """With ``epochs=0`` no training step looks at the data before the posterior."""
+    torch.manual_seed(0)
+    x, y = torch.randn(8, 3), torch.randn(8, 1)
+    y[5] = torch.nan
+    model = credo.SNGP(nn.Linear(3, 1), credo.Gaussian(0.3), features=4)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    with pytest.raises(InputError, match="y holds 1 value"):
+        model.fit(torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), 4), epochs=0)
+    assert all(torch.equal(value, before[name]) for name, value in model.net.state_dict(prefix="net.").items())

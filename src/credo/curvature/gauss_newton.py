@@ -11,7 +11,7 @@ from torch.func import vjp
 
 from credo.curvature.gradients import Block, BlockGradients
 from credo.curvature.network import ForwardPass, NetworkGradients, linearize
-from credo.curvature.outputs import output_factors
+from credo.curvature.outputs import check_outputs, output_factors
 from credo.data import Batch
 from credo.functional import Draw
 from credo.likelihoods import Likelihood
@@ -145,7 +145,8 @@ class GaussNewton:
 
     @torch.no_grad()
     def _fit_of(self, output: Tensor, y: Tensor, weight: Tensor | None) -> float:
-        """log p(y | f) of some rows."""
+        """log p(y | f) of some rows, after a check that they match."""
+        check_outputs(self.likelihood, output, y)
         rows = self.likelihood.log_prob(output, y).double()
         return float((rows if weight is None else rows * weight).sum())
 

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from credo._devices import at_least_float32
+from credo.errors import InputError
 from credo.likelihoods import Bernoulli, Categorical, Gaussian, Likelihood, LogNormal, Poisson, StudentT
 from credo.likelihoods.regression import LocationScaleLikelihood
 from credo.nests import flatten_rows
@@ -36,6 +37,19 @@ def output_factors(likelihood: Likelihood, output: Tensor, y: Tensor, sample_wei
     wide = output.detach().to(at_least_float32(output.dtype))
     factors: Tensor = _factors(likelihood, wide, y).movedim(-1, 0)
     return factors if sample_weight is None else factors * sample_weight.to(factors.dtype).sqrt()[:, None]
+
+
+def check_outputs(likelihood: Likelihood, output: Tensor, y: Tensor) -> None:
+    """Raise ``InputError`` if a network outputs NaN, or the targets of a batch do not match the likelihood.
+
+    Args:
+        likelihood: p(y | f).
+        output: f, ``[B, ...]``.
+        y: targets.
+    """
+    if bool(output.isnan().any()):
+        raise InputError("the network outputs NaN: look for NaN or infinite values in x and in the network's weights")
+    likelihood.check(output, y)
 
 
 @singledispatch

@@ -36,7 +36,6 @@ from credo.selection import as_json, match_parameters, select, tied_parameters
 from credo.training.options import FitKeywords, FitOptions, with_fit_options
 from credo.training.supervised import Terms
 
-_STRUCTURES = ("full", "kron", "diag", "low_rank")
 _MAX_UPDATES = 200
 _TOLERANCE = 1e-9
 
@@ -107,7 +106,7 @@ class Laplace(NetworkMethod):
                 "pass the network inside CarriedState, forward=lambda net, x: net(x)[0], and whole sequences as rows"
             )
         self.prior: Prior = Normal(0.0, 1.0) if prior is None else prior
-        self._structure = check_option(structure, "structure", _STRUCTURES)
+        self._structure = check_option(structure, "structure", ("full", "kron", "diag", "low_rank"))
         self._rank = check_integer(rank, "rank", minimum=1)
         self._linearized = check_bool(linearized, "linearized")
         self._patterns = parameters
@@ -173,19 +172,20 @@ class Laplace(NetworkMethod):
             InputError: data or options do not match the model; it is unchanged.
             DivergenceError: the loss became NaN or infinite; the weights are as after the last good epoch.
         """
-        before = self.posterior.clear()
-        self._is_fitting = True
+        chosen, is_trained = FitOptions.from_keywords(options), False
+        before, self._is_fitting = self.posterior.clear(), True
         try:
             super().fit(data, **options)
+            self._is_fitting, is_trained = False, chosen.epochs != 0
+            if chosen.epochs == 0:
+                learn_untrained_noise(self, data_.batches(data, chosen.batch_size, self.device, self.dtype))
+            self._fit_posterior(data, chosen.batch_size)
         except BaseException:
-            self.posterior.restore(before)
+            if not is_trained:
+                self.posterior.restore(before)
             raise
         finally:
             self._is_fitting = False
-        chosen = FitOptions.from_keywords(options)
-        if chosen.epochs == 0:
-            learn_untrained_noise(self, data_.batches(data, chosen.batch_size, self.device, self.dtype))
-        self._fit_posterior(data, chosen.batch_size)
         return self
 
     def _fit_posterior(self, data: Any, batch_size: int) -> None:

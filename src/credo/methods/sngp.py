@@ -15,7 +15,7 @@ from typing_extensions import Unpack, override
 
 from credo import data as data_
 from credo._arguments import check_integer, check_positive
-from credo.curvature import output_factors
+from credo.curvature import check_outputs, output_factors
 from credo.errors import InputError, LoadError, UnsupportedError
 from credo.functional import Forward
 from credo.likelihoods import Gaussian, Likelihood
@@ -185,6 +185,7 @@ class SNGP(LastLayerMethod):
         is_linear = isinstance(self.likelihood, Gaussian) and self.likelihood.noise != "heteroscedastic"
         for x, y, sample_weight in data_.batches(data, batch_size, self.device, self.dtype):
             call = features(x)
+            check_outputs(self.likelihood, call.output, y)
             phi = call.features.flatten(0, -2).double()
             factors = output_factors(self.likelihood, call.output, y, sample_weight)
             curvature = factors.double().square().sum(0).reshape(-1, len(mean))

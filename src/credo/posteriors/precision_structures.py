@@ -135,8 +135,8 @@ class LowRankPrecision(PrecisionGaussian):
     r"""The R largest eigenvalues λ of H and their eigenvectors V: the precision is V·diag(λ)·Vᵀ + diag(δ).
 
     The eigenvectors come from a Lanczos iteration (ARPACK) on products H·v, each of which is a pass over the data.
-    In units of the prior, D^(½)·(I + E·diag(e)·Eᵀ)·D^(½) with orthonormal E ``[P, R]``, every operation costs P·R. For a
-    network in float32, eigenvalues of H below about 1e-7 of the largest are rounding errors of these products.
+    In units of the prior, D^(½)·(I + E·diag(e)·Eᵀ)·D^(½) with orthonormal E ``[P, R]``, every operation costs P·R. In
+    float32, eigenvalues of H below about 1e-7 of the largest are rounding errors of the products.
 
     Args:
         net: the network, whose parameters are the mean.
@@ -158,6 +158,7 @@ class LowRankPrecision(PrecisionGaussian):
 
         size, device, dtype = self._size(), self.prior_precision.device, self._wide
         weights = self.mean()
+        curvature.log_likelihood()  # checks all data before the products with H
 
         def product(vector: NDArray[Any]) -> NDArray[Any]:
             flat = self._split(torch.as_tensor(np.ascontiguousarray(vector).reshape(-1)).to(device))
