@@ -7,7 +7,7 @@ vectorized over rows where the network allows it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -82,10 +82,19 @@ class NetworkGradients:
         self._records = records
         try:
             with torch.enable_grad():
-                output = self.replica({}, x)
+                output = self._call({}, x, self.names)
         finally:
             self._records = None
         return ForwardPass(self, x, output, records)
+
+    def _call(self, weights: Draw, x: Any, differentiable: Collection[str] = ()) -> Tensor:
+        """The output under ``weights``; parameters other than these and ``differentiable`` ones are constants."""
+        constants = {
+            name: parameter.detach()
+            for name, parameter in self.replica.net.named_parameters()
+            if parameter.requires_grad and name not in weights and name not in differentiable
+        }
+        return self.replica({**constants, **weights}, x)
 
     def numbers_per_row(self, x: Any) -> int:
         """The number of floating-point numbers that gradients of all outputs need per row.
@@ -133,19 +142,19 @@ class NetworkGradients:
     def _dense_by_vmap(self, weights: Draw, x: Any, columns: Tensor) -> dict[str, Tensor]:
         def one_row(row: Any, directions: Tensor) -> Draw:
             batch = map_tensors(lambda t: t[None], row)
-            pull = vjp(lambda w: self.replica(w, batch).flatten(), weights)[1]
+            pull = vjp(lambda w: self._call(w, batch).flatten(), weights)[1]
             gradients: Draw = vmap(lambda direction: pull(direction)[0])(directions)
             return gradients
 
         gradients: dict[str, Tensor] = vmap(one_row, in_dims=(0, 1), out_dims=1)(x, columns)
-        return {name: gradient.detach() for name, gradient in gradients.items()}  # of a graph to the other parameters
+        return gradients
 
     def _dense_by_loop(self, weights: Draw, x: Any, columns: Tensor) -> dict[str, Tensor]:
         leaves = {name: weight.clone().requires_grad_() for name, weight in weights.items()}
         found: dict[str, list[Tensor]] = {name: [] for name in leaves}
         for n, row in enumerate(split_rows(x, 1)):
             with torch.enable_grad():
-                output = self.replica(leaves, row).flatten()
+                output = self._call(leaves, row).flatten()
             for direction in columns[:, n]:
                 gradients = torch.autograd.grad(
                     output, list(leaves.values()), direction, retain_graph=True, allow_unused=True
