@@ -582,6 +582,38 @@ def test_a_failed_fit_leaves_the_posterior() -> None:
     torch.testing.assert_close(model.predict(x).mean, expected)
 
 
+def test_an_interrupted_fit_leaves_no_curvature_of_other_weights() -> None:
+    """The covariance of a posterior is that at its mean; without new weights it stays."""
+
+    def stop(model: Any, entry: dict[str, float]) -> None:
+        raise KeyboardInterrupt
+
+    x, y = classes((4,))
+    model = credo.Laplace(mlp(), credo.Categorical()).fit((x, y), epochs=0)
+    expected = model.predict(x).mean
+    with pytest.raises(InputError, match="unknown option"):
+        model.fit((x, y), epoch=1)
+    torch.testing.assert_close(model.predict(x).mean, expected)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit((x, y), epochs=2, on_epoch_end=stop)
+    with pytest.raises(InputError, match=r"fit\(data, epochs=0\) after training"):
+        model.predict(x)
+    assert bool(model.fit((x, y), epochs=0).predict(x).mean.isfinite().all())
+
+
+@pytest.mark.parametrize("structure", ["full", "kron", "diag"])
+def test_a_curvature_that_overflows_is_an_error(structure: str) -> None:
+    net = nn.Sequential(nn.Linear(2, 2), nn.Tanh(), nn.Linear(2, 2))
+    x, y = 1e25 * torch.randn(8, 2), torch.arange(8) % 2
+    net[0].weight.data.mul_(1e-25)
+    model = credo.Laplace(net, credo.Categorical(), structure=structure)
+    if structure == "full":  # in float64
+        assert bool(model.fit((x, y), epochs=0).posterior.hessian.isfinite().all())
+        return
+    with pytest.raises(InputError, match=r"infinite in torch.float32: scale the data"):
+        model.fit((x, y), epochs=0)
+
+
 @pytest.mark.parametrize("structure", STRUCTURES)
 def test_a_later_minibatch_that_does_not_match_is_named_and_leaves_the_posterior(structure: str) -> None:
     """After training elsewhere, ``epochs=0``, no training step looks at the data before the curvature."""

@@ -170,18 +170,18 @@ class Laplace(NetworkMethod):
 
         Raises:
             InputError: data or options do not match the model; it is unchanged.
-            DivergenceError: the loss became NaN or infinite; the weights are as after the last good epoch.
+            DivergenceError: the loss became NaN or infinite; the weights are as after the last good epoch, and if they
+                changed there is no posterior.
         """
-        chosen, is_trained = FitOptions.from_keywords(options), False
+        chosen, weights = FitOptions.from_keywords(options), {n: w.clone() for n, w in self.posterior.mean().items()}
         before, self._is_fitting = self.posterior.clear(), True
         try:
             super().fit(data, **options)
-            self._is_fitting, is_trained = False, chosen.epochs != 0
             if chosen.epochs == 0:
                 learn_untrained_noise(self, data_.batches(data, chosen.batch_size, self.device, self.dtype))
             self._fit_posterior(data, chosen.batch_size)
         except BaseException:
-            if not is_trained:
+            if all(torch.equal(w, weights[name]) for name, w in self.posterior.mean().items()):
                 self.posterior.restore(before)
             raise
         finally:

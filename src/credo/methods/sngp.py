@@ -163,16 +163,23 @@ class SNGP(LastLayerMethod):
 
         Raises:
             InputError: data or options do not match the model; it is unchanged.
-            DivergenceError: the loss became NaN or infinite; the weights are as after the last good epoch.
+            DivergenceError: the loss became NaN or infinite; the weights are as after the last good epoch, and if they
+                changed there is no posterior.
         """
-        self._is_fitting = True
+        posterior = self.posterior
+        precision, weights = posterior.precision, {name: w.clone() for name, w in posterior.mean().items()}
+        posterior.precision, self._is_fitting = self._prior_precision().diag_embed(), True
         try:
             super().fit(data, **options)
+            if self._spectral is not None:
+                self._spectral.project_exactly()
+            self._fit_posterior(data, FitOptions.from_keywords(options).batch_size)
+        except BaseException:
+            if all(torch.equal(w, weights[name]) for name, w in posterior.mean().items()):
+                posterior.precision = precision
+            raise
         finally:
             self._is_fitting = False
-        if self._spectral is not None:
-            self._spectral.project_exactly()
-        self._fit_posterior(data, FitOptions.from_keywords(options).batch_size)
         return self
 
     @torch.no_grad()

@@ -112,6 +112,11 @@ class PrecisionGaussian(Posterior):
             curvature: the Gauss–Newton matrix on the training data.
         """
         found, log_likelihood = self._curvature(curvature), curvature.log_likelihood()
+        if not all(bool(value.isfinite().all()) for value in found.values()):
+            raise InputError(
+                f"the curvature is NaN or infinite in {self._wide}: scale the data to about 1, or compute in float64, "
+                "net.double()"
+            )
         self.clear()
         self.log_likelihood.fill_(log_likelihood)
         for name, value in found.items():
