@@ -601,6 +601,17 @@ def test_an_interrupted_fit_leaves_no_curvature_of_other_weights() -> None:
     assert bool(model.fit((x, y), epochs=0).predict(x).mean.isfinite().all())
 
 
+def test_a_prior_that_is_too_wide_is_named() -> None:
+    """The precision of the prior, 1e-16, is less than a rounding of a curvature of 1e8 along which two inputs agree."""
+    x = torch.randn(20, 1, generator=torch.Generator().manual_seed(0)).double().expand(20, 2).contiguous()
+    net = nn.Linear(2, 1).double()
+    model = credo.Laplace(net, credo.Gaussian(1e-4), credo.Normal(0.0, 1e8), structure="full").fit(
+        (x, x[:, :1]), epochs=0
+    )
+    with pytest.raises(InputError, match="the prior is too wide"):
+        model.predict(x)
+
+
 @pytest.mark.parametrize("structure", ["full", "kron", "diag"])
 def test_a_curvature_that_overflows_is_an_error(structure: str) -> None:
     net = nn.Sequential(nn.Linear(2, 2), nn.Tanh(), nn.Linear(2, 2))

@@ -53,7 +53,13 @@ class FullPrecision(PrecisionGaussian):
         if self._factor is None or self._factor[0][0] is not key[0] or self._factor[0][1:] != key[1:]:
             precision = self.hessian.double().clone()
             precision.diagonal().add_(self._flat_precision(torch.float64))
-            self._factor = key, torch.linalg.cholesky(precision)
+            factor, failed = torch.linalg.cholesky_ex(precision)
+            if bool(failed):
+                raise InputError(
+                    "the precision of the posterior is singular up to rounding: the prior is too wide for weights that "
+                    "the data leave open; give it a smaller scale, or use structure='kron'"
+                )
+            self._factor = key, factor
         return self._factor[1]
 
     def __getstate__(self) -> dict[str, Any]:
