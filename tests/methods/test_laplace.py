@@ -675,6 +675,39 @@ def test_networks_of_other_kinds() -> None:
     assert float(model.predict(x).epistemic.min()) > 0.0
 
 
+class Pooled(nn.Module):
+    """The mean of what a layer makes of a sequence, ``[B, T, 4]`` to ``[B, 3]``."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer, self.head = layer, nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        found = self.layer(x)
+        return self.head((found[0] if isinstance(found, tuple) else found).mean(1))  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("layer", ["lstm", "gru", "attention"])
+def test_products_with_the_curvature_of_fused_layers(layer: str) -> None:
+    """A low-rank H of all ranks is H itself; fused kernels of these layers cannot be differentiated twice."""
+    torch.manual_seed(0)
+    layers = {
+        "lstm": lambda: nn.LSTM(4, 4, batch_first=True),
+        "gru": lambda: nn.GRU(4, 4, batch_first=True),
+        "attention": lambda: nn.TransformerEncoderLayer(4, 2, 6, batch_first=True),
+    }
+    net = Pooled(layers[layer]()).double()
+    x, y = classes((5, 4), rows=6)
+    full = fit(copy.deepcopy(net), (x, y), structure="full")
+    low_rank = fit(net, (x, y), structure="low_rank", rank=1000)
+    torch.testing.assert_close(flat(low_rank.posterior.variance()), flat(full.posterior.variance()))
+    single = credo.Laplace(copy.deepcopy(net).float(), credo.Categorical(), structure="low_rank", rank=3)
+    p = single.fit((x.float(), y), epochs=0).predict(x.float())
+    assert bool(p.epistemic.gt(0.0).all())
+    functions = single._predictor(8, 0).outputs(x.float())
+    assert functions.shape == (8, 6, 3)
+
+
 def test_a_last_layer_that_is_not_called_last_is_an_error() -> None:
     """Which layer is the last one is seen in a forward pass; before, it is the one that was registered last."""
 

@@ -121,13 +121,14 @@ class GaussNewton:
         for x, y, weight in self._batches():
 
             def call(w: Draw, x: object = x) -> Tensor:
-                return self.network.replica(w, x)
+                return self.network.call(w, x)
 
             output, change = linearize(call, weights, vector)
             factors = output_factors(self.likelihood, output, y, weight)
             inner = torch.einsum("kbc,bc->kb", factors, flatten_rows(change).to(factors.dtype))
             back = torch.einsum("kbc,kb->bc", factors, inner).to(output.dtype)
-            part = vjp(call, weights)[1](back.view_as(output))[0]
+            with torch.enable_grad():  # without it, a fused LSTM stores nothing for its backward pass
+                part = vjp(call, weights)[1](back.view_as(output))[0]
             total = {name: value + part[name] for name, value in total.items()}
         return total
 

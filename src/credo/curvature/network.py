@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.func import vjp, vmap
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from credo._devices import at_least_float32
 from credo.curvature.gradients import Block, BlockGradients, DenseGradients, FactoredGradients, find_blocks
@@ -82,13 +83,22 @@ class NetworkGradients:
         self._records = records
         try:
             with torch.enable_grad():
-                output = self._call({}, x, self.names)
+                output = self.call({}, x, self.names)
         finally:
             self._records = None
         return ForwardPass(self, x, output, records)
 
-    def _call(self, weights: Draw, x: Any, differentiable: Collection[str] = ()) -> Tensor:
-        """The output under ``weights``; parameters other than these and ``differentiable`` ones are constants."""
+    def call(self, weights: Draw, x: Any, differentiable: Collection[str] = ()) -> Tensor:
+        """The output under ``weights``; parameters other than these and ``differentiable`` ones are constants.
+
+        Args:
+            weights: name to tensor.
+            x: inputs, rows along dim 0.
+            differentiable: the names of other parameters to differentiate by.
+
+        Returns:
+            The output, ``[B, ...]``.
+        """
         constants = {
             name: parameter.detach()
             for name, parameter in self.replica.net.named_parameters()
@@ -142,7 +152,7 @@ class NetworkGradients:
     def _dense_by_vmap(self, weights: Draw, x: Any, columns: Tensor) -> dict[str, Tensor]:
         def one_row(row: Any, directions: Tensor) -> Draw:
             batch = map_tensors(lambda t: t[None], row)
-            pull = vjp(lambda w: self._call(w, batch).flatten(), weights)[1]
+            pull = vjp(lambda w: self.call(w, batch).flatten(), weights)[1]
             gradients: Draw = vmap(lambda direction: pull(direction)[0])(directions)
             return gradients
 
@@ -154,7 +164,7 @@ class NetworkGradients:
         found: dict[str, list[Tensor]] = {name: [] for name in leaves}
         for n, row in enumerate(split_rows(x, 1)):
             with torch.enable_grad():
-                output = self._call(leaves, row).flatten()
+                output = self.call(leaves, row).flatten()
             for direction in columns[:, n]:
                 gradients = torch.autograd.grad(
                     output, list(leaves.values()), direction, retain_graph=True, allow_unused=True
@@ -182,7 +192,8 @@ class NetworkGradients:
 def linearize(function: Callable[[Draw], Tensor], weights: Draw, change: Draw) -> tuple[Tensor, Tensor]:
     """The output of a function and its change J·v to first order.
 
-    By two reverse passes, Jv = ∂(vᵀJᵀu)/∂u, as many operations have no derivative in forward mode.
+    By two reverse passes, Jv = ∂(vᵀJᵀu)/∂u, as many operations have no derivative in forward mode. Of the kernels for
+    attention only the plain one can be differentiated twice.
 
     Args:
         function: from weights to outputs.
@@ -197,9 +208,10 @@ def linearize(function: Callable[[Draw], Tensor], weights: Draw, change: Draw) -
         gradient: Draw = vjp(function, weights)[1](direction)[0]
         return gradient
 
-    output = function(weights)
-    push = vjp(pull_back, torch.zeros_like(output))[1]
-    return output, push(change)[0]
+    with sdpa_kernel(SDPBackend.MATH):
+        output = function(weights)
+        push = vjp(pull_back, torch.zeros_like(output))[1]
+        return output, push(change)[0]
 
 
 @dataclass(frozen=True, eq=False)
