@@ -349,6 +349,8 @@ def test_members_that_share_parameters_are_refused():
 def test_a_method_is_no_network():
     with pytest.raises(InputError, match="plain network"):
         credo.BayesByBackprop(credo.MAP(nn.Linear(3, 1)))
+    with pytest.raises(InputError, match=r"is a MAP already; pass the plain network, and base=credo\.MAP"):
+        credo.DeepEnsemble(credo.MAP(nn.Linear(3, 1)))
 
 
 @pytest.mark.parametrize("patterns", [[], 2, [2], None])

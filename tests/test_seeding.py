@@ -1,4 +1,4 @@
-"""Counter-based Bernoulli draws."""
+"""Counter-based Bernoulli draws, and what counts as random."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from credo.seeding import bernoulli
+from credo.seeding import NoRandomness, RandomnessError, bernoulli
 
 N = 2**16
 
@@ -60,3 +60,14 @@ def test_a_shorter_row_is_the_beginning_of_a_longer_one() -> None:
     seeds = torch.tensor(np.random.default_rng(0).integers(2**62, size=5))
     assert torch.equal(bernoulli(seeds, 3, 100, 0.4)[:, :31], bernoulli(seeds, 3, 31, 0.4))
     assert torch.equal(bernoulli(seeds, 3, 100, 0.4)[2:3], bernoulli(seeds[2:3], 3, 100, 0.4))
+
+
+def test_attention_is_random_if_it_drops_something() -> None:
+    """Its kernels are marked as random, whatever their rate."""
+    x = torch.randn(2, 4, 5, 8)
+    attention = torch.nn.functional.scaled_dot_product_attention
+    with NoRandomness():
+        assert attention(x, x, x).shape == x.shape
+        for draw in (lambda: attention(x, x, x, dropout_p=0.1), lambda: torch.rand(3)):
+            with pytest.raises(RandomnessError):
+                draw()

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from credo._special import (
+    gaussian_points,
     log_dirichlet_categorical,
     log_dirichlet_multinomial,
     log_multinomial_given_sum,
@@ -18,6 +19,7 @@ from credo._special import (
     log_poisson,
     log_rising,
     ndtr,
+    normal_points,
     sobol_normal,
 )
 
@@ -170,3 +172,30 @@ def test_sobol_normal_points_are_standard_normal_and_reproducible():
     # of independent draws the errors would be 1/√4096 = 0.016; quasi-random points do better
     assert points.mean(0).abs().max() < 0.016
     assert (torch.cov(points.T) - torch.eye(3, dtype=F64)).abs().max() < 0.016
+
+
+@pytest.mark.parametrize("dimension", [1, 2, 5, 16, 30, 300])
+@pytest.mark.parametrize("n", [2, 3, 100, 128])
+def test_normal_points_have_exact_moments(n: int, dimension: int) -> None:
+    points = normal_points(n, dimension)
+    torch.testing.assert_close(points.mean(0), torch.zeros(dimension, dtype=F64), atol=1e-12, rtol=0.0)
+    covariance = points.T @ points / n
+    torch.testing.assert_close(covariance.diagonal(), torch.ones(dimension, dtype=F64))
+    if n > 2 * dimension and dimension <= 16:
+        torch.testing.assert_close(covariance, torch.eye(dimension, dtype=F64))
+
+
+@pytest.mark.parametrize("dimension", [2, 20])
+@pytest.mark.parametrize("n", [1, 2, 100])
+def test_points_of_gaussians_have_their_means_and_variances(n: int, dimension: int) -> None:
+    """Also of singular covariances, and of certain outputs; a single point is the mean."""
+    source = torch.Generator().manual_seed(0)
+    mean = torch.randn(3, dimension, generator=source, dtype=F64)
+    root = torch.randn(3, dimension, dimension, generator=source, dtype=F64)
+    root[1] = root[1, :, :1] @ root[1, :1]
+    root[2, 0] = 0.0
+    for spread, variance in ((root, root.square().sum(-1)), (root[:, 0].abs(), root[:, 0].square())):
+        points = gaussian_points(mean, spread, n)
+        torch.testing.assert_close(points.mean(0), mean)
+        found = points.var(0, correction=0)
+        torch.testing.assert_close(found, torch.zeros_like(found) if n == 1 else variance)

@@ -59,6 +59,19 @@ class Tied(nn.Module):
         return output
 
 
+class Encoder(nn.Module):
+    """Its fused path of evaluation mode has no derivative."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.into, self.head = nn.Linear(1, 4), nn.Linear(4, 1)
+        self.encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(4, 2, 8, batch_first=True), 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        output: Tensor = self.head(self.encoder(self.into(x.unsqueeze(-1))).mean(1))
+        return output
+
+
 def mlp() -> nn.Module:
     return nn.Sequential(nn.Linear(FEATURES, 8), nn.Tanh(), nn.Dropout(0.5), nn.LayerNorm(8), nn.Linear(8, 1))
 
@@ -72,6 +85,7 @@ NETWORKS: dict[str, Callable[[], nn.Module]] = {
     "batch-norm": batch_norm,
     "convolutional": Convolutional,
     "lstm": Recurrent,
+    "encoder": Encoder,
     "branching": Branching,
     "tied": Tied,
 }
@@ -112,6 +126,19 @@ def test_outputs_losses_and_gradients_equal_those_of_single_networks(name: str, 
         for parameter_name in stack.names:
             expected = network.get_parameter(parameter_name).grad
             torch.testing.assert_close(result.gradient[parameter_name][k], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_gradient_does_not_take_the_fused_path_of_an_encoder() -> None:
+    """In the first call, before the copies are found to run one after the other; others may take it again."""
+    stack, (x, y) = build("encoder"), data()
+    weights = stack.initial_weights(reinitialize, seed=1)
+    result = stack.loss_and_gradient(weights, x, y, squared_error)
+    assert torch.backends.mha.get_fastpath_enabled()
+    for k, network in enumerate(stack.networks(weights)):
+        squared_error(network.eval()(x), y).mean().backward()
+        for name in stack.names:
+            expected = network.get_parameter(name).grad
+            torch.testing.assert_close(result.gradient[name][k], expected, rtol=1e-4, atol=1e-5)
 
 
 def test_adam_on_the_stack_makes_the_steps_of_each_copy() -> None:

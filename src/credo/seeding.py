@@ -257,6 +257,14 @@ class NoRandomness(WatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if torch.Tag.nondeterministic_seeded in func.tags and kwargs.get("generator") is None:
+        is_random = torch.Tag.nondeterministic_seeded in func.tags and kwargs.get("generator") is None
+        if is_random and _dropout_rate(func, args, kwargs) != 0.0:
             raise RandomnessError
         return func(*args, **kwargs)
+
+
+def _dropout_rate(func: Any, args: Any, kwargs: Any) -> Any:
+    """The rate of an operation that may drop something, as attention; ``None`` for others."""
+    given = dict(zip((argument.name for argument in func._schema.arguments), args, strict=False)) | kwargs
+    defaults = {argument.name: argument.default_value for argument in func._schema.arguments}
+    return (defaults | given).get("dropout_p")

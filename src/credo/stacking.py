@@ -8,13 +8,15 @@ depend on the weights of the others, the gradient of the *sum* of the K losses h
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.backends import mha
 from torch.func import vmap
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from credo._arguments import check_integer
 from credo._notices import notify
@@ -221,6 +223,9 @@ class Stack:
         """``function(weights, *data)`` of every copy, stacked."""
         if self._vectorize is None:
             self._vectorize = self.copies > 1 and not self._convolves_on_cpu(data)
+        if mha.get_fastpath_enabled() and any(weight.requires_grad for weight in weights.values()):
+            with _differentiable_attention(next(iter(weights.values())).device):
+                return self._evaluate(function, weights, data, per_copy)
         if not self._vectorize:
             result = self._loop(function, weights, data, per_copy)
         else:
@@ -264,6 +269,21 @@ class Stack:
     def _convolves_on_cpu(self, x: Any) -> bool:
         on_cpu = all(t.device.type == "cpu" for t in tensors(x))
         return on_cpu and any(isinstance(m, nn.modules.conv._ConvNd) for m in self._replica.net.modules())
+
+
+@contextmanager
+def _differentiable_attention(device: torch.device) -> Iterator[None]:
+    """Keep attention off paths without a derivative, or without a batching rule on a CPU.
+
+    ``nn.TransformerEncoder`` in evaluation mode takes the former, as it looks for weights that require a gradient and
+    does not see those that ``vmap`` has wrapped.
+    """
+    mha.set_fastpath_enabled(False)
+    try:
+        with sdpa_kernel(SDPBackend.MATH) if device.type == "cpu" else nullcontext():
+            yield
+    finally:
+        mha.set_fastpath_enabled(True)
 
 
 def stack_weights(networks: Sequence[nn.Module], names: Sequence[str], repeats: int = 1) -> Draw:

@@ -145,6 +145,23 @@ def test_gradients_of_outputs_with_positions_need_no_graph_and_have_none() -> No
     assert not any(grad.matrices().requires_grad for _, grad in with_graph)
 
 
+@pytest.mark.parametrize("layers", [["4"], []])
+def test_nothing_is_kept_of_layers_that_are_not_differentiated(layers: list[str]) -> None:
+    """A pass for the last layer of a deep network needs no more memory than one without gradients."""
+    net = nn.Sequential(nn.Linear(3, 50), nn.Tanh(), nn.Linear(50, 40), nn.Tanh(), nn.Linear(40, 2)).double()
+    network, saved = NetworkGradients(net, None, ["4.weight", "4.bias"], layers), []
+    x, columns = torch.randn(7, 3).double(), torch.randn(2, 7, 2).double()
+
+    def keep(tensor: Tensor) -> Tensor:
+        saved.append(tensor.shape[-1])
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        network.run(x).gradients(columns)
+    assert 40 in saved
+    assert not {3, 50} & set(saved)
+
+
 def test_forward_passes_leave_the_network_as_it_was() -> None:
     net, x = build("norm")
     before = {key: value.clone() for key, value in net.train().state_dict().items()}

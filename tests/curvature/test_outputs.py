@@ -90,6 +90,13 @@ def test_heteroscedastic_noise_has_the_fisher_information() -> None:
     torch.testing.assert_close(curvature(likelihood, output, mean), torch.as_tensor(expected))
 
 
+@pytest.mark.parametrize("noise", [0.4, "heteroscedastic"])
+def test_log_normal_noise_has_the_curvature_of_gaussian_noise_on_the_logarithm(noise: Any) -> None:
+    output, y = normal(4, 4), normal(4, 2 if noise == "heteroscedastic" else 4)
+    expected = curvature(credo.Gaussian(noise), output, y)
+    torch.testing.assert_close(curvature(credo.LogNormal(noise), output, y.exp()), expected)
+
+
 def test_student_t_noise_has_the_fisher_information() -> None:
     """E[(∂ log p)²] by quadrature, for the location and the log of the squared scale."""
     df, scale = 5.0, 0.7

@@ -232,6 +232,18 @@ def test_a_round_whose_score_fails_did_not_happen() -> None:
     assert not found.history
 
 
+@pytest.mark.parametrize("warm", [False, True])
+def test_after_a_failed_round_the_model_is_that_of_the_round_before(warm: bool) -> None:
+    x, y = pool()
+    scores = iter([1.0, "not a number"])
+    found = learner(score=lambda model: next(scores), warm_start=warm).teach([0, 1, 2], y[:3])
+    expected = found.model.predict(x, seed=0).mean
+    with pytest.raises(ValueError, match="not a number"):
+        found.teach([3, 4], y[3:5])
+    assert len(found.labeled) == 3
+    assert torch.equal(found.model.predict(x, seed=0).mean, expected)
+
+
 def test_batch_bald_of_a_linearized_laplace_knows_which_rows_are_independent() -> None:
     """Rows along two axes have independent logits under the posterior; a copy of a row has the same one.
 

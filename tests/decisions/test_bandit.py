@@ -109,6 +109,32 @@ def test_an_ensemble_draws_a_member() -> None:
     assert abs(float((arms == 0).double().mean()) - 2 / 3) < 4 * math.sqrt(2 / 9 / 300)
 
 
+@pytest.mark.parametrize("options", [{}, {"refit_every": 2}])
+def test_a_first_context_of_the_wrong_width_is_not_kept(options: Any) -> None:
+    """Otherwise all later ones would have to have its width, with which the network cannot be called."""
+    net = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 1))
+    bandit = ThompsonBandit(credo.BayesByBackprop(net, credo.Gaussian(0.3)), arms=2, seed=0, **options)
+    with pytest.raises(InputError, match="7 features of a context followed by 2 of an arm"):
+        bandit.update(torch.ones(7), 0, 1.0)
+    assert bandit.n_rewards == 0
+    assert bandit.update(torch.ones(2), 0, 1.0).n_rewards == 1
+
+
+@pytest.mark.parametrize("contexts", [2, 3, 7])
+def test_an_ensemble_with_unequal_weights_draws_a_member_by_its_weight_for_every_context(contexts: int) -> None:
+    """The member that prefers arm 1 has weight 0.1; decision b of a batch has that probability for every b."""
+    nets = [nn.Linear(3, 1, bias=False) for _ in range(3)]
+    with torch.no_grad():
+        for net, w in zip(nets, (1.0, -1.0, 1.0), strict=True):
+            net.weight.copy_(torch.tensor([[0.0, w, 0.0]]))
+    model = credo.DeepEnsemble(nets, base=credo.MAP, likelihood=credo.Gaussian(noise=0.1))
+    model.set_weights([0.9, 0.1, 0.0])
+    bandit = ThompsonBandit(model, arms=2, seed=0)
+    arms = torch.stack([bandit.select(torch.ones(contexts, 1)) for _ in range(300)])
+    frequency = (arms == 1).double().mean(0)
+    assert float((frequency - 0.1).abs().max()) < 5 * math.sqrt(0.09 / 300)
+
+
 def play(bandit: ThompsonBandit, steps: int, block: int) -> float:
     """The fraction of right decisions in the last half, where arm 1 is right if the first feature is positive."""
     stream = torch.Generator().manual_seed(0)

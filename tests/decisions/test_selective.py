@@ -120,6 +120,19 @@ def test_ranks_end_with_all_rows() -> None:
     assert _ranks(3, 10) == [3, 2, 1]
 
 
+def test_targets_to_ignore_are_left_out() -> None:
+    generator = torch.Generator().manual_seed(0)
+    outputs = 3.0 * torch.randn(5, 300, 3, generator=generator)
+    y = outputs.mean(0).argmax(-1)
+    ignored = torch.rand(300, generator=generator) < 0.5
+    likelihood = credo.Categorical(ignore_index=-1)
+    found = SelectivePredictor(0.1).fit(likelihood.predictive(outputs), y.masked_fill(ignored, -1))
+    expected = SelectivePredictor(0.1).fit(likelihood.predictive(outputs[:, ~ignored]), y[~ignored])
+    assert (found.threshold, found.coverage, found.bound) == (expected.threshold, expected.coverage, expected.bound)
+    with pytest.raises(InputError, match="at least one row with a target"):
+        SelectivePredictor().fit(likelihood.predictive(outputs), torch.full_like(y, -1))
+
+
 def test_real_targets_need_a_definition_of_an_error() -> None:
     p = credo.Gaussian(noise=0.1).predictive(torch.randn(20, 500, 1, generator=torch.Generator().manual_seed(0)))
     y = p.mean + 0.01

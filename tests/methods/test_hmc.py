@@ -225,6 +225,17 @@ def test_weights_and_noise_are_thinned_together(noisy_constant: tuple[credo.HMC,
     assert model.predict(x, samples=3).n_draws == 3
 
 
+@pytest.mark.parametrize("chains", [1, 2])
+def test_attention_in_evaluation_mode(chains: int) -> None:
+    """A fused path of an encoder has no derivative, and its kernels for attention are marked as random."""
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(4, 2, 8, batch_first=True)
+    net = nn.Sequential(nn.Linear(3, 4), nn.TransformerEncoder(layer, 1), nn.Flatten(), nn.Linear(8, 1))
+    x, y = torch.randn(10, 2, 3), torch.randn(10, 1)
+    model = credo.HMC(net, credo.Gaussian(0.5), **{**SHORT, "chains": chains}).fit((x, y), seed=0)
+    assert float(model.predict(x, seed=0).epistemic.min()) > 0.0
+
+
 def test_a_chain_does_not_depend_on_the_number_of_chains() -> None:
     """In float64, for 10 transitions, so that rounding that depends on the batch does not grow."""
     x, y = torch.randn(12, 3, dtype=torch.float64), torch.randn(12, 1, dtype=torch.float64)

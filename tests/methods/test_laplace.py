@@ -284,6 +284,29 @@ def test_kronecker_factors_where_single_precision_does_not_converge(monkeypatch:
     torch.testing.assert_close(flat(second.posterior.variance()), flat(first.posterior.variance()), rtol=bound, atol=0)
 
 
+@pytest.mark.parametrize("noise", [0.3, 1e-3])
+def test_low_rank_in_single_precision_is_that_in_double(noise: float) -> None:
+    """Where priors differ in scale and the data say much: a small variance is left of a large one.
+
+    J has relative errors of ε, 10 roundings of which enter the standard deviation of an output as one of the prior.
+    """
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(4, 10), nn.Tanh(), nn.Linear(10, 1))
+    x, y = torch.randn(100, 4), torch.randn(100, 1)
+    prior = {"2.weight": credo.Normal(0.0, 100.0), "0.bias": credo.Normal(0.0, 0.1), "*": credo.Normal(0.0, 10.0)}
+    found = []
+    for structure, dtype in (("full", torch.float64), ("low_rank", torch.float32)):
+        model = credo.Laplace(copy.deepcopy(net).to(dtype), credo.Gaussian(noise), prior, structure=structure, rank=100)
+        model.fit((x.to(dtype), y.to(dtype)), epochs=0)
+        found.append(predictor_covariance(model, x.to(dtype)).flatten().double())
+    deltas = model.posterior._flat_precision(torch.float32)
+    before = (jacobian(net, model.posterior.names(), x).square() @ (1.0 / deltas)).flatten()
+    error = (found[1].sqrt() - found[0].sqrt()).abs()
+    assert bool((error < 10 * torch.finfo(torch.float32).eps * before.sqrt()).all())
+    variance = flat(model.posterior.variance())
+    assert bool(((variance > 0.0) & (variance <= 1.0 / deltas)).all())
+
+
 def test_one_layer_with_constant_curvature_is_a_kronecker_product() -> None:
     source = torch.Generator().manual_seed(0)
     x, y = (torch.randn(20, k, generator=source, dtype=torch.float64) for k in (3, 2))
@@ -385,6 +408,19 @@ def test_classification_integrates_the_gaussian_logits() -> None:
     torch.testing.assert_close(found.mean[:, 1], expected, atol=1e-3, rtol=0.0)
     again = model.predict(x.flip(0), samples=4096, seed=7)
     torch.testing.assert_close(again.mean.flip(0), found.mean)
+
+
+@pytest.mark.parametrize("outputs", [1, 12])
+@pytest.mark.parametrize("samples", [2, 100])
+def test_quasi_random_points_have_the_moments_of_the_outputs(outputs: int, samples: int) -> None:
+    """For a heteroscedastic network the epistemic part is the variance of its means, J·Σ·Jᵀ."""
+    torch.manual_seed(0)
+    x, y = torch.randn(20, 4).double(), torch.randn(20, outputs).double()
+    model = fit(mlp(2 * outputs), (x, y), structure="full", likelihood=credo.Gaussian("heteroscedastic"))
+    p = model.predict(x, samples=samples)
+    exact = predictor_covariance(model, x).diagonal(dim1=1, dim2=2)[:, :outputs]
+    torch.testing.assert_close(p.epistemic, exact)
+    torch.testing.assert_close(p.mean, model.net(x)[:, :outputs].detach())
 
 
 def test_linear_functions_have_the_moments_of_the_linearized_network() -> None:
@@ -497,6 +533,28 @@ def test_an_optimized_prior_is_saved_and_a_model_changes_its_precision(tmp_path:
     torch.testing.assert_close(model.double().predict(x).epistemic.float(), expected, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("structure", STRUCTURES)
+@pytest.mark.parametrize("likelihood", [credo.Categorical(), credo.LogNormal(0.5), credo.Beta(5.0)])
+def test_a_network_of_16_bits_has_a_covariance_of_32(likelihood: Any, structure: str, dtype: torch.dtype) -> None:
+    """That of the same weights in float64, up to the roundings of J, 3 layers forward and backward.
+
+    J·Σ·Jᵀ holds J four times, as Σ⁻¹ is quadratic in it: 24 roundings of ε of the largest entry.
+    """
+    x, labels = classes((2, 4, 4))
+    y = labels if isinstance(likelihood, credo.Categorical) else (0.2 + 0.3 * x[:, 0, 0, :3].sigmoid()).double()
+    narrow, found = conv_net().to(dtype), []
+    for net, own in ((copy.deepcopy(narrow).double(), x.to(dtype).double()), (narrow, x.to(dtype))):
+        model = credo.Laplace(net, copy.deepcopy(likelihood), structure=structure, rank=1000)
+        found.append(predictor_covariance(model.fit((own, y), epochs=0), own))
+        assert model.predict(own[:0]).mean.shape == (0, 3)
+    assert found[1].dtype == torch.float32
+    torch.testing.assert_close(
+        found[1].double(), found[0], rtol=0.0, atol=24 * torch.finfo(dtype).eps * float(found[0].abs().max())
+    )
+    assert bool(model.predict(own).epistemic.isfinite().all())
+
+
 def test_networks_with_several_inputs_and_ensembles() -> None:
     class Two(nn.Module):
         def __init__(self) -> None:
@@ -522,6 +580,68 @@ def test_a_failed_fit_leaves_the_posterior() -> None:
     with pytest.raises(InputError):
         model.fit((x, y + 7), epochs=1)
     torch.testing.assert_close(model.predict(x).mean, expected)
+
+
+def test_an_interrupted_fit_leaves_no_curvature_of_other_weights() -> None:
+    """The covariance of a posterior is that at its mean; without new weights it stays."""
+
+    def stop(model: Any, entry: dict[str, float]) -> None:
+        raise KeyboardInterrupt
+
+    x, y = classes((4,))
+    model = credo.Laplace(mlp(), credo.Categorical()).fit((x, y), epochs=0)
+    expected = model.predict(x).mean
+    with pytest.raises(InputError, match="unknown option"):
+        model.fit((x, y), epoch=1)
+    torch.testing.assert_close(model.predict(x).mean, expected)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit((x, y), epochs=2, on_epoch_end=stop)
+    with pytest.raises(InputError, match=r"fit\(data, epochs=0\) after training"):
+        model.predict(x)
+    assert bool(model.fit((x, y), epochs=0).predict(x).mean.isfinite().all())
+
+
+def test_a_prior_that_is_too_wide_is_named() -> None:
+    """The precision of the prior, 1e-16, is less than a rounding of a curvature of 1e8 along which two inputs agree."""
+    x = torch.randn(20, 1, generator=torch.Generator().manual_seed(0)).double().expand(20, 2).contiguous()
+    net = nn.Linear(2, 1).double()
+    model = credo.Laplace(net, credo.Gaussian(1e-4), credo.Normal(0.0, 1e8), structure="full").fit(
+        (x, x[:, :1]), epochs=0
+    )
+    with pytest.raises(InputError, match="the prior is too wide"):
+        model.predict(x)
+
+
+@pytest.mark.parametrize("structure", ["full", "kron", "diag"])
+def test_a_curvature_that_overflows_is_an_error(structure: str) -> None:
+    net = nn.Sequential(nn.Linear(2, 2), nn.Tanh(), nn.Linear(2, 2))
+    x, y = 1e25 * torch.randn(8, 2), torch.arange(8) % 2
+    net[0].weight.data.mul_(1e-25)
+    model = credo.Laplace(net, credo.Categorical(), structure=structure)
+    if structure == "full":  # in float64
+        assert bool(model.fit((x, y), epochs=0).posterior.hessian.isfinite().all())
+        return
+    with pytest.raises(InputError, match=r"infinite in torch.float32: scale the data"):
+        model.fit((x, y), epochs=0)
+
+
+@pytest.mark.parametrize("structure", STRUCTURES)
+def test_a_later_minibatch_that_does_not_match_is_named_and_leaves_the_posterior(structure: str) -> None:
+    """After training elsewhere, ``epochs=0``, no training step looks at the data before the curvature."""
+    x, y = classes((4,))
+    without_x, wrong_y = x.index_fill(0, torch.tensor([9]), math.nan), y.index_fill(0, torch.tensor([9]), 7)
+    model = credo.Laplace(mlp(), credo.Categorical(), structure=structure).fit((x, y), epochs=0)
+    expected = model.predict(x).mean
+    for own, message in (((without_x, y), "outputs NaN: look for"), ((x, wrong_y), "y holds the label 7")):
+        loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(*own), 4)
+        with pytest.raises(InputError, match=message):
+            model.fit(loader, epochs=0)
+        torch.testing.assert_close(model.predict(x).mean, expected)
+    learned = credo.Laplace(mlp(), credo.Gaussian("learned"), structure=structure)
+    targets = torch.randn(12, 3).double().index_fill(0, torch.tensor([9]), math.nan)
+    with pytest.raises(InputError, match="y holds 3 value"):
+        learned.fit(torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, targets), 4), epochs=0)
+    assert float(learned.likelihood.scale) == 1.0  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("structure", STRUCTURES)
@@ -553,6 +673,39 @@ def test_networks_of_other_kinds() -> None:
     recurrent = sum(p.numel() for p in model.net.rnn.parameters())
     torch.testing.assert_close(flat(model.posterior.variance())[:recurrent], 1.0 / expected[:recurrent])
     assert float(model.predict(x).epistemic.min()) > 0.0
+
+
+class Pooled(nn.Module):
+    """The mean of what a layer makes of a sequence, ``[B, T, 4]`` to ``[B, 3]``."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer, self.head = layer, nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        found = self.layer(x)
+        return self.head((found[0] if isinstance(found, tuple) else found).mean(1))  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("layer", ["lstm", "gru", "attention"])
+def test_products_with_the_curvature_of_fused_layers(layer: str) -> None:
+    """A low-rank H of all ranks is H itself; fused kernels of these layers cannot be differentiated twice."""
+    torch.manual_seed(0)
+    layers = {
+        "lstm": lambda: nn.LSTM(4, 4, batch_first=True),
+        "gru": lambda: nn.GRU(4, 4, batch_first=True),
+        "attention": lambda: nn.TransformerEncoderLayer(4, 2, 6, batch_first=True),
+    }
+    net = Pooled(layers[layer]()).double()
+    x, y = classes((5, 4), rows=6)
+    full = fit(copy.deepcopy(net), (x, y), structure="full")
+    low_rank = fit(net, (x, y), structure="low_rank", rank=1000)
+    torch.testing.assert_close(flat(low_rank.posterior.variance()), flat(full.posterior.variance()))
+    single = credo.Laplace(copy.deepcopy(net).float(), credo.Categorical(), structure="low_rank", rank=3)
+    p = single.fit((x.float(), y), epochs=0).predict(x.float())
+    assert bool(p.epistemic.gt(0.0).all())
+    functions = single._predictor(8, 0).outputs(x.float())
+    assert functions.shape == (8, 6, 3)
 
 
 def test_a_last_layer_that_is_not_called_last_is_an_error() -> None:
@@ -601,13 +754,34 @@ def test_priors_that_are_not_gaussian_are_refused() -> None:
     with pytest.raises(UnsupportedError, match="Gaussian"):
         credo.Laplace(mlp(), prior=credo.ScaleMixture())
     with pytest.raises(UnsupportedError, match="one scale"):
-        credo.Laplace(mlp(), parameters="2.bias", prior=credo.Normal(0.0, torch.ones(3)))
+        credo.Laplace(mlp(), parameters="2.bias", prior=credo.Normal(0.0, torch.arange(1.0, 4.0)))
     with pytest.raises(InputError, match="share the scale"):
         credo.Laplace(mlp(), prior={"*.bias": credo.Normal(), "*": credo.AdaptiveNormal()})
     with pytest.raises(InputError, match="full"):
         credo.Laplace(nn.Linear(200, 100), structure="full")
     with pytest.raises(InputError, match="structure"):
         credo.Laplace(mlp(), structure="kronecker")
+
+
+def test_a_prior_may_have_a_mean_for_every_weight() -> None:
+    """Such as the weights of another network: the evidence of a linear model is that of y less its prediction."""
+    x, y = linear_data()
+    center = torch.tensor([[0.9, -0.4, 0.3]], dtype=torch.float64)
+    plain = linear_model(2.0, 0.3, structure="full")
+    net = nn.Linear(D, 1, bias=False).double()
+    shifted = y - x @ center.mT
+    with torch.no_grad():
+        net.weight.copy_(center + exact_posterior(x, shifted, 2.0, 0.3**-2)[0])
+    model = credo.Laplace(net, credo.Gaussian(0.3), credo.Normal(center, 2.0**-0.5), structure="full")
+    model.fit((x, y), epochs=0)
+    torch.testing.assert_close(model.posterior.variance()["weight"], plain.posterior.variance()["weight"])
+    marginal = torch.distributions.MultivariateNormal(
+        torch.zeros(N, dtype=x.dtype), 0.3**2 * torch.eye(N, dtype=x.dtype) + x @ x.mT / 2.0
+    )
+    assert model.log_marginal_likelihood() == pytest.approx(float(marginal.log_prob(shifted[:, 0])), abs=1e-8)
+    before = model.log_marginal_likelihood()
+    assert model.optimize_prior().log_marginal_likelihood() > before
+    assert torch.equal(model.prior.mean, center)  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("structure", ["full", "kron", "diag"])

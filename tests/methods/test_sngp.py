@@ -327,3 +327,33 @@ def test_the_posterior_keeps_the_contract(dtype: torch.dtype) -> None:
 def test_wrong_arguments(options: dict[str, Any], message: str) -> None:
     with pytest.raises((InputError, UnsupportedError), match=message):
         credo.SNGP(mlp(2), **options)
+
+
+def test_a_later_minibatch_that_does_not_match_is_named() -> None:
+    """With ``epochs=0`` no training step looks at the data before the posterior."""
+    torch.manual_seed(0)
+    x, y = torch.randn(8, 3), torch.randn(8, 1)
+    y[5] = torch.nan
+    model = credo.SNGP(nn.Linear(3, 1), credo.Gaussian(0.3), features=4)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    with pytest.raises(InputError, match="y holds 1 value"):
+        model.fit(torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), 4), epochs=0)
+    assert all(torch.equal(value, before[name]) for name, value in model.net.state_dict(prefix="net.").items())
+
+
+def test_an_interrupted_fit_leaves_no_precision_of_other_features() -> None:
+    def stop(model: Any, entry: dict[str, float]) -> None:
+        raise KeyboardInterrupt
+
+    torch.manual_seed(0)
+    x, y = torch.randn(20, 3), torch.randn(20, 1)
+    net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
+    model = credo.SNGP(net, credo.Gaussian(0.3), features=8).fit((x, y), epochs=2)
+    expected = model.predict(x, samples="moments").epistemic
+    with pytest.raises(InputError, match="unknown option"):
+        model.fit((x, y), epoch=1)
+    assert torch.equal(model.predict(x, samples="moments").epistemic, expected)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit((x, y), epochs=2, on_epoch_end=stop)
+    with pytest.raises(InputError, match=r"fit\(data, epochs=0\) after training"):
+        model.predict(x, samples="moments")

@@ -257,6 +257,16 @@ def test_the_closed_form_prediction_is_the_limit_of_draws() -> None:
     assert torch.isfinite(exact.log_prob(y)).all()
 
 
+def test_the_points_of_the_closed_form_have_the_moments_of_the_outputs() -> None:
+    """For a heteroscedastic network the epistemic part is the variance of its means, φᵀSφ."""
+    x, _ = linear_data()
+    model = scrambled(credo.VariationalLastLayer(mlp(4), credo.Gaussian("heteroscedastic")))
+    p = model.predict(x, samples="moments")
+    variance = model.posterior.output_variance(model.net[:-1](x))[:, :2]  # type: ignore[index]
+    torch.testing.assert_close(p.epistemic, variance.detach())
+    torch.testing.assert_close(p.mean, model.net(x)[:, :2].detach())
+
+
 def test_classes_in_closed_form_agree_with_draws() -> None:
     """128 quasi-random points and 4,000 draws: probabilities within four standard errors of ½/√4000, and 0.005."""
     x, _ = linear_data()

@@ -193,6 +193,36 @@ def test_covariances_are_followed_from_the_input_of_a_layer_on() -> None:
     assert [tuple(noise.node.shape) for noise in here.noises] == [(2, 18), (2, 5), (2, 5), (2, 3)]
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("width", [4, 600])
+def test_networks_of_16_bits_have_positive_definite_covariances(dtype: torch.dtype, width: int) -> None:
+    """Where covariances are followed, and where the last layer alone has them: three outputs of nearly equal weights.
+
+    Moments are those of the same weights in float64, up to the roundings of two layers forward and backward, squared.
+    """
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(3, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 3))
+    with torch.no_grad():
+        net[4].weight[1:] = net[4].weight[:1]
+    x = torch.randn(5, 3).to(dtype)
+    model = credo.BayesByBackprop(net.to(dtype), credo.Gaussian(0.3), initial_scale=0.02)
+    found = model.predict(x, samples="moments")
+    wide = copy.deepcopy(model).double().predict(x.double(), samples="moments")
+    assert found.epistemic.dtype == torch.float32
+    error = (found.epistemic.double() / wide.epistemic - 1.0).abs().max()
+    assert float(error) < 24 * torch.finfo(dtype).eps
+
+
+@pytest.mark.parametrize("width", [4, 600])
+def test_outputs_without_a_dimension_of_their_own(width: int) -> None:
+    """A network that returns [B] has the predictions of the one that returns [B, 1]."""
+    net, x = dense(3, width, width, 1), rows(5, 3)
+    wide = credo.BayesByBackprop(net, credo.Gaussian(0.3)).predict(x, samples="moments")
+    flat = credo.BayesByBackprop(nn.Sequential(net, nn.Flatten(0)), credo.Gaussian(0.3)).predict(x, samples="moments")
+    torch.testing.assert_close(flat.mean, wide.mean[:, 0])
+    torch.testing.assert_close(flat.epistemic, wide.epistemic[:, 0])
+
+
 def test_a_map_estimate_predicts_its_point() -> None:
     net, x = dense(3, 5, 1), rows(4, 3)
     p = credo.MAP(net, credo.Gaussian(0.1)).predict(x, samples="moments")

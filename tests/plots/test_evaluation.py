@@ -271,6 +271,7 @@ def test_bad_arguments_raise_and_create_no_figure(classes, numbers):
         (lambda: plots.confusion(p, y), "confusion is for class-valued targets"),
         (lambda: plots.confusion(c, label, names=["a"]), "names must hold one name per class, 3 in all, got 1"),
         (lambda: plots.uncertainty_histogram({}), "at least one group"),
+        (lambda: plots.uncertainty_histogram({"a": c}), "got a prediction: pass one of its quantities"),
         (lambda: plots.uncertainty_histogram({"a": []}), "finite values, but 'a' is empty"),
         (lambda: plots.uncertainty_histogram({"a": [1.0]}, bins=0), "bins must be an integer of at least 1, got 0"),
     ):

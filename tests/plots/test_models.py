@@ -169,6 +169,7 @@ def test_bad_arguments_raise_and_create_no_figure(bayesian):
         (lambda: plots.training_curves([]), "fit the model first"),
         (lambda: plots.training_curves(bayesian), "history must be model.history.*got BayesByBackprop"),
         (lambda: plots.training_curves([{"loss": 1.0}]), "with an 'epoch'"),
+        (lambda: plots.training_curves([{"iteration": 9, "log_density": -1.0}]), "of a sampler.*model.summary"),
         (lambda: plots.training_curves([{"epoch": 1, "seconds": 1.0}]), "no finite terms of a loss"),
         (lambda: plots.training_curves([{"epoch": 1, "nll": float("nan")}]), "no finite 'nll'"),
         (lambda: plots.weight_histogram(bayesian, samples=-1), "samples must be an integer of at least 0, got -1"),

@@ -108,6 +108,37 @@ def test_trap_22_a_method_is_an_ordinary_module(method: str) -> None:
     assert bool(loss_of(model).isfinite())
 
 
+FITTED: dict[str, Callable[[nn.Module], NetworkMethod]] = {
+    **{
+        f"laplace-{kind}": partial(credo.Laplace, likelihood=credo.Gaussian(0.01), structure=kind)
+        for kind in ("full", "kron", "diag", "low_rank")
+    },
+    "sngp": partial(credo.SNGP, likelihood=credo.Gaussian(0.01), features=20),
+    "swag": partial(credo.SWAG, likelihood=credo.Gaussian(0.01)),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+@pytest.mark.parametrize("method", FITTED)
+def test_trap_22_sums_over_data_keep_their_bits(method: str, dtype: torch.dtype, tmp_path: Path) -> None:
+    """A curvature of 1e8 beside a prior precision of 1: in 16 bits their sum would not be positive definite."""
+    torch.manual_seed(0)
+    x, y = torch.randn(500, 3), torch.randn(500, 2)
+    net = nn.Sequential(nn.Linear(3, 6), nn.Tanh(), nn.Linear(6, 2))
+    model = FITTED[method](net).fit((x, y), epochs=1, progress=False)
+    before = {name: value.clone() for name, value in model.posterior.named_buffers()}
+    moved = copy.deepcopy(model).to(dtype)
+    after = dict(moved.posterior.named_buffers())
+    assert all(torch.equal(after[name], value) and after[name].dtype == value.dtype for name, value in before.items())
+    prediction = moved.predict(x[:5].to(dtype), samples=3, seed=0).mean
+    assert bool(prediction.isfinite().all())
+    moved.save(tmp_path / "run")
+    loaded = credo.load(tmp_path / "run", net=copy.deepcopy(net).to(dtype))
+    assert torch.equal(loaded.predict(x[:5].to(dtype), samples=3, seed=0).mean, prediction)
+    wide = moved.double()
+    assert all(value.dtype in (torch.float64, torch.int64) for value in wide.posterior.buffers())
+
+
 def test_trap_22_moves_there_and_back_change_nothing() -> None:
     model = built("bbb")
     expected, loss = model.predict(X, samples=3, seed=0).draws, loss_of(model.eval())

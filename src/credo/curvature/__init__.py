@@ -3,7 +3,7 @@
 from credo.curvature.gauss_newton import GaussNewton
 from credo.curvature.gradients import Block, BlockGradients, DenseGradients, FactoredGradients
 from credo.curvature.network import NetworkGradients
-from credo.curvature.outputs import output_factors
+from credo.curvature.outputs import check_outputs, output_factors
 
 __all__ = [
     "Block",
@@ -12,5 +12,6 @@ __all__ = [
     "FactoredGradients",
     "GaussNewton",
     "NetworkGradients",
+    "check_outputs",
     "output_factors",
 ]

@@ -11,7 +11,7 @@ from torch.func import vjp
 
 from credo.curvature.gradients import Block, BlockGradients
 from credo.curvature.network import ForwardPass, NetworkGradients, linearize
-from credo.curvature.outputs import output_factors
+from credo.curvature.outputs import check_outputs, output_factors
 from credo.data import Batch
 from credo.functional import Draw
 from credo.likelihoods import Likelihood
@@ -121,12 +121,14 @@ class GaussNewton:
         for x, y, weight in self._batches():
 
             def call(w: Draw, x: object = x) -> Tensor:
-                return self.network.replica(w, x)
+                return self.network.call(w, x)
 
             output, change = linearize(call, weights, vector)
             factors = output_factors(self.likelihood, output, y, weight)
-            inner = torch.einsum("kbc,bc->kb", factors, flatten_rows(change))
-            part = vjp(call, weights)[1](torch.einsum("kbc,kb->bc", factors, inner).view_as(output))[0]
+            inner = torch.einsum("kbc,bc->kb", factors, flatten_rows(change).to(factors.dtype))
+            back = torch.einsum("kbc,kb->bc", factors, inner).to(output.dtype)
+            with torch.enable_grad():  # without it, a fused LSTM stores nothing for its backward pass
+                part = vjp(call, weights)[1](back.view_as(output))[0]
             total = {name: value + part[name] for name, value in total.items()}
         return total
 
@@ -144,7 +146,8 @@ class GaussNewton:
 
     @torch.no_grad()
     def _fit_of(self, output: Tensor, y: Tensor, weight: Tensor | None) -> float:
-        """log p(y | f) of some rows."""
+        """log p(y | f) of some rows, after a check that they match."""
+        check_outputs(self.likelihood, output, y)
         rows = self.likelihood.log_prob(output, y).double()
         return float((rows if weight is None else rows * weight).sum())
 

@@ -93,6 +93,14 @@ class BlockGradients(ABC):
     """Gradients of K functions of B rows in one block, G_kn ``[O, I]``."""
 
     @abstractmethod
+    def double(self) -> BlockGradients:
+        """The gradients in double precision.
+
+        Returns:
+            The gradients, in the same form.
+        """
+
+    @abstractmethod
     def matrices(self) -> Tensor:
         """All gradients.
 
@@ -140,6 +148,14 @@ class DenseGradients(BlockGradients):
     """
 
     values: Tensor
+
+    def double(self) -> DenseGradients:
+        """The gradients in double precision.
+
+        Returns:
+            The gradients, in the same form.
+        """
+        return DenseGradients(self.values.double())
 
     def matrices(self) -> Tensor:
         """All gradients.
@@ -192,6 +208,14 @@ class FactoredGradients(BlockGradients):
 
     inputs: Tensor
     outputs: Tensor
+
+    def double(self) -> FactoredGradients:
+        """The gradients in double precision.
+
+        Returns:
+            The gradients, in the same form.
+        """
+        return FactoredGradients(self.inputs.double(), self.outputs.double())
 
     def matrices(self) -> Tensor:
         """All gradients.

@@ -7,7 +7,7 @@ vectorized over rows where the network allows it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +16,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.func import vjp, vmap
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from credo._devices import at_least_float32
 from credo.curvature.gradients import Block, BlockGradients, DenseGradients, FactoredGradients, find_blocks
 from credo.errors import UnsupportedError
 from credo.functional import Draw, Forward, Replica
@@ -81,10 +83,28 @@ class NetworkGradients:
         self._records = records
         try:
             with torch.enable_grad():
-                output = self.replica({}, x)
+                output = self.call({}, x, self.names)
         finally:
             self._records = None
         return ForwardPass(self, x, output, records)
+
+    def call(self, weights: Draw, x: Any, differentiable: Collection[str] = ()) -> Tensor:
+        """The output under ``weights``; parameters other than these and ``differentiable`` ones are constants.
+
+        Args:
+            weights: name to tensor.
+            x: inputs, rows along dim 0.
+            differentiable: the names of other parameters to differentiate by.
+
+        Returns:
+            The output, ``[B, ...]``.
+        """
+        constants = {
+            name: parameter.detach()
+            for name, parameter in self.replica.net.named_parameters()
+            if parameter.requires_grad and name not in weights and name not in differentiable
+        }
+        return self.replica({**constants, **weights}, x)
 
     def numbers_per_row(self, x: Any) -> int:
         """The number of floating-point numbers that gradients of all outputs need per row.
@@ -132,19 +152,19 @@ class NetworkGradients:
     def _dense_by_vmap(self, weights: Draw, x: Any, columns: Tensor) -> dict[str, Tensor]:
         def one_row(row: Any, directions: Tensor) -> Draw:
             batch = map_tensors(lambda t: t[None], row)
-            pull = vjp(lambda w: self.replica(w, batch).flatten(), weights)[1]
+            pull = vjp(lambda w: self.call(w, batch).flatten(), weights)[1]
             gradients: Draw = vmap(lambda direction: pull(direction)[0])(directions)
             return gradients
 
         gradients: dict[str, Tensor] = vmap(one_row, in_dims=(0, 1), out_dims=1)(x, columns)
-        return {name: gradient.detach() for name, gradient in gradients.items()}  # of a graph to the other parameters
+        return gradients
 
     def _dense_by_loop(self, weights: Draw, x: Any, columns: Tensor) -> dict[str, Tensor]:
         leaves = {name: weight.clone().requires_grad_() for name, weight in weights.items()}
         found: dict[str, list[Tensor]] = {name: [] for name in leaves}
         for n, row in enumerate(split_rows(x, 1)):
             with torch.enable_grad():
-                output = self.replica(leaves, row).flatten()
+                output = self.call(leaves, row).flatten()
             for direction in columns[:, n]:
                 gradients = torch.autograd.grad(
                     output, list(leaves.values()), direction, retain_graph=True, allow_unused=True
@@ -172,7 +192,8 @@ class NetworkGradients:
 def linearize(function: Callable[[Draw], Tensor], weights: Draw, change: Draw) -> tuple[Tensor, Tensor]:
     """The output of a function and its change J·v to first order.
 
-    By two reverse passes, Jv = ∂(vᵀJᵀu)/∂u, as many operations have no derivative in forward mode.
+    By two reverse passes, Jv = ∂(vᵀJᵀu)/∂u, as many operations have no derivative in forward mode. Of the kernels for
+    attention only the plain one can be differentiated twice.
 
     Args:
         function: from weights to outputs.
@@ -187,9 +208,10 @@ def linearize(function: Callable[[Draw], Tensor], weights: Draw, change: Draw) -
         gradient: Draw = vjp(function, weights)[1](direction)[0]
         return gradient
 
-    output = function(weights)
-    push = vjp(pull_back, torch.zeros_like(output))[1]
-    return output, push(change)[0]
+    with sdpa_kernel(SDPBackend.MATH):
+        output = function(weights)
+        push = vjp(pull_back, torch.zeros_like(output))[1]
+        return output, push(change)[0]
 
 
 @dataclass(frozen=True, eq=False)
@@ -264,7 +286,9 @@ class ForwardPass:
         layers = self._layers()
         edges = [record.edge for _, record in layers]
         for column in columns if layers else ():
-            gradients = torch.autograd.grad(output, edges, column, retain_graph=True, allow_unused=True)
+            gradients = torch.autograd.grad(
+                output, edges, column.to(output.dtype), retain_graph=True, allow_unused=True
+            )
             yield [
                 (block, record.empty(1, output)[0].zero_() if g is None else record.positions_of(g))
                 for (block, record), g in zip(layers, gradients, strict=True)
@@ -275,11 +299,12 @@ class ForwardPass:
         others = [block for block in self.network.blocks if block.layer is None]
         if not others:
             return []
-        dense = self.network.dense([block.names[0] for block in others], self.x, columns)
-        return [
-            (block, DenseGradients(dense[block.names[0]].flatten(2).unsqueeze(2)))  # [K, B, 1, size]
-            for block in others
-        ]
+        dense = self.network.dense([block.names[0] for block in others], self.x, columns.to(self.output.dtype))
+        pairs: list[tuple[Block, BlockGradients]] = []
+        for block in others:
+            values = dense[block.names[0]].flatten(2).unsqueeze(2)  # [K, B, 1, size]
+            pairs.append((block, DenseGradients(values.to(at_least_float32(values.dtype)))))
+        return pairs
 
     def _inputs_of(self, block: Block) -> Tensor:
         """a of a layer, ``[B, T, I]``, the same for all directions."""
@@ -301,15 +326,14 @@ class _Record:
 
     @property
     def inputs(self) -> Tensor:
-        """a, ``[B, T, I]``: what each output position is a linear function of."""
+        """a, ``[B, T, I]``: what each output position is a linear function of; in at least 32 bits."""
         if self.x._version != self.version:
             raise UnsupportedError(
                 f"the input of a {type(self.layer).__name__} layer is changed in place after the layer was called; "
                 "let the network make a new tensor instead"
             )
-        if isinstance(self.layer, nn.Linear):
-            return self.x.reshape(len(self.x), -1, self.x.shape[-1])
-        return _patches(self.layer, self.x)
+        x = self.x.to(at_least_float32(self.x.dtype))
+        return x.reshape(len(x), -1, x.shape[-1]) if isinstance(self.layer, nn.Linear) else _patches(self.layer, x)
 
     def inputs_with(self, bias: bool) -> Tensor:
         """a, with a column of ones for a bias."""
@@ -317,13 +341,14 @@ class _Record:
         return F.pad(inputs, (0, 1), value=1.0) if bias else inputs
 
     def empty(self, columns: int, like: Tensor) -> Tensor:
-        """Memory for gradients in the layer's output, ``[K, B, T, O]``."""
+        """Memory for gradients in the layer's output, ``[K, B, T, O]``, in at least 32 bits."""
         rows, outputs = self.output_shape[0], self.output_shape[-1 if isinstance(self.layer, nn.Linear) else 1]
         positions = self.output_shape[1:].numel() // max(outputs, 1)
-        return like.new_empty(columns, rows, positions, outputs)
+        return like.new_empty(columns, rows, positions, outputs, dtype=at_least_float32(like.dtype))
 
     def positions_of(self, gradient: Tensor) -> Tensor:
-        """The gradient in the layer's output as ``[B, T, O]``."""
+        """The gradient in the layer's output as ``[B, T, O]``, in at least 32 bits."""
+        gradient = gradient.to(at_least_float32(gradient.dtype))
         if isinstance(self.layer, nn.Linear):
             return gradient.reshape(len(gradient), -1, gradient.shape[-1])
         return gradient.flatten(2).mT

@@ -1,8 +1,9 @@
 r"""The curvature of −log p(y | f) in the output f of a network, as a product of factors.
 
 For every row, Λ = −∇²_f log p(y | f) is written as Λ = Σ_k s_k s_kᵀ. Where the likelihood is an exponential family and
-f its natural parameter, Λ does not depend on y and equals the Fisher information; for heteroscedastic and Student-t
-noise, where the Hessian is indefinite, the Fisher information is used.
+f its natural parameter, Λ does not depend on y and equals the Fisher information. Where the Hessian is indefinite, for
+Student-t noise and for heteroscedastic Gaussian and log-normal noise, the Fisher information is used. Other likelihoods
+have their Hessian, with 0 in the place of negative eigenvalues.
 
 Reference: J. Martens, "New insights and perspectives on the natural gradient method", JMLR 2020.
 """
@@ -14,7 +15,9 @@ from functools import singledispatch
 import torch
 from torch import Tensor
 
-from credo.likelihoods import Bernoulli, Categorical, Gaussian, Likelihood, Poisson, StudentT
+from credo._devices import at_least_float32
+from credo.errors import InputError
+from credo.likelihoods import Bernoulli, Categorical, Gaussian, Likelihood, LogNormal, Poisson, StudentT
 from credo.likelihoods.regression import LocationScaleLikelihood
 from credo.nests import flatten_rows
 
@@ -29,10 +32,24 @@ def output_factors(likelihood: Likelihood, output: Tensor, y: Tensor, sample_wei
         sample_weight: ``[B]``, multiplies Λ.
 
     Returns:
-        s, ``[K, B, C]``, with K ≤ C.
+        s, ``[K, B, C]``, with K ≤ C, in at least 32 bits.
     """
-    factors: Tensor = _factors(likelihood, output.detach(), y).movedim(-1, 0)
+    wide = output.detach().to(at_least_float32(output.dtype))
+    factors: Tensor = _factors(likelihood, wide, y).movedim(-1, 0)
     return factors if sample_weight is None else factors * sample_weight.to(factors.dtype).sqrt()[:, None]
+
+
+def check_outputs(likelihood: Likelihood, output: Tensor, y: Tensor) -> None:
+    """Raise ``InputError`` if a network outputs NaN, or the targets of a batch do not match the likelihood.
+
+    Args:
+        likelihood: p(y | f).
+        output: f, ``[B, ...]``.
+        y: targets.
+    """
+    if bool(output.isnan().any()):
+        raise InputError("the network outputs NaN: look for NaN or infinite values in x and in the network's weights")
+    likelihood.check(output, y)
 
 
 @singledispatch
@@ -102,11 +119,12 @@ def _poisson(likelihood: Poisson, output: Tensor, y: Tensor) -> Tensor:
     return _diagonal((output + likelihood.offset).exp())
 
 
-@_factors.register
-def _gaussian(likelihood: Gaussian, output: Tensor, y: Tensor) -> Tensor:
-    """1/σ² for a mean, 1/2 for a log variance."""
-    variance = likelihood.components(output[None]).log_variance[0].exp()
-    return _location_scale(likelihood, output, variance.reciprocal(), torch.full_like(variance, 0.5))
+@_factors.register(Gaussian)
+@_factors.register(LogNormal)
+def _gaussian(likelihood: Gaussian | LogNormal, output: Tensor, y: Tensor) -> Tensor:
+    """1/σ² for a mean of y, or of log y; 1/2 for a log variance."""
+    precision = (-2.0 * likelihood._split(output[None])[1][0]).exp()
+    return _location_scale(likelihood, output, precision, torch.full_like(precision, 0.5))
 
 
 @_factors.register

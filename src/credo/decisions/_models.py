@@ -124,7 +124,8 @@ def draw_functions(model: Any, x: Any, count: int, seed: int) -> Tensor:
     Args:
         model: a fitted model.
         x: rows.
-        count: number of draws. An ensemble of point estimates has one per member; more are drawn with repetition.
+        count: number of draws. An ensemble of point estimates has one per member; more are drawn with repetition, and
+            so are any of members with unequal weights.
         seed: determines the draws.
     """
     if not isinstance(model, Method) and hasattr(model, "sample_y"):
@@ -139,8 +140,9 @@ def draw_functions(model: Any, x: Any, count: int, seed: int) -> Tensor:
             "needs: use a model with sample_y, or a method such as credo.BayesByBackprop"
         )
     weights = torch.ones(p.n_draws, dtype=torch.float64) if p.weights is None else p.weights.double().cpu()
-    stream = generator(_CPU, seed, 1)
-    chosen = torch.multinomial(weights, count, replacement=count > p.n_draws, generator=stream)
+    # Without replacement a draw has its weight as the probability of the first place only, unless weights are equal.
+    repeated = count > p.n_draws or p.weights is not None
+    chosen = torch.multinomial(weights, count, replacement=repeated, generator=generator(_CPU, seed, 1))
     return p.draws[chosen.to(p.draws.device)]
 
 

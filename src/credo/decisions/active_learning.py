@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any, Self, TypeAlias
 
@@ -205,8 +206,10 @@ class ActiveLearner:
                 f"{list(labels.shape[1:])}"
             )
         labels = labels if self.labels is None else _concatenate(self.labels, labels)
-        model = self.model if self.warm_start and self.model is not None else None
-        model = self._source.new(child_seed(*self._stream(_MODEL))) if model is None else model
+        if self.warm_start and self.model is not None:
+            model = copy.deepcopy(self.model)  # the model of this round stays as it is if its fit or score fails
+        else:
+            model = self._source.new(child_seed(*self._stream(_MODEL)))
         x = take_rows(self._pool, labeled)
         model = self._source.fit(model, x, labels, child_seed(*self._stream(_FIT)))
         entry: dict[str, float] = {"labels": len(labeled)}

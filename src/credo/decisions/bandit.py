@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Self
 
 import numpy as np
@@ -177,7 +178,8 @@ class ThompsonBandit:
             The bandit itself.
 
         Raises:
-            InputError: if the shapes do not match, an arm does not exist or a reward is not finite.
+            InputError: if the shapes do not match, an arm does not exist or a reward is not finite. The bandit is
+                unchanged.
         """
         rows = as_rows(context, self.model, "context")
         contexts = torch.atleast_2d(rows)  # also of no features, [0]
@@ -191,8 +193,11 @@ class ThompsonBandit:
             )
         if not bool(rewards.isfinite().all()):
             raise InputError(f"reward must be finite, got {reward!r}")
-        before = self.n_rewards
-        self._store(torch.cat([contexts, self._arms[arms.to(self._arms.device)]], 1), rewards)
+        before, inputs = self.n_rewards, torch.cat([contexts, self._arms[arms.to(self._arms.device)]], 1)
+        if self._target_shape is None and len(inputs) and isinstance(self.model, Method):
+            with self._naming_widths(contexts):  # before the width is that of the buffer
+                self._target_shape = target_shape(self.model, inputs)
+        self._store(inputs, rewards)
         if self.refit_every is None:
             self._take_steps(self.steps * len(rewards))
         elif self.n_rewards // self.refit_every > before // self.refit_every:
@@ -208,19 +213,25 @@ class ThompsonBandit:
             return torch.randint(k, (b,), generator=stream)
         x = torch.cat([contexts.repeat_interleave(k, 0), self._arms.repeat(b, 1)], 1)
         seed = child_seed(self.seed, _DECISIONS, self._n_decisions)
-        try:
+        with self._naming_widths(contexts):
             values = draw_functions(self.model, x, b * self.draws, seed)
-        except RuntimeError as error:  # of the user's network
-            raise InputError(
-                f"the model cannot be called on {contexts.shape[1]} features of a context followed by "
-                f"{self._arms.shape[1]} of an arm: {error}"
-            ) from error
         if values[0].numel() != b * k:
             raise InputError(
                 f"the model must output one number, the expected reward, got shape {list(values.shape[2:])} per row"
             )
         own = values.reshape(b, self.draws, b, k).diagonal(dim1=0, dim2=2)  # [draws, K, B]
         return own.mean(0).argmax(0).cpu()
+
+    @contextmanager
+    def _naming_widths(self, contexts: Tensor) -> Iterator[None]:
+        """Say in an error of the user's network how wide its inputs are."""
+        try:
+            yield
+        except RuntimeError as error:
+            raise InputError(
+                f"the model cannot be called on {contexts.shape[1]} features of a context followed by "
+                f"{self._arms.shape[1]} of an arm: {error}"
+            ) from error
 
     def _store(self, inputs: Tensor, rewards: Tensor) -> None:
         """Write rows to the buffer, over the oldest ones."""
@@ -241,12 +252,7 @@ class ThompsonBandit:
 
     def _targets(self, rewards: Tensor) -> Tensor:
         """Rewards in the shape of the network's output, ``[N]`` or ``[N, 1]``."""
-        if not isinstance(self.model, Method):
-            return rewards
-        if self._target_shape is None:
-            assert self._inputs is not None
-            self._target_shape = target_shape(self.model, self._inputs)
-        return rewards.reshape(-1, *self._target_shape)
+        return rewards if self._target_shape is None else rewards.reshape(-1, *self._target_shape)
 
     def _take_steps(self, steps: int) -> None:
         """Gradient steps on random minibatches of the buffer, whose rows share the KL."""

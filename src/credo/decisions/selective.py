@@ -14,6 +14,7 @@ from credo.decisions.uncertainty import SCORES, uncertainty
 from credo.errors import InputError
 from credo.metrics._targets import Values, as_tensor
 from credo.predictive import ClassPredictive, Predictive
+from credo.predictive.classes import CategoricalComponents
 
 
 class SelectivePredictor:
@@ -90,7 +91,7 @@ class SelectivePredictor:
 
         Args:
             p: the prediction of rows that were not used in training.
-            y: their targets.
+            y: their targets; those equal to the likelihood's ``ignore_index`` are left out.
 
         Returns:
             The predictor itself; see ``threshold``, ``coverage`` and ``bound``.
@@ -99,9 +100,14 @@ class SelectivePredictor:
             InputError: if the targets do not match the prediction, or there is no definition of an error for them.
         """
         u = uncertainty(p, self.score).double().cpu()
+        targets = as_tensor(y, "y").to(p.components.parameter.device)
+        p.components.check(targets)
+        wrong = self._errors(p, targets).double().cpu()
+        if isinstance(p.components, CategoricalComponents) and p.components.ignore_index is not None:
+            kept = (targets != p.components.ignore_index).reshape(len(p)).cpu()
+            u, wrong = u[kept], wrong[kept]
         if not len(u) or bool(u.isnan().any()):
-            raise InputError("the prediction must have at least one row, and uncertainties that are not NaN")
-        wrong = self._errors(p, y).double().cpu()
+            raise InputError("the prediction must have at least one row with a target, and no uncertainty may be NaN")
         in_order, order = u.sort()
         limits = torch.cat([in_order, in_order.new_full((1,), math.inf)])
         errors = torch.cat([wrong.new_zeros(1), wrong[order].cumsum(0)])
@@ -133,9 +139,7 @@ class SelectivePredictor:
             raise InputError("this SelectivePredictor is not fitted: call fit(p, y) with held-out rows first")
         return uncertainty(p, self.score).double() < self.threshold
 
-    def _errors(self, p: Predictive, y: Values) -> Tensor:
-        targets = as_tensor(y, "y").to(p.components.parameter.device)
-        p.components.check(targets)
+    def _errors(self, p: Predictive, targets: Tensor) -> Tensor:
         if self.error is None and not isinstance(p, ClassPredictive):
             raise InputError(
                 "error must be given for real targets, for example error=lambda p, y: (p.mean - y).abs() > 1.0"

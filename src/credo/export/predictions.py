@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
-from credo._special import sobol_normal
+from credo._special import normal_points
 from credo.architectures import MLP, TabularMLP
 from credo.errors import UnsupportedError
 from credo.evaluation import Evaluator
@@ -95,7 +95,7 @@ def _(predictor: ClosedFormPredictor, x: Any) -> PredictionFunction:
 
     with torch.no_grad():
         shape = method._output_moments(features(x)).mean.shape[1:]
-    points = sobol_normal(POINTS, shape.numel()).to(method.dtype).view(POINTS, 1, *shape)
+    points = normal_points(POINTS, shape.numel()).to(method.dtype).view(POINTS, 1, *shape)
     return predict
 
 

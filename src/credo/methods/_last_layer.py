@@ -13,13 +13,13 @@ from typing_extensions import override
 from credo import data as data_
 from credo._arguments import check_integer
 from credo._devices import at_least_float32
-from credo._special import sobol_normal
+from credo._special import gaussian_points
 from credo.errors import InputError, UnsupportedError, unknown_name
 from credo.functional import Forward, Replica
 from credo.likelihoods import Gaussian, Likelihood
 from credo.methods.base import Predictor, check_samples, describing_input
 from credo.methods.network import NetworkMethod, NetworkPredictor
-from credo.nests import default_batch_size, first_rows, split_rows
+from credo.nests import default_batch_size, first_rows, flatten_rows, split_rows
 from credo.posteriors.last_layer import LastLayerGaussian
 from credo.predictive import Predictive
 from credo.predictive.location_scale import GaussianComponents
@@ -266,8 +266,8 @@ class ClosedFormPredictor(Predictor):
         exact = exact_predictive(likelihood, mean, variance)
         if exact is not None:
             return exact
-        points = sobol_normal(POINTS, mean.shape[1:].numel()).to(mean)
-        return likelihood.predictive(mean + variance.sqrt() * points.view(POINTS, 1, *mean.shape[1:]))
+        points = gaussian_points(flatten_rows(mean), flatten_rows(variance).sqrt(), POINTS)
+        return likelihood.predictive(points.reshape(POINTS, *mean.shape))
 
 
 def exact_predictive(likelihood: Likelihood, mean: Tensor, variance: Tensor) -> ExactGaussianPredictive | None:

@@ -17,7 +17,8 @@ from typing_extensions import override
 
 from credo import data as data_
 from credo._arguments import check_integer
-from credo._special import sobol_normal
+from credo._devices import at_least_float32
+from credo._special import gaussian_points
 from credo.curvature import NetworkGradients
 from credo.curvature.network import linearize
 from credo.evaluation import Evaluator, Findings
@@ -67,9 +68,8 @@ class LinearizedPredictor(Predictor):
         exact = exact_predictive(likelihood, mean, covariance.diagonal(dim1=1, dim2=2).reshape(mean.shape))
         if exact is not None:
             return exact
-        points = sobol_normal(self._samples, flatten_rows(mean[0:1]).shape[1]).to(mean)
-        moved = torch.einsum("bij,sj->sbi", _symmetric_root(covariance), points)
-        return likelihood.predictive(mean + moved.reshape(len(points), *mean.shape))
+        points = gaussian_points(flatten_rows(mean), _symmetric_root(covariance), self._samples)
+        return likelihood.predictive(points.reshape(len(points), *mean.shape))
 
     def outputs(self, x: Any, batch_size: int | None = None, vectorize: str = "auto") -> Tensor:
         """The outputs ``[S, B, ...]`` of functions drawn from the linearized network."""
@@ -86,7 +86,7 @@ class LinearizedPredictor(Predictor):
     def _moments(self, x: Any, batch_size: int | None) -> tuple[Tensor, Tensor] | None:
         """f(x, w*) ``[B, ...]`` and J·Σ·Jᵀ ``[B, C, C]``; ``None`` if rows have too many outputs."""
         if count_rows(x) == 0:
-            mean = self._replica()({}, x)
+            mean = _wide(self._replica()({}, x))
             size = flatten_rows(mean).shape[1]
             return mean, mean.new_zeros(0, size, size)
         if self._network is None:
@@ -96,7 +96,7 @@ class LinearizedPredictor(Predictor):
         means, covariances = [], []
         for part in split_rows(x, rows):
             done = network.run(part)
-            mean = done.output.detach()
+            mean = _wide(done.output)
             size = flatten_rows(mean).shape[1]
             if size > _MAX_OUTPUTS:
                 return None
@@ -139,6 +139,10 @@ class _LinearizedPosterior(Posterior):
         tangent = {name: draw[name] - weight for name, weight in self._mean.items()}
         output, change = linearize(lambda weights: network(weights, x), self._mean, tangent)
         return output + change
+
+
+def _wide(output: Tensor) -> Tensor:
+    return output.detach().to(at_least_float32(output.dtype))
 
 
 def _symmetric_root(covariance: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from credo._notices import notify
+from credo.curvature import check_outputs
 from credo.data import Batch
 from credo.errors import LoadError
 from credo.likelihoods import Likelihood, likelihood_from_config
@@ -31,6 +32,8 @@ def learn_untrained_noise(model: NetworkMethod, batches: Iterable[Batch]) -> Non
         return
     predictor = model._predictor(0, None)
     rows = [(predictor.outputs(x)[0].detach(), y, weight) for x, y, weight in batches]
+    for output, y, _ in rows:
+        check_outputs(likelihood, output, y)
     before = [parameter.detach().clone() for parameter in likelihood.parameters()]
     optimizer = torch.optim.LBFGS(likelihood.parameters(), max_iter=_MAX_STEPS, line_search_fn="strong_wolfe")
 

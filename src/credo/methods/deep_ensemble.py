@@ -20,6 +20,7 @@ from credo.methods._stacked_training import CannotStack, MemberStack, StackedTas
 from credo.methods.base import Method, Predictor, check_samples
 from credo.methods.map import MAP
 from credo.methods.network import NetworkMethod
+from credo.model import Model
 from credo.predictive import Predictive
 from credo.seeding import check_seed, derive
 from credo.training.loggers import NumberedLogger
@@ -310,6 +311,9 @@ def _networks(source: Any, members: int | None, init: str | None) -> list[nn.Mod
             raise InputError(f"members={members}, but {len(source)} networks were given; leave members out")
         return list(source)
     count = 5 if members is None else check_integer(members, "members", minimum=1)
+    if isinstance(source, Model):
+        kind = type(source).__name__
+        raise InputError(f"net_or_factory is a {kind} already; pass the plain network, and base=credo.{kind}")
     if isinstance(source, nn.Module):
         networks = [copy.deepcopy(source) for _ in range(count)]
         if init is None:

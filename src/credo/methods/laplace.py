@@ -36,8 +36,6 @@ from credo.selection import as_json, match_parameters, select, tied_parameters
 from credo.training.options import FitKeywords, FitOptions, with_fit_options
 from credo.training.supervised import Terms
 
-_STRUCTURES = ("full", "kron", "diag", "low_rank")
-_GROUPS = ("all", "layer")
 _MAX_UPDATES = 200
 _TOLERANCE = 1e-9
 
@@ -56,8 +54,9 @@ class Laplace(NetworkMethod):
 
     Predictions are those of the network linearized at w*, whose outputs are Gaussian with covariance J·(H + δ)⁻¹·Jᵀ.
     For a Gaussian likelihood the result is exact, without draws: one Gaussian for every output, with its own epistemic
-    part. For other likelihoods the outputs of each row are integrated out with ``samples`` quasi-random points, the
-    same for all seeds; rows with more than 256 outputs use ``samples`` random functions.
+    part; covariances between the outputs of a row are left out. For other likelihoods the outputs of each row are
+    integrated out with ``samples`` quasi-random points of their exact means and variances, the same for all seeds; rows
+    with more than 256 outputs use ``samples`` random functions.
 
     Args:
         net: any ``nn.Module``; it is not rewritten.
@@ -107,7 +106,7 @@ class Laplace(NetworkMethod):
                 "pass the network inside CarriedState, forward=lambda net, x: net(x)[0], and whole sequences as rows"
             )
         self.prior: Prior = Normal(0.0, 1.0) if prior is None else prior
-        self._structure = check_option(structure, "structure", _STRUCTURES)
+        self._structure = check_option(structure, "structure", ("full", "kron", "diag", "low_rank"))
         self._rank = check_integer(rank, "rank", minimum=1)
         self._linearized = check_bool(linearized, "linearized")
         self._patterns = parameters
@@ -124,9 +123,8 @@ class Laplace(NetworkMethod):
             return LowRankPrecision(self.net, names, precisions, self._rank)
         if self._structure == "full":
             return FullPrecision(self.net, names, precisions)
-        if self._structure == "diag":
-            return DiagonalPrecision(self.net, names, precisions)
-        return KroneckerPrecision(self.net, names, precisions)
+        kind = DiagonalPrecision if self._structure == "diag" else KroneckerPrecision
+        return kind(self.net, names, precisions)
 
     def _inspect(self, x: Any, training: bool = False) -> None:
         if training not in self._inspected and self._patterns == "last_layer":
@@ -172,21 +170,22 @@ class Laplace(NetworkMethod):
 
         Raises:
             InputError: data or options do not match the model; it is unchanged.
-            DivergenceError: the loss became NaN or infinite; the weights are as after the last good epoch.
+            DivergenceError: the loss became NaN or infinite; the weights are as after the last good epoch, and if they
+                changed there is no posterior.
         """
-        before = self.posterior.clear()
-        self._is_fitting = True
+        chosen, weights = FitOptions.from_keywords(options), {n: w.clone() for n, w in self.posterior.mean().items()}
+        before, self._is_fitting = self.posterior.clear(), True
         try:
             super().fit(data, **options)
+            if chosen.epochs == 0:
+                learn_untrained_noise(self, data_.batches(data, chosen.batch_size, self.device, self.dtype))
+            self._fit_posterior(data, chosen.batch_size)
         except BaseException:
-            self.posterior.restore(before)
+            if all(torch.equal(w, weights[name]) for name, w in self.posterior.mean().items()):
+                self.posterior.restore(before)
             raise
         finally:
             self._is_fitting = False
-        chosen = FitOptions.from_keywords(options)
-        if chosen.epochs == 0:
-            learn_untrained_noise(self, data_.batches(data, chosen.batch_size, self.device, self.dtype))
-        self._fit_posterior(data, chosen.batch_size)
         return self
 
     def _fit_posterior(self, data: Any, batch_size: int) -> None:
@@ -252,7 +251,7 @@ class Laplace(NetworkMethod):
             InputError: before ``fit``, or if the prior is a :class:`credo.AdaptiveNormal`, whose scales ``fit``
                 learns.
         """
-        check_option(groups, "groups", _GROUPS)
+        check_option(groups, "groups", ("all", "layer"))
         if any(isinstance(prior, AdaptiveNormal) for prior in self._priors.values()):
             raise InputError("the scales of an AdaptiveNormal prior are learned by fit: use a Normal prior here")
         self.posterior._check_is_fitted()
@@ -395,6 +394,7 @@ def _prior_precision(name: str, prior: Distribution) -> float:
             f"the prior of {name!r} is a {type(prior).__name__}, but a Laplace approximation needs a Gaussian one: use "
             "credo.Normal or credo.AdaptiveNormal"
         )
-    if prior.scale.numel() != 1:
+    scale = prior.scale.flatten()  # as many as the mean has numbers
+    if bool((scale != scale[0]).any()):
         raise UnsupportedError(f"the prior of {name!r} must have one scale for all weights of the tensor")
-    return 1.0 / float(prior.scale) ** 2
+    return 1.0 / float(scale[0]) ** 2

@@ -15,7 +15,7 @@ from typing_extensions import Unpack, override
 
 from credo import data as data_
 from credo._arguments import check_integer, check_positive
-from credo.curvature import output_factors
+from credo.curvature import check_outputs, output_factors
 from credo.errors import InputError, LoadError, UnsupportedError
 from credo.functional import Forward
 from credo.likelihoods import Gaussian, Likelihood
@@ -163,16 +163,23 @@ class SNGP(LastLayerMethod):
 
         Raises:
             InputError: data or options do not match the model; it is unchanged.
-            DivergenceError: the loss became NaN or infinite; the weights are as after the last good epoch.
+            DivergenceError: the loss became NaN or infinite; the weights are as after the last good epoch, and if they
+                changed there is no posterior.
         """
-        self._is_fitting = True
+        posterior = self.posterior
+        precision, weights = posterior.precision, {name: w.clone() for name, w in posterior.mean().items()}
+        posterior.precision, self._is_fitting = self._prior_precision().diag_embed(), True
         try:
             super().fit(data, **options)
+            if self._spectral is not None:
+                self._spectral.project_exactly()
+            self._fit_posterior(data, FitOptions.from_keywords(options).batch_size)
+        except BaseException:
+            if all(torch.equal(w, weights[name]) for name, w in posterior.mean().items()):
+                posterior.precision = precision
+            raise
         finally:
             self._is_fitting = False
-        if self._spectral is not None:
-            self._spectral.project_exactly()
-        self._fit_posterior(data, FitOptions.from_keywords(options).batch_size)
         return self
 
     @torch.no_grad()
@@ -185,6 +192,7 @@ class SNGP(LastLayerMethod):
         is_linear = isinstance(self.likelihood, Gaussian) and self.likelihood.noise != "heteroscedastic"
         for x, y, sample_weight in data_.batches(data, batch_size, self.device, self.dtype):
             call = features(x)
+            check_outputs(self.likelihood, call.output, y)
             phi = call.features.flatten(0, -2).double()
             factors = output_factors(self.likelihood, call.output, y, sample_weight)
             curvature = factors.double().square().sum(0).reshape(-1, len(mean))

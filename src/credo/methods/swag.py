@@ -2,6 +2,7 @@ r"""SWAG: a Gaussian posterior from the weights that an optimizer passes through
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from typing import Any, Never, Self
 
@@ -13,6 +14,7 @@ from typing_extensions import Unpack, override
 from credo import data as data_
 from credo._arguments import check_integer
 from credo._devices import at_least_float32
+from credo._loaders import with_all_rows
 from credo._notices import notify
 from credo.errors import InputError, LoadError, UnsupportedError
 from credo.functional import Caller, Forward
@@ -21,8 +23,10 @@ from credo.methods.base import check_samples
 from credo.methods.network import NetworkMethod, NetworkPredictor
 from credo.posteriors.trajectory import TrajectoryGaussian
 from credo.priors import Normal, Prior, move_priors, resolve, to_config
+from credo.seeding import seeded
 from credo.selection import as_json, select
 from credo.training.options import FitKeywords, FitOptions, with_fit_options
+from credo.training.step import is_too_few_rows
 from credo.training.supervised import SupervisedTask, Terms
 
 _COLLECTING_RATE = 0.2
@@ -147,7 +151,10 @@ class SWAG(NetworkMethod):
 
     @torch.no_grad()
     def _refresh_batch_norm(self, data: Any, batch_size: int) -> None:
-        """Compute the running statistics of batch norm for the mean weights, as averages over all batches."""
+        """Compute the running statistics of batch norm for the mean weights, as averages over all rows.
+
+        Minibatches are in random order, as in training: those of sorted rows would vary less.
+        """
         norms = [
             module
             for module in self.net.modules()
@@ -155,24 +162,37 @@ class SWAG(NetworkMethod):
         ]
         if not norms or not self.posterior.count:
             return
-        momenta = [norm.momentum for norm in norms]
-        caller = Caller(self.net, self._forward)
+        before = [(norm, norm.momentum, copy.deepcopy(norm.state_dict())) for norm in norms]
+        caller, rows, is_done = Caller(self.net, self._forward), 0, False
         for norm in norms:
             norm.reset_running_stats()
-            norm.momentum = None  # a cumulative average
             norm.train()
         try:
-            for batch in data_.batches(data, batch_size, self.device, self.dtype):
-                if len(batch.y) > 1:
-                    caller(batch.x)
+            with seeded(0, self.device):
+                loader = data_.make_loader(data, batch_size, 0, 0, 1, self.dtype, self.device)
+                for raw in with_all_rows(loader):
+                    batch = data_.move(data_.as_batch(raw), self.device)
+                    for norm in norms:
+                        norm.momentum = len(batch.y) / (rows + len(batch.y))
+                    try:
+                        caller(batch.x)
+                    except ValueError as error:
+                        if not is_too_few_rows(error):
+                            raise
+                        continue  # one row has no variance
+                    rows += len(batch.y)
+            is_done = rows > 0
         finally:
-            for norm, momentum in zip(norms, momenta, strict=True):
+            for norm, momentum, state in before:
                 norm.momentum = momentum
                 norm.eval()
-        notify(
-            "the statistics of batch norm were computed again for the mean weights; predictions use them for all drawn "
-            "weights"
-        )
+                if not is_done:
+                    norm.load_state_dict(state)
+        if is_done:
+            notify(
+                "the statistics of batch norm were computed again for the mean weights; predictions use them for all "
+                "drawn weights"
+            )
 
     @override
     def elbo(self, data: Any, samples: int = 10, seed: int | None = None) -> Never:

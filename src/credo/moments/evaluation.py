@@ -21,19 +21,20 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from contextlib import nullcontext
-from functools import cache, singledispatch
+from functools import singledispatch
 from typing import Any
 
 import torch
 from torch import Tensor
 from typing_extensions import override
 
-from credo._special import sobol_normal
+from credo._devices import at_least_float32
+from credo._special import gaussian_points
 from credo.errors import UnsupportedError
 from credo.functional import Draw, Replica
-from credo.moments.layers import SMALL_LAYER, drop
+from credo.moments.layers import drop
 from credo.moments.tensors import Moments, Pass
-from credo.nests import count_rows, default_batch_size, first_rows, map_tensors, split_rows
+from credo.nests import count_rows, default_batch_size, first_rows, flatten_rows, map_tensors, split_rows
 from credo.posteriors._dropout_calls import DropoutCalls, DropoutRequest
 from credo.posteriors._dropout_plan import DropoutPlan
 from credo.posteriors.base import Posterior
@@ -62,11 +63,11 @@ def parameter_moments(posterior: Posterior) -> Draw:
         posterior: the distribution over the weights.
 
     Raises:
-        UnsupportedError: for a posterior whose weights depend on each other in an unknown way.
+        UnsupportedError: for a posterior whose weights are not known to be independent.
     """
     raise UnsupportedError(
-        f"moments cannot be propagated from a {type(posterior).__name__} posterior, whose covariances are not known; "
-        "use samples=100"
+        f"moments cannot be propagated from the weights of {type(posterior).__name__}, which depend on each other; use "
+        "samples=100"
     )
 
 
@@ -144,7 +145,7 @@ class MomentEvaluator:
         mean = output.expectation.detach()
         if here.noises:
             return mean, _covariance(output.expectation, here)
-        return mean, output.spread.flatten(1) if output.covariance is None else output.covariance()
+        return mean, flatten_rows(output.spread) if output.covariance is None else output.covariance()
 
     def _choose_start(self, x: Any) -> int:
         """The number of the first weight layer from which on following covariances is not too expensive.
@@ -197,15 +198,15 @@ class _Dropout(DropoutCalls):
 def _covariance(mean: Tensor, here: Pass) -> Tensor:
     """Σ_n J_n diag(v_n) J_nᵀ of the outputs of every row, ``[B, K, K]``."""
     with torch.enable_grad():
-        outputs = [column.sum() for column in mean.flatten(1).unbind(1)]
+        outputs = [column.sum() for column in flatten_rows(mean).unbind(1)]
     nodes = [noise.node for noise in here.noises]
     coefficients: list[list[Tensor]] = [[] for _ in nodes]
     for output in outputs:
         gradients = torch.autograd.grad(output, nodes, retain_graph=True, allow_unused=True)
         for found, noise, gradient in zip(coefficients, here.noises, gradients, strict=True):
             if gradient is not None:
-                found.append(noise.whiten(gradient))
-    total = mean.new_zeros(mean.shape[0], len(outputs), len(outputs))
+                found.append(noise.whiten(gradient).to(at_least_float32(gradient.dtype)))
+    total = mean.new_zeros(mean.shape[0], len(outputs), len(outputs), dtype=at_least_float32(mean.dtype))
     for found in coefficients:
         if found:
             factor = torch.stack(found, 1)
@@ -214,19 +215,12 @@ def _covariance(mean: Tensor, here: Pass) -> Tensor:
 
 
 def _draws(mean: Tensor, spread: Tensor | None) -> Tensor:
-    """Draws ``[S, B, ...]`` of Gaussian outputs with this mean and (co)variance."""
+    """Draws ``[S, B, ...]`` of Gaussian outputs with this mean and (co)variance, in at least 32 bits."""
     if spread is None:
         return mean[None]
-    flat = mean.flatten(1)
-    points = _points(flat.shape[1]).to(flat)
-    if spread.dim() == 2:
-        noise = points[:, None] * spread.sqrt()
-    else:
-        noise = torch.einsum("bkl,sl->sbk", _root(spread), points)
-        if flat.shape[1] > SMALL_LAYER:  # the points have covariances, which change the variances
-            found = noise.square().mean(0).clamp_min(torch.finfo(noise.dtype).tiny)
-            noise *= (spread.diagonal(dim1=1, dim2=2) / found).sqrt()
-    return (flat + noise).view(len(points), *mean.shape)
+    flat, spread = (t.to(at_least_float32(t.dtype)) for t in (flatten_rows(mean), spread))
+    points = gaussian_points(flat, spread.sqrt() if spread.dim() == 2 else _root(spread), N_DRAWS)
+    return points.view(len(points), *mean.shape)
 
 
 def _root(covariance: Tensor) -> Tensor:
@@ -236,15 +230,3 @@ def _root(covariance: Tensor) -> Tensor:
     jitter = (4 * covariance.shape[-1] * limits.eps * largest + limits.tiny)[:, None]
     root: Tensor = torch.linalg.cholesky(covariance + torch.diag_embed(jitter.expand(-1, covariance.shape[-1])))
     return root
-
-
-@cache
-def _points(dimension: int) -> Tensor:
-    """Sobol points ``[S, K]`` with mean 0 and variance 1 in every dimension, and no covariances for a small K."""
-    points = sobol_normal(N_DRAWS, dimension)
-    points -= points.mean(0)
-    if dimension > SMALL_LAYER:
-        return points / points.square().mean(0).sqrt()
-    root = torch.linalg.cholesky(points.T @ points / N_DRAWS)
-    whitened: Tensor = torch.linalg.solve_triangular(root, points.T, upper=False).T
-    return whitened

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.func import vjp, vmap
 
+from credo._devices import at_least_float32
 from credo.moments.tensors import RULES, Moments, activation, current_pass, rule
 
 SMALL_LAYER = 16
@@ -76,8 +77,9 @@ def _affine(x: Any, weight: Any, bias: Any, apply: Map, function: str, channel: 
 
 def _covariance(w: Tensor, variance: Tensor, noise: Tensor | None) -> Tensor:
     """W diag(v) Wᵀ + diag(noise) for every row of ``variance``, ``[B, K, K]``."""
+    w = w.to(at_least_float32(w.dtype))  # in 16 bits it would not stay positive definite
     products = (w[:, None] * w).flatten(0, 1)
-    covariance = F.linear(variance, products).view(-1, len(w), len(w))
+    covariance = F.linear(variance.to(w.dtype), products).view(-1, len(w), len(w))
     return covariance if noise is None else covariance + torch.diag_embed(noise)
 
 

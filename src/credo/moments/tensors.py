@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from credo.errors import UnsupportedError
+from credo.nests import flatten_rows
 
 Rule = Callable[..., Any]
 R = TypeVar("R", bound=Rule)
@@ -74,7 +75,7 @@ class Pass:
         """Take note of noise that is independent between the elements of ``node``."""
         if self.follow:
             scale = variance.clamp_min(0.0).sqrt().expand(node.shape)
-            self.add_noise(node, lambda gradient: (gradient * scale).flatten(1))
+            self.add_noise(node, lambda gradient: flatten_rows(gradient * scale))
 
     def error(self, function: str, reason: str = "") -> UnsupportedError:
         """The error for a function that moments cannot pass, with the name of the layer that is running."""

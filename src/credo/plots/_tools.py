@@ -10,15 +10,13 @@ import torch
 
 from credo._arguments import check_fraction
 from credo.errors import InputError
-from credo.predictive import RealPredictive
+from credo.predictive import Predictive, RealPredictive
 from credo.predictive.location_scale import GaussianComponents
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.legend import Legend
     from numpy.typing import ArrayLike, NDArray
-
-    from credo.predictive import Predictive
 
 _LEGEND: Final[dict[str, Any]] = {
     "frameon": True,
@@ -63,6 +61,8 @@ def to_array(values: ArrayLike | torch.Tensor) -> NDArray[np.float64]:
     """Return numbers of any kind, on any device, as a float64 array."""
     if isinstance(values, torch.Tensor):
         values = values.detach().to("cpu", torch.float64).numpy()
+    if isinstance(values, Predictive):
+        raise InputError("numbers are needed, got a prediction: pass one of its quantities, such as p.entropy or p.std")
     return np.asarray(values, dtype=np.float64)
 
 
@@ -79,8 +79,6 @@ def check_names(names: Sequence[str] | None, classes: int) -> None:
 
 def check_predictive(p: object, call: str) -> None:
     """Raise ``InputError`` unless ``p`` is a prediction; ``call`` shows the order of the arguments."""
-    from credo.predictive import Predictive
-
     if not isinstance(p, Predictive):
         raise InputError(f"p must be a prediction, as model.predict returns it, got {type(p).__name__}: call {call}")
 

@@ -188,6 +188,11 @@ def snr(
 
 def _runs(history: Sequence[Mapping[str, float]]) -> list[list[Mapping[str, float]]]:
     """Return the entries of each member of an ensemble; for other models, one list with all."""
+    if isinstance(history, Sequence) and any(isinstance(entry, Mapping) and "iteration" in entry for entry in history):
+        raise InputError(
+            "history is that of a sampler, which has no epochs: plot one of its numbers, such as "
+            "[entry['log_density'] for entry in model.history], and see model.summary() for the convergence"
+        )
     if not isinstance(history, Sequence) or not all(_is_entry(entry) for entry in history):
         raise InputError(
             f"history must be model.history, a list of mappings with an 'epoch', got {type(history).__name__}"

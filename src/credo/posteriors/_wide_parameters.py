@@ -1,10 +1,11 @@
-"""Parameters of a posterior, one per parameter of the network, that keep at least 32 bits."""
+"""Parameters and buffers of a posterior that keep their precision when the network is converted to fewer bits."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Self
 
+import torch
 from torch import Tensor, nn
 
 from credo._devices import at_least_float32
@@ -46,6 +47,22 @@ class WideParameters(nn.Module):
         for key, value in self.named_parameters():
             if value.dtype != at_least_float32(value.dtype):
                 value.data = before[key].to(value.device, at_least_float32(value.dtype))
+        return self
+
+
+class WideBuffers(nn.Module):
+    """A module whose buffers never lose bits: of sums over data, a conversion to 16 bits leaves little."""
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """Move the buffers, and convert them to more bits only."""
+        before = dict(self.named_buffers())
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        for name, old in before.items():
+            new = self.get_buffer(name)
+            wide = torch.promote_types(old.dtype, new.dtype)
+            if wide != new.dtype:
+                path, _, key = name.rpartition(".")
+                self.get_submodule(path)._buffers[key] = old.to(new.device, wide)
         return self
 
 

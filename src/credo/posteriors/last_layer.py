@@ -21,7 +21,7 @@ from typing_extensions import override
 from credo._arguments import check_positive
 from credo._devices import at_least_float32
 from credo.functional import Draw, Sampler
-from credo.posteriors._wide_parameters import as_key
+from credo.posteriors._wide_parameters import WideBuffers, as_key
 from credo.posteriors.base import Posterior
 from credo.priors import AdaptiveNormal
 from credo.seeding import standard_normal
@@ -241,7 +241,7 @@ class CholeskyGaussian(LastLayerGaussian):
         return "diagonal" if self.correlations is None else "dense"
 
 
-class OutputPrecisionGaussian(LastLayerGaussian):
+class OutputPrecisionGaussian(WideBuffers, LastLayerGaussian):
     r"""S_k = P_k⁻¹ with a precision for every output, P_k = diag(1/s²) + Σ_n λ_nk·φ_n·φ_nᵀ, in float64.
 
     λ_nk is the curvature of −log p(y_n | f) in output k. Before any data, P_k is the precision of the prior.

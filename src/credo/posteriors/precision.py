@@ -14,6 +14,7 @@ from credo._devices import at_least_float32
 from credo.curvature import Block, BlockGradients, GaussNewton
 from credo.errors import InputError
 from credo.functional import Draw, Sampler
+from credo.posteriors._wide_parameters import WideBuffers
 from credo.posteriors.base import Posterior
 from credo.seeding import standard_normal
 from credo.selection import parameter_owners
@@ -24,7 +25,7 @@ _ALWAYS = ("prior_precision", "log_likelihood")
 """Buffers that a posterior has before it is fitted."""
 
 
-class PrecisionGaussian(Posterior):
+class PrecisionGaussian(WideBuffers, Posterior):
     r"""N(w*, (H + diag(δ))⁻¹) around the network's own parameters w*.
 
     H is the curvature of −log p(D | w), in the form that a subclass keeps of it, and δ the precision of a Gaussian
@@ -112,6 +113,11 @@ class PrecisionGaussian(Posterior):
             curvature: the Gauss–Newton matrix on the training data.
         """
         found, log_likelihood = self._curvature(curvature), curvature.log_likelihood()
+        if not all(bool(value.isfinite().all()) for value in found.values()):
+            raise InputError(
+                f"the curvature is NaN or infinite in {self._wide}: scale the data to about 1, or compute in float64, "
+                "net.double()"
+            )
         self.clear()
         self.log_likelihood.fill_(log_likelihood)
         for name, value in found.items():

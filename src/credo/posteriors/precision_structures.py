@@ -53,7 +53,13 @@ class FullPrecision(PrecisionGaussian):
         if self._factor is None or self._factor[0][0] is not key[0] or self._factor[0][1:] != key[1:]:
             precision = self.hessian.double().clone()
             precision.diagonal().add_(self._flat_precision(torch.float64))
-            self._factor = key, torch.linalg.cholesky(precision)
+            factor, failed = torch.linalg.cholesky_ex(precision)
+            if bool(failed):
+                raise InputError(
+                    "the precision of the posterior is singular up to rounding: the prior is too wide for weights that "
+                    "the data leave open; give it a smaller scale, or use structure='kron'"
+                )
+            self._factor = key, factor
         return self._factor[1]
 
     def __getstate__(self) -> dict[str, Any]:
@@ -135,7 +141,8 @@ class LowRankPrecision(PrecisionGaussian):
     r"""The R largest eigenvalues λ of H and their eigenvectors V: the precision is V·diag(λ)·Vᵀ + diag(δ).
 
     The eigenvectors come from a Lanczos iteration (ARPACK) on products H·v, each of which is a pass over the data.
-    In units of the prior, D^(½)·(I + E·diag(e)·Eᵀ)·D^(½) with orthonormal E ``[P, R]``, every operation costs P·R.
+    In units of the prior, D^(½)·(I + E·diag(e)·Eᵀ)·D^(½) with orthonormal E ``[P, R]``, every operation costs P·R. In
+    float32, eigenvalues of H below about 1e-7 of the largest are rounding errors of the products.
 
     Args:
         net: the network, whose parameters are the mean.
@@ -157,6 +164,7 @@ class LowRankPrecision(PrecisionGaussian):
 
         size, device, dtype = self._size(), self.prior_precision.device, self._wide
         weights = self.mean()
+        curvature.log_likelihood()  # checks all data before the products with H
 
         def product(vector: NDArray[Any]) -> NDArray[Any]:
             flat = self._split(torch.as_tensor(np.ascontiguousarray(vector).reshape(-1)).to(device))
@@ -179,9 +187,12 @@ class LowRankPrecision(PrecisionGaussian):
         return {"values": torch.Size([self._rank]), "vectors": torch.Size([self._size(), self._rank])}
 
     def _in_prior_units(self) -> tuple[Tensor, Tensor, Tensor]:
-        """D^(−½) ``[P]``, e ``[R]`` and E ``[P, R]``."""
-        scale = self._flat_precision(self._wide).rsqrt()
-        factor = self.vectors.to(self._wide) * self.values.to(self._wide).sqrt() * scale[:, None]
+        """D^(−½) ``[P]``, e ``[R]`` and E ``[P, R]``, in float64.
+
+        In float32, eigenvalues below 1e-7 of the largest would be noise, also those that say most about predictions.
+        """
+        scale = self._flat_precision(torch.float64).rsqrt()
+        factor = self.vectors.double() * self.values.double().sqrt() * scale[:, None]
         values, basis = torch.linalg.eigh(factor.mT @ factor)
         values = values.clamp(min=0.0)
         root = values.sqrt()
@@ -190,7 +201,7 @@ class LowRankPrecision(PrecisionGaussian):
 
     @override
     def _perturbation(self) -> Callable[[Draw], Draw]:
-        scale, values, basis = self._in_prior_units()
+        scale, values, basis = (t.to(self._wide) for t in self._in_prior_units())
         change = (1.0 + values).rsqrt() - 1.0
 
         def perturb(noise: Draw) -> Draw:
@@ -202,19 +213,20 @@ class LowRankPrecision(PrecisionGaussian):
     @override
     def log_determinant(self) -> Tensor:
         _, values, _ = self._in_prior_units()
-        return self._flat_precision(torch.float64).log().sum() + values.double().log1p().sum()
+        return self._flat_precision(torch.float64).log().sum() + values.log1p().sum()
 
     @override
     def variance(self) -> Draw:
         scale, values, basis = self._in_prior_units()
-        return self._split(scale.square() * (1.0 - basis.square() @ (values / (1.0 + values))))
+        return self._split((scale.square() * (1.0 - basis.square() @ (values / (1.0 + values)))).to(self._wide))
 
     @override
     def output_covariance(self, jacobian: Gradients) -> Tensor:
         scale, values, basis = self._in_prior_units()
         prior = self._split(scale.square())
         directions = [self._split(direction) for direction in (scale[:, None] * basis).unbind(1)]
-        total = add_up(gradient.inner_products(block.join(prior)) for block, gradient in jacobian)
-        along = add_up(g.project(torch.stack([block.join(d) for d in directions])) for block, g in jacobian)
+        wide = [(block, gradient.double()) for block, gradient in jacobian]
+        total = add_up(gradient.inner_products(block.join(prior)) for block, gradient in wide)
+        along = add_up(g.project(torch.stack([block.join(d) for d in directions])) for block, g in wide)
         along = along.transpose(0, 1)  # [B, K, R]
         return total - (along * (values / (1.0 + values))) @ along.mT

@@ -14,12 +14,12 @@ from credo._devices import at_least_float32
 from credo.errors import InputError
 from credo.functional import Draw, Sampler
 from credo.posteriors._gaussian_sampler import gaussian_sampler, low_rank_sampler
-from credo.posteriors._wide_parameters import as_key
+from credo.posteriors._wide_parameters import WideBuffers, as_key
 from credo.posteriors.base import Posterior
 from credo.selection import parameter_owners
 
 
-class TrajectoryGaussian(Posterior):
+class TrajectoryGaussian(WideBuffers, Posterior):
     r"""N(θ̄, ½·diag(v) + D·Dᵀ/(2·(K − 1))) from the weights θ₁, …, θ_T that an optimizer passed through.
 
     θ̄ is their mean and v their variance in every coordinate. The columns of D are θ_t − θ̄_t for the last K of them,

@@ -159,7 +159,7 @@ class TrainingStep:
 
     def _explain(self, batch: Batch, step: int, error: Exception) -> None:
         """Raise ``InputError`` if it is the minibatch that made the network or the likelihood fail."""
-        if isinstance(error, ValueError) and "more than 1 value per channel" in str(error):
+        if is_too_few_rows(error):
             raise InputError(
                 f"the minibatch at step {step} is too small for batch norm ({error}); choose another batch_size, "
                 "or a DataLoader with drop_last=True"
@@ -170,3 +170,8 @@ class TrainingStep:
             self.task.check_batch(batch)
         except InputError as reason:
             raise InputError(f"the minibatch at step {step} does not match the model: {reason}") from error
+
+
+def is_too_few_rows(error: Exception) -> bool:
+    """Whether ``error`` is that of batch norm in training mode for a minibatch with one value per channel."""
+    return isinstance(error, ValueError) and "more than 1 value per channel" in str(error)
