@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -151,6 +152,12 @@ def test_describe_returns_none_for_other_networks():
         (lambda: architectures.ConvEncoder((1, 8, 8), 2, channels=8), "channels must be a sequence of integers"),
         (lambda: LeNet(dropout=1.5), r"dropout is the rate .* must lie in \[0, 1\), got 1.5"),
         (lambda: architectures.ESPCN(dropout=-0.1), r"must lie in \[0, 1\), got -0.1"),
+        (lambda: LeNet(dropout="0.5"), "dropout must be a finite number, got '0.5'"),
+        (lambda: LeNet(relu=1), "relu must be True or False, got 1"),
+        (lambda: ResNet(widths=np.zeros(2)), r"widths\[0\] must be an integer of at least 1"),
+        (lambda: architectures.DCGANGenerator(3)(torch.zeros(2, 4)), r"noise must have shape \[N, 3\], got \[N, 4\]"),
+        (lambda: architectures.InfoGANGenerator(3)(torch.zeros(2, 4)), r"noise and codes must have shape \[N, 3\]"),
+        (lambda: LeNet()(np.zeros((1, 1, 28, 28))), "images must be a tensor, got ndarray"),
     ],
 )
 def test_invalid_arguments_raise(make, message):

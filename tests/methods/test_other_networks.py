@@ -695,3 +695,14 @@ def test_a_sparse_tensor_beside_the_rows_passes() -> None:
     model = credo.BayesByBackprop(Adjacent(), GAUSSIAN)
     assert model.predict(x, samples=2, seed=0).mean.shape == (4, 1)
     assert bool(model.loss(x, _rows(4, 1), n_data=4).isfinite())
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_fresh_weights_of_half_precision_are_fresh(dtype: torch.dtype) -> None:
+    """The largest of many uniform numbers may be rounded to just above the bound."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(36, 400), nn.ReLU(), nn.Linear(400, 3))
+    with torch.no_grad():
+        net[0].weight[0, 0] = 1 / 6  # the bound, which bfloat16 rounds up
+    ensemble = credo.DeepEnsemble(net.to(dtype), 2, likelihood=credo.Categorical())
+    assert len(ensemble.members) == 2

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from credo._arguments import check_integer
+from credo._arguments import check_integer, check_number
 from credo.errors import InputError, unknown_name
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {
@@ -66,6 +66,8 @@ def embed_tokens(embedding: nn.Embedding, tokens: Tensor) -> Tensor:
     Raises:
         InputError: if the tokens are not indices of the embedding; on a GPU one that is too large is an error of CUDA.
     """
+    if not isinstance(tokens, Tensor):
+        raise InputError(f"tokens must be int64 indices [B, T] in a tensor, got {type(tokens).__name__}")
     if tokens.dtype not in (torch.int64, torch.int32) or tokens.dim() != 2:
         raise InputError(f"tokens must be int64 indices [B, T], got {tokens.dtype} of {list(tokens.shape)}")
     if torch.compiler.is_compiling():
@@ -99,7 +101,7 @@ def drop_units(x: Tensor, p: float, training: bool) -> Tensor:
 
 def check_drop_rate(rate: float, name: str) -> float:
     """Return ``rate`` if it is in [0, 1)."""
-    if not 0.0 <= rate < 1.0:
+    if not 0.0 <= check_number(rate, name) < 1.0:
         raise InputError(f"{name} is the rate at which units are dropped and must lie in [0, 1), got {rate}")
     return rate
 
@@ -124,6 +126,8 @@ def check_rows(x: Tensor, shape: Sequence[int | str], name: str = "images") -> N
 
     Images of integers, as a file has them, are an error too.
     """
+    if not isinstance(x, Tensor):
+        raise InputError(f"{name} must be a tensor, got {type(x).__name__}: convert it with torch.as_tensor")
     if not x.is_floating_point():
         raise InputError(f"{name} must be floating-point numbers, got {x.dtype}: x.float() / 255 if they are bytes")
     sizes = x.shape[1:]

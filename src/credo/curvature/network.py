@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.func import vjp, vmap
 
+from credo._devices import at_least_float32
 from credo.curvature.gradients import Block, BlockGradients, DenseGradients, FactoredGradients, find_blocks
 from credo.errors import UnsupportedError
 from credo.functional import Draw, Forward, Replica
@@ -194,7 +195,7 @@ def linearize(function: Callable[[Draw], Tensor], weights: Draw, change: Draw) -
 
 @dataclass(frozen=True, eq=False)
 class ForwardPass:
-    """A forward pass of a network whose rows can be differentiated.
+    """A forward pass of a network whose rows can be differentiated; gradients are in float32 at least.
 
     Attributes:
         network: the network.
@@ -219,7 +220,8 @@ class ForwardPass:
             A pair for every block.
         """
         layers = self._layers()
-        found = [record.empty(len(columns), self.output) for _, record in layers]
+        like = self.output.new_empty(0, dtype=self._dtype)
+        found = [record.empty(len(columns), like) for _, record in layers]
         for k, outputs in enumerate(self._backward(columns)):
             for values, (_, g) in zip(found, outputs, strict=True):
                 values[k] = g
@@ -253,6 +255,10 @@ class ForwardPass:
         for block, gradient in self._dense(columns):
             gradient.add_squares(totals[block.names[0]])
 
+    @property
+    def _dtype(self) -> torch.dtype:
+        return at_least_float32(self.output.dtype)
+
     def _layers(self) -> list[tuple[Block, _Record]]:
         """The blocks of layers, with what these were called with."""
         return [(block, self.records[block.layer]) for block in self.network.blocks if block.layer is not None]
@@ -266,7 +272,7 @@ class ForwardPass:
         for column in columns if layers else ():
             gradients = torch.autograd.grad(output, edges, column, retain_graph=True, allow_unused=True)
             yield [
-                (block, record.empty(1, output)[0].zero_() if g is None else record.positions_of(g))
+                (block, (record.empty(1, output)[0].zero_() if g is None else record.positions_of(g)).to(self._dtype))
                 for (block, record), g in zip(layers, gradients, strict=True)
             ]
 
@@ -277,7 +283,7 @@ class ForwardPass:
             return []
         dense = self.network.dense([block.names[0] for block in others], self.x, columns)
         return [
-            (block, DenseGradients(dense[block.names[0]].flatten(2).unsqueeze(2)))  # [K, B, 1, size]
+            (block, DenseGradients(dense[block.names[0]].flatten(2).unsqueeze(2).to(self._dtype)))  # [K, B, 1, size]
             for block in others
         ]
 
@@ -285,7 +291,7 @@ class ForwardPass:
         """a of a layer, ``[B, T, I]``, the same for all directions."""
         path = str(block.layer)
         if path not in self._inputs:
-            self._inputs[path] = self.records[path].inputs_with(len(block.names) > 1)
+            self._inputs[path] = self.records[path].inputs_with(len(block.names) > 1).to(self._dtype)
         return self._inputs[path]
 
 

@@ -17,6 +17,7 @@ from typing_extensions import override
 
 from credo import data as data_
 from credo._arguments import check_integer
+from credo._devices import at_least_float32
 from credo._special import sobol_normal
 from credo.curvature import NetworkGradients
 from credo.curvature.network import linearize
@@ -87,6 +88,7 @@ class LinearizedPredictor(Predictor):
         """f(x, w*) ``[B, ...]`` and J·Σ·Jᵀ ``[B, C, C]``; ``None`` if rows have too many outputs."""
         if count_rows(x) == 0:
             mean = self._replica()({}, x)
+            mean = mean.to(at_least_float32(mean.dtype))
             size = flatten_rows(mean).shape[1]
             return mean, mean.new_zeros(0, size, size)
         if self._network is None:
@@ -97,10 +99,12 @@ class LinearizedPredictor(Predictor):
         for part in split_rows(x, rows):
             done = network.run(part)
             mean = done.output.detach()
+            mean = mean.to(at_least_float32(mean.dtype))
             size = flatten_rows(mean).shape[1]
             if size > _MAX_OUTPUTS:
                 return None
-            columns = torch.eye(size, dtype=mean.dtype, device=mean.device).unsqueeze(1).expand(-1, len(mean), -1)
+            identity = torch.eye(size, dtype=done.output.dtype, device=mean.device)
+            columns = identity.unsqueeze(1).expand(-1, len(mean), -1)
             means.append(mean)
             covariances.append(posterior.output_covariance(done.gradients(columns)).to(mean.dtype))
         return torch.cat(means), torch.cat(covariances)
