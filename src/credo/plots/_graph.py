@@ -102,7 +102,7 @@ class PlateGraph:
             same = next(other.name for other in self.nodes if other.position == node.position)
             if same != node.name:
                 raise InputError(f"nodes must have different positions, but {same} and {node.name} share one")
-        if not all(part.label for part in (*self.nodes, *self.plates)):
+        if "" in [*(node.label for node in self.nodes), *(plate.label for plate in self.plates)]:
             raise InputError("labels of nodes and plates must not be empty")
         if not all(plate.nodes for plate in self.plates):
             raise InputError("plates must hold at least one node each")
