@@ -280,3 +280,12 @@ def test_all_draws_of_a_training_step_go_on_from_the_same_state(sharpening: floa
         return torch.stack([model.train().nll(x, y).detach() for x, y in make_stream()])
 
     torch.testing.assert_close(losses(3), losses(1), rtol=1e-7, atol=0)
+
+
+@pytest.mark.parametrize("name", ["lstm", "gru", "rnn", "bayes", "sharpened"])
+def test_a_state_of_mixed_precision_has_that_of_the_weights(name: str) -> None:
+    """Autocast returns it in bfloat16, with which the network does not go on where it is evaluated."""
+    model = fit(name, epochs=2, precision="bf16-mixed")
+    assert {state.dtype for state in model.net._stored()} == {torch.float32}
+    x, going_on = torch.zeros(4, 5, dtype=torch.int64), torch.zeros(4, dtype=torch.bool)
+    assert bool(model.predict((x, going_on), samples=2, seed=0).mean.isfinite().all())

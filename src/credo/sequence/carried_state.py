@@ -171,12 +171,19 @@ class CarriedState(Carrier):
         return pytree.tree_unflatten(kept, self._structure.spec)
 
     def _store(self, state: list[Tensor], rows: int) -> None:
-        """Store the state without its graph, in the same memory from call to call."""
+        """Store the state without its graph, in the same memory from call to call.
+
+        It has at least the precision of the weights: autocast returns it in 16 bits, with which a network cannot go on
+        outside of autocast.
+        """
         if self.rows is None or len(self.rows) != rows:
             self.rows = state[0].new_empty(rows, 0)
+        weights = next((p.dtype for p in self.net.parameters() if p.is_floating_point()), None)
         for name, new in zip(self._names, state, strict=False):
-            old = getattr(self, name)
+            old, new = getattr(self, name), new.detach()
+            if weights is not None and new.is_floating_point():
+                new = new.to(torch.promote_types(new.dtype, weights))
             if old is None or old.shape != new.shape or old.dtype != new.dtype or old.device != new.device:
-                setattr(self, name, new.detach().clone())
+                setattr(self, name, new.clone())
             else:
-                old.copy_(new.detach())
+                old.copy_(new)
