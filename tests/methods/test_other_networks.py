@@ -706,3 +706,22 @@ def test_fresh_weights_of_half_precision_are_fresh(dtype: torch.dtype) -> None:
         net[0].weight[0, 0] = 1 / 6  # the bound, which bfloat16 rounds up
     ensemble = credo.DeepEnsemble(net.to(dtype), 2, likelihood=credo.Categorical())
     assert len(ensemble.members) == 2
+
+
+def test_a_network_without_values_is_refused() -> None:
+    with torch.device("meta"):
+        net = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 1))
+    message = r"'0.weight' of Sequential is on the meta device and has no values: .* net.to_empty"
+    makers: list[Callable[[], object]] = [
+        lambda: credo.BayesByBackprop(net, GAUSSIAN),
+        lambda: credo.SNGP(net, GAUSSIAN),
+        lambda: credo.DeepEnsemble(net, 2, likelihood=GAUSSIAN),
+        lambda: credo.generative.GAN(net, net, latent=3),
+    ]
+    for make in makers:
+        with pytest.raises(InputError, match=message):
+            make()
+    loaded = net.to_empty(device="cpu")
+    loaded.load_state_dict(nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 1)).state_dict())
+    model = credo.BayesByBackprop(loaded, GAUSSIAN).fit((_rows(8, 3), _rows(8, 1)), epochs=1, progress=False)
+    assert bool(model.predict(_rows(2, 3), samples=2).mean.isfinite().all())

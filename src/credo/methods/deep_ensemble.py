@@ -22,6 +22,7 @@ from credo.methods.map import MAP
 from credo.methods.network import NetworkMethod
 from credo.predictive import Predictive
 from credo.seeding import check_seed, derive
+from credo.selection import check_has_values
 from credo.training.loggers import NumberedLogger
 from credo.training.loop import train
 from credo.training.options import FitKeywords, with_fit_options
@@ -311,6 +312,7 @@ def _networks(source: Any, members: int | None, init: str | None) -> list[nn.Mod
         return list(source)
     count = 5 if members is None else check_integer(members, "members", minimum=1)
     if isinstance(source, nn.Module):
+        check_has_values(source)
         networks = [copy.deepcopy(source) for _ in range(count)]
         if init is None:
             check_is_fresh(source)
