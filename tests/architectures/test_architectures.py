@@ -199,3 +199,22 @@ def test_images_of_another_shape_raise(net, shape, message):
 def test_images_of_bytes_raise(net):
     with pytest.raises(InputError, match=r"images must be floating-point numbers, got torch.uint8: x.float\(\) / 255"):
         net(torch.zeros(2, 1, 28, 28, dtype=torch.uint8))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda n, p: LeNet(n(3), n(1), n(16), dropout=p(0.5)),
+        lambda n, p: ResNet(n(3), n(1), (n(4),), dropout=p(0.5)),
+        lambda n, p: architectures.VisionTransformer(n(3), width=n(8), layers=n(1), heads=n(2), dropout=p(0.5)),
+        lambda n, p: architectures.LanguageModel(n(5), n(4), word_dropout=p(0.5)),
+        lambda n, p: architectures.SegNet(n(1), n(3), (n(4),), dropout_blocks=n(1), dropout=p(0.5)),
+        lambda n, p: architectures.Captioner(n(5), width=n(8), dropout=p(0.5)),
+        lambda n, p: architectures.StyleGenerator(n(4), (n(1), n(8), n(8)), n(4), mixing=p(0.5)),
+        lambda n, p: architectures.ProgressiveGenerator(n(4), (n(1), n(8), n(8)), n(4), p(0.5)),
+    ],
+)
+def test_numbers_of_numpy_are_described_as_json(make):
+    """A number of classes is often that of an array."""
+    described = architectures.describe(make(np.int64, np.float32))
+    assert json.loads(json.dumps(described)) == architectures.describe(make(int, float))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from numbers import Integral, Real
 from typing import Any
 
 import torch
@@ -47,7 +48,18 @@ class Architecture(nn.Module):
 
     def __init__(self, **config: Any) -> None:
         super().__init__()
-        self.config = {key: list(value) if isinstance(value, tuple) else value for key, value in config.items()}
+        self.config = {key: _as_json(value) for key, value in config.items()}
+
+
+def _as_json(value: Any) -> Any:
+    """A value that JSON can hold: tuples as lists, numbers of numpy as numbers of Python."""
+    if isinstance(value, tuple | list):
+        return [_as_json(part) for part in value]
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, Integral):
+        return int(value)
+    return float(value) if isinstance(value, Real) else value
 
 
 class TokenEmbedding(nn.Embedding):
@@ -101,9 +113,10 @@ def drop_units(x: Tensor, p: float, training: bool) -> Tensor:
 
 def check_drop_rate(rate: float, name: str) -> float:
     """Return ``rate`` if it is in [0, 1)."""
-    if not 0.0 <= check_number(rate, name) < 1.0:
+    found = check_number(rate, name)
+    if not 0.0 <= found < 1.0:
         raise InputError(f"{name} is the rate at which units are dropped and must lie in [0, 1), got {rate}")
-    return rate
+    return found
 
 
 def check_sizes(sizes: object, name: str) -> tuple[int, ...]:
