@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -156,9 +156,37 @@ def test_a_state_may_be_nested_and_have_rows_in_front() -> None:
     assert perplexity(model, stream) == pytest.approx(expected, rel=1e-5)
 
 
+class Pair(NamedTuple):
+    """A state with names."""
+
+    hidden: Tensor
+    cell: Tensor
+
+
+class Named(LanguageModel):
+    """A network whose state is a named tuple."""
+
+    def forward(self, tokens: Tensor, state: Any = None) -> tuple[Tensor, Pair]:
+        logits, new = super().forward(tokens, None if state is None else (state.hidden, state.cell))
+        return logits, Pair(*new)
+
+
+class Alone(nn.Module):
+    """A network whose state is one tensor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rnn = nn.GRU(1, 3, batch_first=True)
+
+    def forward(self, x: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        output: tuple[Tensor, Tensor] = self.rnn(x[..., None].float(), state)
+        return output
+
+
+@pytest.mark.parametrize("make", [Cells, lambda: Named(VOCABULARY, 4), Alone])
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda net: pickle.loads(pickle.dumps(net))])
-def test_copies_go_on_from_the_same_state(copied: Any) -> None:
-    for net in (CarriedState(Cells()), copied(CarriedState(Cells()))):
+def test_copies_go_on_from_the_same_state(copied: Any, make: Any) -> None:
+    for net in (CarriedState(make()), copied(CarriedState(make()))):
         x, start = torch.ones(3, 2, dtype=torch.int64), torch.ones(3, dtype=torch.bool)
         net(x, start)
         other = copied(net)
@@ -213,7 +241,7 @@ def test_states_that_cannot_be_carried_raise() -> None:
     x = torch.zeros(5, 3)
     with pytest.raises(InputError, match=r"must count the 5 rows of x in dimension 0 or 1, got a tensor of \[2, 2\]"):
         CarriedState(Constant(torch.zeros(2, 2)))(x)
-    with pytest.raises(InputError, match="must consist of tensors, got int"):
+    with pytest.raises(InputError, match="must consist of tensors in tuples, lists and dictionaries, got int"):
         CarriedState(Constant(3))(x)
     with pytest.raises(InputError, match=r"in dimension 2, got a tensor of \[5, 3\]; pass row_dim"):
         CarriedState(Memory(0, 3), row_dim=2)(x)

@@ -27,11 +27,12 @@ class _Structure:
     def __deepcopy__(self, memo: Any) -> _Structure:
         return self
 
-    def __getstate__(self) -> str | None:
-        return None if self.spec is None else pytree.treespec_dumps(self.spec)
+    def __getstate__(self) -> tuple[Any]:
+        """A nest of numbers with that structure: torch serializes no named tuples."""
+        return (None if self.spec is None else pytree.tree_unflatten(range(self.spec.num_leaves), self.spec),)
 
-    def __setstate__(self, state: str | None) -> None:
-        self.spec = None if state is None else pytree.treespec_loads(state)
+    def __setstate__(self, state: tuple[Any]) -> None:
+        self.spec = None if state[0] is None else pytree.tree_flatten(state[0])[1]
 
 
 class CarriedState(Carrier):
@@ -129,7 +130,7 @@ class CarriedState(Carrier):
         leaves, structure = pytree.tree_flatten(new)
         if not leaves or not all(isinstance(leaf, Tensor) for leaf in leaves):
             kinds = ", ".join(dict.fromkeys(type(leaf).__name__ for leaf in leaves)) or "nothing"
-            raise InputError(f"the state of net must consist of tensors, got {kinds}")
+            raise InputError(f"the state of net must consist of tensors in tuples, lists and dictionaries, got {kinds}")
         if len(leaves) > len(self._names) or self._n_states not in (None, len(leaves)):
             raise InputError(f"the state of net has {len(leaves)} tensors, not {len(self._names)}; pass n_states")
         for leaf in leaves:
