@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -34,6 +35,13 @@ def tokens() -> Tensor:
 def make_net(cell: str = "lstm", **options: object) -> CarriedState:
     torch.manual_seed(0)
     return CarriedState(LanguageModel(VOCABULARY, width=6, layers=2, cell=cell, **options))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("given", [np.frombuffer(b"a text of bytes", np.uint8), np.arange(15, dtype=np.int16)])
+def test_stream_takes_integers_of_any_width(given):
+    (x, _), y = next(iter(TokenStream(given, batch_size=2, length=20)))
+    assert x.dtype == y.dtype == torch.int64
+    assert x.flatten().tolist() == given[:14].tolist()
 
 
 def test_stream_reads_every_row_in_order_and_predicts_the_next_token(tokens):
