@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import credo
-from credo.architectures import LanguageModel
+from credo.architectures import LanguageModel, TransformerLanguageModel
 from credo.errors import InputError, UnsupportedError
 from credo.sequence import CarriedState, TokenStream, perplexity, perplexity_bound
 from training.test_capture import FakeGraph, assert_same, install
@@ -222,8 +222,22 @@ def test_rows_do_not_go_on_from_a_state_of_other_rows() -> None:
         perplexity(model, [((x, start), y), ((x[:3], ~start[:3]), y[:3])])
 
 
-@pytest.mark.parametrize("start", [torch.ones(2, dtype=torch.bool), torch.ones(4)])
-def test_starts_that_do_not_match_raise(start: Tensor) -> None:
+@pytest.mark.parametrize(
+    ("net", "message"),
+    [
+        ("lstm", "net must be a network, a torch.nn.Module, got str"),
+        (LanguageModel, "net must be a network, a torch.nn.Module, got type"),
+        (credo.MAP(LanguageModel(5, 4), credo.Categorical()), r"got MAP; .* MAP\(CarriedState\(network\), ...\)"),
+        (TransformerLanguageModel(5, 4, 1, 2), "a TransformerLanguageModel has no place for a state"),
+    ],
+)
+def test_what_has_no_state_raises(net: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        CarriedState(net)
+
+
+@pytest.mark.parametrize("start", [torch.ones(2, dtype=torch.bool), torch.ones(4), [True] * 4])
+def test_starts_that_do_not_match_raise(start: Any) -> None:
     with pytest.raises(InputError, match=r"start must be bool \[4\], whether each row starts a sequence, got"):
         make_net()(torch.zeros(4, 5, dtype=torch.int64), start)
 

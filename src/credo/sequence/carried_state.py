@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import torch
@@ -11,6 +12,7 @@ from torch.utils import _pytree as pytree
 from credo._arguments import check_integer
 from credo.errors import InputError
 from credo.functional import Carrier
+from credo.model import Model
 
 _MIN_BUFFERS = 16
 
@@ -54,8 +56,8 @@ class CarriedState(Carrier):
             and 0 for others.
 
     Raises:
-        InputError: in a call, if the network does not return such a pair, or if rows go on from a state of another
-            number of rows.
+        InputError: if ``net`` is no network that can be called as ``net(x, state)``; in a call, if it does not return
+            such a pair, or if rows go on from a state of another number of rows.
 
     Example:
         >>> from credo.architectures import LanguageModel
@@ -67,7 +69,7 @@ class CarriedState(Carrier):
 
     def __init__(self, net: nn.Module, n_states: int | None = None, row_dim: int | None = None) -> None:
         super().__init__()
-        self.net = net
+        self.net = _check_net(net)
         self.row_dim = None if row_dim is None else check_integer(row_dim, "row_dim", minimum=0)
         self._n_states = None if n_states is None else check_integer(n_states, "n_states", minimum=1)
         self._structure = _Structure()
@@ -109,12 +111,13 @@ class CarriedState(Carrier):
 
         Returns:
             The output ``[B, T, ...]``.
+
+        Raises:
+            InputError: if ``start`` is not as above, or rows go on from a state of another number of rows.
         """
-        if start is not None and (start.dtype != torch.bool or start.shape != x.shape[:1]):
-            raise InputError(
-                f"start must be bool [{len(x)}], whether each row starts a sequence, got {start.dtype} of "
-                f"{list(start.shape)}"
-            )
+        if start is not None and not _are_flags(start, x.shape[:1]):
+            found = f"{start.dtype} of {list(start.shape)}" if isinstance(start, Tensor) else type(start).__name__
+            raise InputError(f"start must be bool [{len(x)}], whether each row starts a sequence, got {found}")
         output, state = self._call(x, None if start is None else self._previous_state(start))
         self._store(state, len(x))
         return output
@@ -188,3 +191,25 @@ class CarriedState(Carrier):
                 setattr(self, name, new.clone())
             else:
                 old.copy_(new)
+
+
+def _are_flags(start: object, shape: torch.Size) -> bool:
+    return isinstance(start, Tensor) and start.dtype == torch.bool and start.shape == shape
+
+
+def _check_net(net: object) -> nn.Module:
+    """Return ``net`` if it is a network that can be called as ``net(x, state)``."""
+    if not isinstance(net, nn.Module) or isinstance(net, Model):
+        kind = type(net).__name__
+        fix = f"; carry the state inside of it, {kind}(CarriedState(network), ...)" if isinstance(net, Model) else ""
+        raise InputError(f"net must be a network, a torch.nn.Module, got {kind}{fix}")
+    try:
+        inspect.signature(net.forward).bind("x", "state")
+    except ValueError:  # it has no signature to read
+        return net
+    except TypeError:
+        raise InputError(
+            f"net must be called as net(x, state), but a {type(net).__name__} has no place for a state; a network "
+            "without one needs no CarriedState"
+        ) from None
+    return net
