@@ -331,3 +331,20 @@ def test_a_state_of_mixed_precision_has_that_of_the_weights(name: str) -> None:
     assert {state.dtype for state in model.net._stored()} == {torch.float32}
     x, going_on = torch.zeros(4, 5, dtype=torch.int64), torch.zeros(4, dtype=torch.bool)
     assert bool(model.predict((x, going_on), samples=2, seed=0).mean.isfinite().all())
+
+
+def test_pieces_of_a_step_that_accumulates_go_on_from_each_other() -> None:
+    """The gradient of two cuts in one step is that of their 8 rows; the second goes on from the first."""
+    tokens = torch.randint(0, VOCABULARY, (41,), generator=torch.Generator().manual_seed(0))
+    stream, net, twin = TokenStream(tokens, 4, 5), make_net().double(), make_net().double().net
+    model = credo.MAP(net, credo.Categorical(), credo.Normal(0.0, 1e6))
+    sgd = {"optimizer": torch.optim.SGD, "lr": 0.1, "schedule": "constant"}
+    model.fit(stream, epochs=1, accumulate=2, progress=False, seed=0, **sgd)
+    loss, state = torch.zeros((), dtype=torch.float64), None
+    for (x, _), y in stream:
+        logits, state = twin(x, state)
+        state = tuple(part.detach() for part in state)
+        loss = loss + F.cross_entropy(logits.flatten(0, 1), y.flatten(), reduction="sum") / 8
+    gradients = torch.autograd.grad(loss, list(twin.parameters()))
+    for found, p, gradient in zip(net.net.parameters(), twin.parameters(), gradients, strict=True):
+        torch.testing.assert_close(found, p - 0.1 * gradient, rtol=1e-6, atol=1e-9)
