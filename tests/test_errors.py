@@ -313,6 +313,7 @@ def test_nearest_names_are_offered():
     assert isinstance(error, InputError)
     assert str(error) == "unknown color 'gren': did you mean 'green' or 'gray'?"
     assert "choose from green, blue." in str(unknown_name("color", "zzzzzz", ["green", "blue"]))
+    assert str(unknown_name("color", "BLUE", ["green", "Blue"])) == "unknown color 'BLUE': did you mean 'Blue'?"
     many = [f"name{i}" for i in range(50)]
     assert str(unknown_name("thing", "zzzzzz", many)).endswith("name11, ….")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fnmatch
 import sys
 from collections.abc import Collection, Mapping, Sequence
+from itertools import chain
 from typing import TypeVar
 
 import torch
@@ -50,7 +51,18 @@ def check_network(net: object) -> nn.Module:
     for name, parameter in net.named_parameters():
         if is_lazy(parameter):
             raise InputError(f"{name!r} has no shape yet: call the lazy network once on a batch, then wrap it")
+    check_has_values(net)
     return net
+
+
+def check_has_values(net: nn.Module) -> None:
+    """Raise ``InputError`` for a network that was built on the meta device and has not been given values."""
+    for name, tensor in chain(net.named_parameters(), net.named_buffers()):
+        if tensor.is_meta:
+            raise InputError(
+                f"{name!r} of {type(net).__name__} is on the meta device and has no values: give the network some "
+                "first, net.to_empty(device='cpu') and net.load_state_dict(...), or build it on another device"
+            )
 
 
 def select(net: nn.Module, patterns: str | Sequence[str] = "*", argument: str = "bayesian") -> list[str]:

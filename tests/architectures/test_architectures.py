@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -151,6 +152,12 @@ def test_describe_returns_none_for_other_networks():
         (lambda: architectures.ConvEncoder((1, 8, 8), 2, channels=8), "channels must be a sequence of integers"),
         (lambda: LeNet(dropout=1.5), r"dropout is the rate .* must lie in \[0, 1\), got 1.5"),
         (lambda: architectures.ESPCN(dropout=-0.1), r"must lie in \[0, 1\), got -0.1"),
+        (lambda: LeNet(dropout="0.5"), "dropout must be a finite number, got '0.5'"),
+        (lambda: LeNet(relu=1), "relu must be True or False, got 1"),
+        (lambda: ResNet(widths=np.zeros(2)), r"widths\[0\] must be an integer of at least 1"),
+        (lambda: architectures.DCGANGenerator(3)(torch.zeros(2, 4)), r"noise must have shape \[N, 3\], got \[N, 4\]"),
+        (lambda: architectures.InfoGANGenerator(3)(torch.zeros(2, 4)), r"noise and codes must have shape \[N, 3\]"),
+        (lambda: LeNet()(np.zeros((1, 1, 28, 28))), "images must be a tensor, got ndarray"),
     ],
 )
 def test_invalid_arguments_raise(make, message):
@@ -192,3 +199,22 @@ def test_images_of_another_shape_raise(net, shape, message):
 def test_images_of_bytes_raise(net):
     with pytest.raises(InputError, match=r"images must be floating-point numbers, got torch.uint8: x.float\(\) / 255"):
         net(torch.zeros(2, 1, 28, 28, dtype=torch.uint8))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda n, p: LeNet(n(3), n(1), n(16), dropout=p(0.5)),
+        lambda n, p: ResNet(n(3), n(1), (n(4),), dropout=p(0.5)),
+        lambda n, p: architectures.VisionTransformer(n(3), width=n(8), layers=n(1), heads=n(2), dropout=p(0.5)),
+        lambda n, p: architectures.LanguageModel(n(5), n(4), word_dropout=p(0.5)),
+        lambda n, p: architectures.SegNet(n(1), n(3), (n(4),), dropout_blocks=n(1), dropout=p(0.5)),
+        lambda n, p: architectures.Captioner(n(5), width=n(8), dropout=p(0.5)),
+        lambda n, p: architectures.StyleGenerator(n(4), (n(1), n(8), n(8)), n(4), mixing=p(0.5)),
+        lambda n, p: architectures.ProgressiveGenerator(n(4), (n(1), n(8), n(8)), n(4), p(0.5)),
+    ],
+)
+def test_numbers_of_numpy_are_described_as_json(make):
+    """A number of classes is often that of an array."""
+    described = architectures.describe(make(np.int64, np.float32))
+    assert json.loads(json.dumps(described)) == architectures.describe(make(int, float))

@@ -105,6 +105,7 @@ def test_invalid_arguments_raise(options, message):
             "tokens must be from 0 to 4, .* got 5 to 5",
         ),
         (torch.zeros(2, 1, 8, 8), torch.zeros(2, 3), "tokens must be int64 indices"),
+        (torch.zeros(2, 1, 8, 8), torch.zeros(3, 3).long(), r"tokens for each of the 2 images, got \[3, 3\]"),
     ],
 )
 def test_bad_inputs_raise(images, tokens, message):

@@ -183,6 +183,7 @@ def test_networks_are_rebuilt_from_json_and_every_layer_can_be_reset(make) -> No
         (lambda: generator(growth=1.1), "growth must be a number above 0 and at most 1, got 1.1"),
         (lambda: ProgressiveGenerator(0), "latent must be an integer of at least 1"),
         (lambda: ProgressiveGenerator(shape=(1, 7, 8)), "height and width must be even and at least 8, got 7×8"),
+        (lambda: generator()(torch.zeros(2, 6)), r"noise must have shape \[N, 5\], got \[N, 6\]"),
         (lambda: generator().grow(1.5), "fraction must be a number from 0 to 1, got 1.5"),
         (lambda: discriminator()(torch.zeros(2, 1, 16, 16)), r"images must have shape \[N, 1, 32, 32\]"),
     ],

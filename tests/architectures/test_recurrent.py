@@ -127,6 +127,8 @@ def test_network_is_rebuilt_from_its_description():
         ({"vocabulary": 0}, "vocabulary must be"),
         ({"vocabulary": 5, "cell": "transformer"}, "unknown cell 'transformer'"),
         ({"vocabulary": 5, "dropout": 1.0}, r"dropout is the rate .* \[0, 1\)"),
+        ({"vocabulary": 5, "word_dropout": None}, "word_dropout must be a finite number, got None"),
+        ({"vocabulary": 5, "cell": "LSTM"}, "unknown cell 'LSTM': did you mean 'lstm'"),
     ],
 )
 def test_bad_arguments_raise(options, message):
@@ -146,3 +148,11 @@ def test_bad_arguments_raise(options, message):
 def test_bad_tokens_raise(tokens, message):
     with pytest.raises(InputError, match=message):
         LanguageModel(7, width=4)(tokens)
+
+
+@pytest.mark.parametrize(
+    ("state", "found"), [(3, "got int;"), (("a", torch.zeros(2, 1, 4)), r"got str, \[2, 1, 4\];"), ([], "got none;")]
+)
+def test_bad_states_raise(state, found):
+    with pytest.raises(InputError, match=r"state must be two tensors of \[2, 1, 4\], " + found):
+        LanguageModel(7, width=4)(torch.zeros(1, 3, dtype=torch.int64), state)

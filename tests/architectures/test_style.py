@@ -140,6 +140,9 @@ def test_mixed_styles_cross_at_the_layer(layer: int) -> None:
     [
         (slice(0, 6), 7, "layer must be from 0 to the number of layers, 6, got 7"),
         (slice(0, 6), 2.5, "layer must be an integer"),
+        (slice(0, 6), torch.tensor([1.0, 2.0]), r"layer must be integers \[2\], got torch.float32 of \[2\]"),
+        (slice(0, 6), torch.tensor([[1], [2]]), r"layer must be integers \[2\], got torch.int64 of \[2, 1\]"),
+        (slice(0, 6), torch.tensor(1), r"layer must be integers \[2\], got torch.int64 of \[\]"),
         (slice(0, 3), 2, r"coarse styles must have shape \[N, 6, 6\], got \[N, 3, 6\]"),
     ],
 )
@@ -148,6 +151,8 @@ def test_styles_that_cannot_be_mixed_raise(rows: slice, layer: int, message: str
     w = net.styles(torch.randn(2, 6))
     with pytest.raises(InputError, match=message):
         net.mix(w[:, rows], w, layer)
+    with pytest.raises(InputError, match="same number of rows, got 1 and 2"):
+        net.mix(w[:1], w, 2)
 
 
 def test_training_mixes_a_share_of_the_images(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -77,11 +77,35 @@ def test_a_step_depends_on_the_steps_up_to_it(positions):
 
 def test_rotary_products_depend_on_the_distance():
     query, key = torch.randn(2, 1, 1, 1, 6, dtype=torch.float64).expand(2, 1, 1, 9, 6)
-    rotation = _rotation(9, 6).double()
+    rotation = _rotation(9, 6, query)
     scores = (_rotate(query, rotation) @ _rotate(key, rotation).mT)[0, 0]
-    torch.testing.assert_close(scores[1:, 1:], scores[:-1, :-1], rtol=1e-5, atol=1e-5)  # angles of float32
+    torch.testing.assert_close(scores[1:, 1:], scores[:-1, :-1])
     assert scores[0].std() > 1e-2
     torch.testing.assert_close(_rotate(query, rotation).norm(dim=-1), query.norm(dim=-1))
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_a_network_of_the_meta_device_gets_everything_from_the_state(name):
+    """Nothing but parameters has to be computed again: no table of angles is left as memory without content."""
+    make, x = NETWORKS[name]
+    net = make().eval()
+    with torch.device("meta"):
+        twin = make()
+    twin.to_empty(device="cpu").load_state_dict(net.state_dict())
+    assert not list(twin.buffers())
+    assert torch.equal(twin.eval()(x), net(x))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_angles_have_the_precision_of_the_network(dtype):
+    """Those of half precision are computed in float32: in bfloat16 step 257 would be step 256."""
+    exact = _rotation(300, 8, torch.empty(0, dtype=torch.float64))
+    found = _rotation(300, 8, torch.empty(0, dtype=dtype))
+    t, i = torch.meshgrid(torch.arange(300.0), torch.arange(4.0), indexing="ij")
+    angle = t.double() * 10_000.0 ** (-i.double() / 4)
+    torch.testing.assert_close(exact, torch.stack([angle.cos(), angle.sin()]), rtol=0, atol=1e-12)
+    assert found.dtype == dtype
+    torch.testing.assert_close(found.double(), exact, rtol=0, atol=torch.finfo(dtype).eps)
 
 
 def test_positions_make_the_order_of_tokens_and_patches_matter():
@@ -219,6 +243,8 @@ def test_training_learns_and_evaluation_mode_drops_nothing(name):
         (lambda: TransformerLanguageModel(5, layers=0), "layers must be"),
         (lambda: TransformerLanguageModel(5, feedforward=0), "feedforward must be"),
         (lambda: language_model()(torch.zeros(1, 7, dtype=torch.int64)), "at most context=6 steps, got 7"),
+        (lambda: language_model()(torch.zeros(3).long()), r"int64 indices \[B, T\], got torch.int64 of \[3\]"),
+        (lambda: language_model()([[1, 2]]), "in a tensor, got list"),
         (lambda: VisionTransformer(size=28, patch=5), "size must be a multiple of patch, got 28 and 5"),
         (lambda: VisionTransformer(pooling="max"), "unknown pooling 'max'"),
         (lambda: vision_transformer()(torch.zeros(1, 2, 5, 6)), r"images must have shape \[N, 2, 6, 6\]"),

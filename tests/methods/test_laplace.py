@@ -815,3 +815,24 @@ def test_sample_weights_are_repeated_rows_in_the_exact_posterior() -> None:
     exact = torch.einsum("ni,ij,nj->n", x, torch.linalg.inv(precision), x)
     torch.testing.assert_close(epistemic((x, y, count.double())), exact)
     torch.testing.assert_close(epistemic((x.repeat_interleave(count, 0), y.repeat_interleave(count, 0))), exact)
+
+
+@pytest.mark.parametrize("structure", ["full", "kron", "diag", "low_rank"])
+@pytest.mark.parametrize("classes", [False, True])
+def test_a_network_of_half_precision_is_linearized_in_float32(structure: str, classes: bool) -> None:
+    """As its twin in float32; the activations and gradients of bfloat16, rounded to 2⁻⁸, make a few per cent."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3)).bfloat16()
+    twin = copy.deepcopy(net).float()
+    x = torch.randn(12, 4).bfloat16()
+    y = torch.randint(0, 3, (12,)) if classes else torch.randn(12, 3).bfloat16()
+    predictions = []
+    for each, dtype in ((net, torch.bfloat16), (twin, torch.float32)):
+        likelihood = credo.Categorical() if classes else credo.Gaussian(0.5)
+        model = credo.Laplace(each, likelihood, structure=structure)
+        model.fit((x.to(dtype), y if classes else y.to(dtype)), epochs=0)
+        predictions.append(model.predict(x.to(dtype)))
+    found, expected = predictions
+    assert found.mean.dtype == torch.float32
+    torch.testing.assert_close(found.mean, expected.mean, rtol=0.05, atol=0.05)
+    torch.testing.assert_close(found.epistemic, expected.epistemic, rtol=0.1, atol=1e-3)

@@ -695,3 +695,33 @@ def test_a_sparse_tensor_beside_the_rows_passes() -> None:
     model = credo.BayesByBackprop(Adjacent(), GAUSSIAN)
     assert model.predict(x, samples=2, seed=0).mean.shape == (4, 1)
     assert bool(model.loss(x, _rows(4, 1), n_data=4).isfinite())
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_fresh_weights_of_half_precision_are_fresh(dtype: torch.dtype) -> None:
+    """The largest of many uniform numbers may be rounded to just above the bound."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(36, 400), nn.ReLU(), nn.Linear(400, 3))
+    with torch.no_grad():
+        net[0].weight[0, 0] = 1 / 6  # the bound, which bfloat16 rounds up
+    ensemble = credo.DeepEnsemble(net.to(dtype), 2, likelihood=credo.Categorical())
+    assert len(ensemble.members) == 2
+
+
+def test_a_network_without_values_is_refused() -> None:
+    with torch.device("meta"):
+        net = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 1))
+    message = r"'0.weight' of Sequential is on the meta device and has no values: .* net.to_empty"
+    makers: list[Callable[[], object]] = [
+        lambda: credo.BayesByBackprop(net, GAUSSIAN),
+        lambda: credo.SNGP(net, GAUSSIAN),
+        lambda: credo.DeepEnsemble(net, 2, likelihood=GAUSSIAN),
+        lambda: credo.generative.GAN(net, net, latent=3),
+    ]
+    for make in makers:
+        with pytest.raises(InputError, match=message):
+            make()
+    loaded = net.to_empty(device="cpu")
+    loaded.load_state_dict(nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 1)).state_dict())
+    model = credo.BayesByBackprop(loaded, GAUSSIAN).fit((_rows(8, 3), _rows(8, 1)), epochs=1, progress=False)
+    assert bool(model.predict(_rows(2, 3), samples=2).mean.isfinite().all())

@@ -67,6 +67,11 @@ def test_scores_of_batches_add_up():
     whole = metrics.segmentation_scores(p, y)
     parts = metrics.segmentation_scores(p[:2], y[:2]) + metrics.segmentation_scores(p[2:], y[2:])
     assert torch.equal(parts.confusion, whole.confusion)
+    assert torch.equal(
+        sum(metrics.segmentation_scores(p[i : i + 1], y[i : i + 1]) for i in range(len(y))).confusion, whole.confusion
+    )
+    with pytest.raises(TypeError):
+        whole + 1
     with pytest.raises(InputError, match="of 4 and of 2 classes cannot be added"):
         whole + SegmentationScores(torch.eye(2))
 
@@ -101,6 +106,11 @@ def test_accuracy_by_kept_of_maps_raises():
 def test_fractions_outside_0_and_1_raise(kept):
     with pytest.raises(InputError, match="above 0 and at most 1"):
         metrics.accuracy_by_kept([1, 0], [0.1, 0.2], kept)
+
+
+def test_one_fraction_raises():
+    with pytest.raises(InputError, match=r"sequence of fractions, such as \[1.0, 0.9\], got 0.5"):
+        metrics.accuracy_by_kept([1, 0], [0.1, 0.2], 0.5)
 
 
 def test_void_everywhere_raises():

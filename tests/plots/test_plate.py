@@ -223,6 +223,21 @@ def test_bad_graphs_and_unknown_models_raise():
         PlateGraph((node, node), ())
     with pytest.raises(InputError, match="must name nodes of the graph, got b"):
         PlateGraph((node,), (Edge("a", "b"),))
+    other = Node("b", "$b$", "latent", (1.0, 0.0))
+    cycle = (Edge("a", "b"), Edge("b", "a"))
+    for nodes, edges, plates, message in (
+        ((), (), (), "at least one node, got none"),
+        ((node, Node("b", "$b$", "latent", (0.0, 0.0))), (), (), "different positions, but a and b share one"),
+        ((Node("a", "$a$", "latnt", (0.0, 0.0)),), (), (), "unknown kind 'latnt': did you mean 'latent'"),
+        ((Node("a", "", "latent", (0.0, 0.0)),), (), (), "must not be empty"),
+        ((node,), (), (Plate("", ("a",)),), "must not be empty"),
+        ((node,), (), (Plate("$N$", ()),), "plates must hold at least one node"),
+        ((node,), (Edge("a", "a"),), (), "from a to itself"),
+        ((node, other), cycle, (), "must have no cycle, got (a → b → a|b → a → b)"),
+    ):
+        with pytest.raises(InputError, match=message):
+            PlateGraph(nodes, edges, plates)
+    PlateGraph((node, other), (cycle[0], Edge("b", "a", dashed=True)))  # as of an auto-encoder
     with pytest.raises(InputError, match="no graph of a PCA"):
         plots.plate(PCA(2))
     with pytest.raises(InputError, match=r"such as PCA\(\.\.\.\), not its class"):

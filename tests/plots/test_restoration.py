@@ -40,6 +40,12 @@ def test_rows_share_the_scale_of_a_map():
         assert len({figure.axes[6 * i + j].images[0].get_clim() for i in range(2)}) == 1
 
 
+def test_bytes_are_images_too():
+    x, y, p = restored()
+    shown = restoration_maps({"low": (255 * x).round().byte()}, y, p).axes[0].images[0].get_array()
+    np.testing.assert_allclose(shown, x[0, 0], atol=0.5 / 255 + 1e-6)
+
+
 def test_one_draw_has_an_epistemic_map_of_zeros():
     _, y, p = restored(n=1, draws=1)
     figure = restoration_maps({}, y, p)
@@ -57,5 +63,9 @@ def test_mismatches_are_named():
         restoration_maps({"low": x}, p, y)
     with pytest.raises(InputError, match="given must be images by title"):
         restoration_maps(x, y, p)
+    with pytest.raises(InputError, match="y must be floating-point images in the unit of the predicted ones"):
+        restoration_maps({"low": x}, (255 * y).byte(), p)
+    with pytest.raises(InputError, match="given has the title 'prediction', which is that of another column"):
+        restoration_maps({"prediction": x}, y, p)
     with pytest.raises(InputError, match="must be a prediction of images"):
         restoration_maps({}, y, Categorical(class_dim=1).predictive(torch.randn(2, 2, 3, 8, 10)))

@@ -45,6 +45,12 @@ def test_columns_show_image_truth_prediction_and_both_uncertainties():
     assert [text.get_text() for text in figure.legends[0].get_texts()] == [*NAMES, "void"]
 
 
+def test_bytes_are_images_too():
+    images, y, p = scene()
+    shown = segmentation_maps((255 * images).round().byte(), y, p).axes[0].images[0].get_array()
+    np.testing.assert_allclose(shown, images[0].permute(1, 2, 0), atol=0.5 / 255 + 1e-6)
+
+
 def test_rows_share_the_scale_of_a_column():
     images, y, p = scene()
     figure = segmentation_maps(images, y, p)
@@ -73,6 +79,8 @@ def test_legend_and_bars_are_inside_the_figure(n, classes, draws):
         (lambda x, y, p: segmentation_maps(x, y, p[:1]), "p must have one class per pixel"),
         (lambda x, y, p: segmentation_maps(x, y, p, names=["a"]), "one name per class, 3 in all, got 1"),
         (lambda x, y, p: segmentation_maps(x, y, p, colors=COLORS[:2]), "red, green and blue of each of 3 classes"),
+        (lambda x, y, p: segmentation_maps(x, y, p, colors=[(255, 0, 0)] * 3), "between 0 and 1, .* from 0 to 255"),
+        (lambda x, y, p: segmentation_maps(x, y.float(), p), "y must hold classes as integers, got torch.float32"),
         (
             lambda x, y, p: segmentation_maps(x, p, y),
             r"p must be a prediction, .* call segmentation_maps\(images, y, p\)",

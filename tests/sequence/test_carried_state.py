@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import credo
-from credo.architectures import LanguageModel
+from credo.architectures import LanguageModel, TransformerLanguageModel
 from credo.errors import InputError, UnsupportedError
 from credo.sequence import CarriedState, TokenStream, perplexity, perplexity_bound
 from training.test_capture import FakeGraph, assert_same, install
@@ -156,9 +156,37 @@ def test_a_state_may_be_nested_and_have_rows_in_front() -> None:
     assert perplexity(model, stream) == pytest.approx(expected, rel=1e-5)
 
 
+class Pair(NamedTuple):
+    """A state with names."""
+
+    hidden: Tensor
+    cell: Tensor
+
+
+class Named(LanguageModel):
+    """A network whose state is a named tuple."""
+
+    def forward(self, tokens: Tensor, state: Any = None) -> tuple[Tensor, Pair]:
+        logits, new = super().forward(tokens, None if state is None else (state.hidden, state.cell))
+        return logits, Pair(*new)
+
+
+class Alone(nn.Module):
+    """A network whose state is one tensor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rnn = nn.GRU(1, 3, batch_first=True)
+
+    def forward(self, x: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        output: tuple[Tensor, Tensor] = self.rnn(x[..., None].float(), state)
+        return output
+
+
+@pytest.mark.parametrize("make", [Cells, lambda: Named(VOCABULARY, 4), Alone])
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda net: pickle.loads(pickle.dumps(net))])
-def test_copies_go_on_from_the_same_state(copied: Any) -> None:
-    for net in (CarriedState(Cells()), copied(CarriedState(Cells()))):
+def test_copies_go_on_from_the_same_state(copied: Any, make: Any) -> None:
+    for net in (CarriedState(make()), copied(CarriedState(make()))):
         x, start = torch.ones(3, 2, dtype=torch.int64), torch.ones(3, dtype=torch.bool)
         net(x, start)
         other = copied(net)
@@ -194,8 +222,22 @@ def test_rows_do_not_go_on_from_a_state_of_other_rows() -> None:
         perplexity(model, [((x, start), y), ((x[:3], ~start[:3]), y[:3])])
 
 
-@pytest.mark.parametrize("start", [torch.ones(2, dtype=torch.bool), torch.ones(4)])
-def test_starts_that_do_not_match_raise(start: Tensor) -> None:
+@pytest.mark.parametrize(
+    ("net", "message"),
+    [
+        ("lstm", "net must be a network, a torch.nn.Module, got str"),
+        (LanguageModel, "net must be a network, a torch.nn.Module, got type"),
+        (credo.MAP(LanguageModel(5, 4), credo.Categorical()), r"got MAP; .* MAP\(CarriedState\(network\), ...\)"),
+        (TransformerLanguageModel(5, 4, 1, 2), "a TransformerLanguageModel has no place for a state"),
+    ],
+)
+def test_what_has_no_state_raises(net: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        CarriedState(net)
+
+
+@pytest.mark.parametrize("start", [torch.ones(2, dtype=torch.bool), torch.ones(4), [True] * 4])
+def test_starts_that_do_not_match_raise(start: Any) -> None:
     with pytest.raises(InputError, match=r"start must be bool \[4\], whether each row starts a sequence, got"):
         make_net()(torch.zeros(4, 5, dtype=torch.int64), start)
 
@@ -213,7 +255,7 @@ def test_states_that_cannot_be_carried_raise() -> None:
     x = torch.zeros(5, 3)
     with pytest.raises(InputError, match=r"must count the 5 rows of x in dimension 0 or 1, got a tensor of \[2, 2\]"):
         CarriedState(Constant(torch.zeros(2, 2)))(x)
-    with pytest.raises(InputError, match="must consist of tensors, got int"):
+    with pytest.raises(InputError, match="must consist of tensors in tuples, lists and dictionaries, got int"):
         CarriedState(Constant(3))(x)
     with pytest.raises(InputError, match=r"in dimension 2, got a tensor of \[5, 3\]; pass row_dim"):
         CarriedState(Memory(0, 3), row_dim=2)(x)
@@ -280,3 +322,29 @@ def test_all_draws_of_a_training_step_go_on_from_the_same_state(sharpening: floa
         return torch.stack([model.train().nll(x, y).detach() for x, y in make_stream()])
 
     torch.testing.assert_close(losses(3), losses(1), rtol=1e-7, atol=0)
+
+
+@pytest.mark.parametrize("name", ["lstm", "gru", "rnn", "bayes", "sharpened"])
+def test_a_state_of_mixed_precision_has_that_of_the_weights(name: str) -> None:
+    """Autocast returns it in bfloat16, with which the network does not go on where it is evaluated."""
+    model = fit(name, epochs=2, precision="bf16-mixed")
+    assert {state.dtype for state in model.net._stored()} == {torch.float32}
+    x, going_on = torch.zeros(4, 5, dtype=torch.int64), torch.zeros(4, dtype=torch.bool)
+    assert bool(model.predict((x, going_on), samples=2, seed=0).mean.isfinite().all())
+
+
+def test_pieces_of_a_step_that_accumulates_go_on_from_each_other() -> None:
+    """The gradient of two cuts in one step is that of their 8 rows; the second goes on from the first."""
+    tokens = torch.randint(0, VOCABULARY, (41,), generator=torch.Generator().manual_seed(0))
+    stream, net, twin = TokenStream(tokens, 4, 5), make_net().double(), make_net().double().net
+    model = credo.MAP(net, credo.Categorical(), credo.Normal(0.0, 1e6))
+    sgd = {"optimizer": torch.optim.SGD, "lr": 0.1, "schedule": "constant"}
+    model.fit(stream, epochs=1, accumulate=2, progress=False, seed=0, **sgd)
+    loss, state = torch.zeros((), dtype=torch.float64), None
+    for (x, _), y in stream:
+        logits, state = twin(x, state)
+        state = tuple(part.detach() for part in state)
+        loss = loss + F.cross_entropy(logits.flatten(0, 1), y.flatten(), reduction="sum") / 8
+    gradients = torch.autograd.grad(loss, list(twin.parameters()))
+    for found, p, gradient in zip(net.net.parameters(), twin.parameters(), gradients, strict=True):
+        torch.testing.assert_close(found, p - 0.1 * gradient, rtol=1e-6, atol=1e-9)

@@ -85,6 +85,25 @@ def test_wide_beam_finds_the_best_caption_of_all(images):
         assert float(found.log_prob[row]) == pytest.approx(float(best), rel=1e-4)
 
 
+def test_no_images_have_no_captions(images):
+    found = generate(METHODS["Bayesian decoder"](), images[:0], end=END, length=6, samples=3, seed=0)
+    assert len(found.tokens) == len(found.emitted) == len(found.log_prob) == len(found.entropy) == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"batch_size": -1}, "batch_size must be an integer of at least 1, got -1"),
+        ({"batch_size": 2.5}, "batch_size must be an integer"),
+        ({"end": -1}, "end must be an integer of at least 0, got -1"),
+        ({"end": VOCABULARY}, "tokens must be from 0 to 3"),
+    ],
+)
+def test_invalid_arguments_raise(options, message, images):
+    with pytest.raises(InputError, match=message):
+        generate(METHODS["Bayesian decoder"](), images, **{"end": END, "length": 3, "samples": 2, **options})
+
+
 def test_emitted_tokens_end_with_the_end_token(images):
     found = generate(METHODS["Bayesian decoder"](), images, end=END, length=6, samples=3, seed=0)
     for tokens, emitted in zip(found.tokens.tolist(), found.emitted.tolist(), strict=True):
@@ -109,6 +128,7 @@ class DropsInEncoder(Captioner):
     [
         (lambda: credo.MAP(NoSteps(), LIKELIHOOD), InputError, "must have a method encode, but NoSteps has none"),
         (lambda: credo.MAP(make_net(), credo.Gaussian()), InputError, "likelihood=credo.Categorical"),
+        (lambda: credo.MAP(make_net(), credo.Categorical(class_dim=1)), InputError, "the model has .* class_dim=1"),
         (lambda: credo.Laplace(make_net(), LIKELIHOOD), UnsupportedError, "linearized=False"),
         (
             lambda: credo.MCDropout(DropsInEncoder(4, size=8, channels=(3,), width=4, dropout=0.1), LIKELIHOOD),

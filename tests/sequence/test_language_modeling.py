@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -34,6 +35,13 @@ def tokens() -> Tensor:
 def make_net(cell: str = "lstm", **options: object) -> CarriedState:
     torch.manual_seed(0)
     return CarriedState(LanguageModel(VOCABULARY, width=6, layers=2, cell=cell, **options))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("given", [np.frombuffer(b"a text of bytes", np.uint8), np.arange(15, dtype=np.int16)])
+def test_stream_takes_integers_of_any_width(given):
+    (x, _), y = next(iter(TokenStream(given, batch_size=2, length=20)))
+    assert x.dtype == y.dtype == torch.int64
+    assert x.flatten().tolist() == given[:14].tolist()
 
 
 def test_stream_reads_every_row_in_order_and_predicts_the_next_token(tokens):
@@ -211,12 +219,120 @@ def test_dynamic_evaluation_learns_from_the_text_and_leaves_the_model_alone():
     before = {name: p.clone() for name, p in model.state_dict().items()}
     static = token_log_likelihood(model, stream)
     torch.testing.assert_close(dynamic_evaluation(model, stream, lr=0.0), static)
-    torch.testing.assert_close(dynamic_evaluation(model, stream, lr=1.0, decay=1.0), static)  # always back
+    torch.testing.assert_close(dynamic_evaluation(model, stream, lr=0.0, decay=0.5), static)
     adapted = dynamic_evaluation(model, stream, lr=1.0)
     torch.testing.assert_close(adapted[:, :10], static[:, :10])  # scored before it is learned from
     assert float(adapted[:, -20:].mean()) > float(static[:, -20:].mean()) + 0.3
     for name, p in model.state_dict().items():
         assert torch.equal(p, before[name])
+
+
+@pytest.mark.parametrize(("lr", "decay"), [(1.0, 0.0), (1.0, 0.3), (2.0, 1.0)])
+def test_dynamic_evaluation_takes_the_steps_of_its_equation(tokens, lr, decay):
+    """By a loop in plain torch; the frozen embedding does not learn."""
+    net, stream = make_net(tied=False).double(), TokenStream(tokens, 2, 7)
+    net.net.embedding.requires_grad_(False)
+    found = dynamic_evaluation(credo.MAP(net, credo.Categorical()), stream, lr, decay)
+    twin, state, expected = make_net(tied=False).double().net, None, []
+    learning = [p for name, p in twin.named_parameters() if name != "embedding.weight"]
+    trained = [p.detach().clone() for p in learning]
+    for (x, _), y in stream:
+        logits, state = twin(x, state)
+        state = tuple(part.detach() for part in state)
+        log_p = logits.log_softmax(-1).gather(-1, y[..., None])[..., 0]
+        expected.append(log_p.detach())
+        for p, start, gradient in zip(learning, trained, torch.autograd.grad(-log_p.mean(), learning), strict=True):
+            p.data += -lr * gradient + decay * (start - p.data)
+    torch.testing.assert_close(found, torch.cat(expected, dim=1))
+
+
+def with_padding(stream: TokenStream, label: int) -> list[tuple[tuple[Tensor, Tensor], Tensor]]:
+    """The minibatches, with some targets replaced; those of the second minibatch all."""
+    hidden = [(torch.arange(y.shape[1]) > 3) | (i == 1) for i, (_, y) in enumerate(stream)]
+    return [(x, torch.where(mask, label, y)) for (x, y), mask in zip(stream, hidden, strict=True)]
+
+
+def test_ignored_targets_do_not_count(tokens):
+    """Nor do they teach: dynamic evaluation is that of a minibatch without them."""
+    stream = TokenStream(tokens, batch_size=2, length=7)
+    model = credo.MAP(make_net(), credo.Categorical(ignore_index=-100))
+    padded = with_padding(stream, -100)
+    seen = torch.cat([y for _, y in padded], dim=1) >= 0
+    expected = token_log_likelihood(credo.MAP(make_net(), credo.Categorical()), stream)
+    found = token_log_likelihood(model, padded)
+    assert torch.equal(found.isnan(), ~seen)
+    torch.testing.assert_close(found[seen], expected[seen])
+    mean = math.exp(-float(expected[seen].mean()))
+    assert perplexity(model, padded) == pytest.approx(mean, rel=1e-6)
+    assert perplexity_bound(model, padded, samples=0) == pytest.approx(mean, rel=1e-6)
+    torch.testing.assert_close(token_entropy(model, padded), token_entropy(model, stream))
+    learned = dynamic_evaluation(model, padded, lr=1.0)
+    assert torch.equal(learned.isnan(), ~seen)
+    torch.testing.assert_close(learned[:, :14][seen[:, :14]], expected[:, :14][seen[:, :14]])
+    assert not torch.allclose(learned[:, 14:][seen[:, 14:]], expected[:, 14:][seen[:, 14:]])
+
+
+class ClassesFirst(nn.Module):
+    """Logits ``[B, V, T]`` from the same network, with as many steps as tokens: 7."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = make_net().net
+
+    def forward(self, x: Tensor, state: object) -> tuple[Tensor, object]:
+        logits, state = self.inner(x, state)
+        return logits.transpose(1, 2), state
+
+
+class Noisy(ClassesFirst):
+    """Logits, which may be shifted by any number, with noise of a standard deviation of e⁻¹⁰."""
+
+    def forward(self, x: Tensor, state: object) -> tuple[Tensor, object]:
+        logits, state = self.inner(x, state)
+        return torch.cat([logits - 40.0, torch.full_like(logits, -20.0)], -1), state
+
+
+@pytest.mark.parametrize(
+    ("net", "likelihood"),
+    [
+        (ClassesFirst, credo.Categorical(class_dim=1)),
+        (Noisy, credo.Categorical(logit_noise=True, noise_samples=4)),
+        (lambda: make_net().net, credo.Categorical(weight=torch.linspace(0.1, 3.0, VOCABULARY))),
+    ],
+)
+def test_tokens_are_scored_by_the_likelihood_of_the_model(tokens, net, likelihood):
+    """Weights of classes are for training only. The noise of logits, e⁻¹⁰, is within the tolerance."""
+    stream = TokenStream(tokens[:99], batch_size=2, length=7)
+    plain, model = credo.MAP(make_net(), credo.Categorical()), credo.MAP(CarriedState(net()), likelihood)
+    near = {"rtol": 0.0, "atol": 1e-3}
+    torch.testing.assert_close(token_log_likelihood(model, stream), token_log_likelihood(plain, stream), **near)
+    torch.testing.assert_close(token_entropy(model, stream), token_entropy(plain, stream), **near)
+    assert perplexity_bound(model, stream) == pytest.approx(perplexity(plain, stream), rel=1e-3)
+    found, expected = (dynamic_evaluation(each, stream, lr=0.5) for each in (model, plain))
+    torch.testing.assert_close(found, expected, **near)
+
+
+@pytest.mark.parametrize("method", ["layers", "weights", "swag"])
+def test_bound_is_by_draws_of_every_method(tokens, method):
+    """exp of the mean NLL over as many draws as minibatches; with one minibatch, of the draws of a prediction."""
+    stream = TokenStream(tokens, batch_size=2, length=50)
+    if method == "layers":
+        model = credo.MCDropout(make_net(dropout=0.5, word_dropout=0.5), credo.Categorical())
+    elif method == "weights":
+        model = credo.MCDropout(make_net(), credo.Categorical(), p=0.5)
+    else:
+        model = credo.SWAG(make_net(), credo.Categorical()).fit(stream, epochs=4, lr=1.0, progress=False, seed=0)
+    inputs, targets = tokens[:100].view(2, 50), tokens[1:101].view(2, 50)
+    draws = model.predict(inputs, samples=3, seed=0).draws
+    expected = -draws.log().gather(-1, targets.expand(3, -1, -1)[..., None]).mean()
+    assert perplexity_bound(model, stream, 3, seed=0) == pytest.approx(math.exp(float(expected)), rel=1e-5)
+    assert abs(math.log(perplexity_bound(model, stream, 0)) - float(expected)) > 1e-4
+
+
+@pytest.mark.parametrize("measure", [perplexity, token_entropy, perplexity_bound, dynamic_evaluation])
+def test_a_stream_without_minibatches_raises(measure):
+    with pytest.raises(InputError, match="stream yielded no minibatches"):
+        measure(credo.MAP(make_net(), credo.Categorical()), [])
 
 
 def test_entropy_of_a_uniform_model_is_that_of_the_vocabulary(tokens):

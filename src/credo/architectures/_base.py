@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from numbers import Integral, Real
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from credo._arguments import check_integer
+from credo._arguments import check_integer, check_number
 from credo.errors import InputError, unknown_name
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {
@@ -47,7 +48,18 @@ class Architecture(nn.Module):
 
     def __init__(self, **config: Any) -> None:
         super().__init__()
-        self.config = {key: list(value) if isinstance(value, tuple) else value for key, value in config.items()}
+        self.config = {key: _as_json(value) for key, value in config.items()}
+
+
+def _as_json(value: Any) -> Any:
+    """A value that JSON can hold: tuples as lists, numbers of numpy as numbers of Python."""
+    if isinstance(value, tuple | list):
+        return [_as_json(part) for part in value]
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, Integral):
+        return int(value)
+    return float(value) if isinstance(value, Real) else value
 
 
 class TokenEmbedding(nn.Embedding):
@@ -66,6 +78,8 @@ def embed_tokens(embedding: nn.Embedding, tokens: Tensor) -> Tensor:
     Raises:
         InputError: if the tokens are not indices of the embedding; on a GPU one that is too large is an error of CUDA.
     """
+    if not isinstance(tokens, Tensor):
+        raise InputError(f"tokens must be int64 indices [B, T] in a tensor, got {type(tokens).__name__}")
     if tokens.dtype not in (torch.int64, torch.int32) or tokens.dim() != 2:
         raise InputError(f"tokens must be int64 indices [B, T], got {tokens.dtype} of {list(tokens.shape)}")
     if torch.compiler.is_compiling():
@@ -99,9 +113,10 @@ def drop_units(x: Tensor, p: float, training: bool) -> Tensor:
 
 def check_drop_rate(rate: float, name: str) -> float:
     """Return ``rate`` if it is in [0, 1)."""
-    if not 0.0 <= rate < 1.0:
+    found = check_number(rate, name)
+    if not 0.0 <= found < 1.0:
         raise InputError(f"{name} is the rate at which units are dropped and must lie in [0, 1), got {rate}")
-    return rate
+    return found
 
 
 def check_sizes(sizes: object, name: str) -> tuple[int, ...]:
@@ -124,6 +139,8 @@ def check_rows(x: Tensor, shape: Sequence[int | str], name: str = "images") -> N
 
     Images of integers, as a file has them, are an error too.
     """
+    if not isinstance(x, Tensor):
+        raise InputError(f"{name} must be a tensor, got {type(x).__name__}: convert it with torch.as_tensor")
     if not x.is_floating_point():
         raise InputError(f"{name} must be floating-point numbers, got {x.dtype}: x.float() / 255 if they are bytes")
     sizes = x.shape[1:]

@@ -94,6 +94,7 @@ class DCGANGenerator(Architecture):
         for before, after in pairwise(channels):
             layers += [DoublingConv(before, after), nn.BatchNorm2d(after), nn.ReLU()]
         self.layers = nn.Sequential(*layers, DoublingConv(channels[-1], shape[0], bias=True), nn.Tanh())
+        self.latent = latent
 
     def forward(self, z: Tensor) -> Tensor:
         """Generate images.
@@ -103,7 +104,11 @@ class DCGANGenerator(Architecture):
 
         Returns:
             Images ``[B, C, H, W]`` between −1 and 1.
+
+        Raises:
+            InputError: if the noise has another size.
         """
+        check_rows(z, (self.latent,), "noise")
         images: Tensor = self.layers(z)
         return images
 
@@ -200,6 +205,7 @@ class InfoGANGenerator(Architecture):
             DoublingConv(64, channels, bias=True),
             nn.Sigmoid(),
         )
+        self.latent = latent
 
     def forward(self, z: Tensor) -> Tensor:
         """Generate images.
@@ -209,7 +215,11 @@ class InfoGANGenerator(Architecture):
 
         Returns:
             Images ``[B, C, H, W]`` between 0 and 1.
+
+        Raises:
+            InputError: if the noise has another size.
         """
+        check_rows(z, (self.latent,), "noise and codes")
         images: Tensor = self.layers(z)
         return images
 

@@ -139,6 +139,9 @@ class Captioner(Architecture):
 
         Returns:
             Logits ``[B, T, vocabulary]``.
+
+        Raises:
+            InputError: if the shape of the images does not match, or the tokens are not in the vocabulary.
         """
         return self.decoder(tokens, self.encode(images))[0]  # type: ignore[no-any-return]
 
@@ -193,6 +196,8 @@ class CaptionDecoder(nn.Module):
         """Logits ``[B, T, vocabulary]`` of the words after ``tokens``, ``[B, T]``, and the state after the last."""
         features, places, *memory = state
         words = embed_tokens(self.embedding, tokens)
+        if len(words) != len(features):
+            raise InputError(f"there must be tokens for each of the {len(features)} images, got {list(tokens.shape)}")
         x = torch.cat([features[:, None].expand(-1, tokens.shape[1], -1), words], -1)
         hidden, cell = (part.transpose(0, 1).contiguous() for part in memory)
         x, (hidden, cell) = self.lstm(drop_units(x, self.dropout, self.training), (hidden, cell))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from credo._arguments import check_integer
+from credo._arguments import check_bool, check_integer
 from credo.architectures._base import Architecture, check_rows, check_sizes, dropout_layers
 from credo.errors import InputError
 
@@ -58,6 +58,7 @@ class LeNet(Architecture):
         size = check_integer(size, "size", 1)
         if size < 4:
             raise InputError(f"size must be at least 4 for two rounds of 2×2 pooling, got {size}")
+        relu = check_bool(relu, "relu")
         super().__init__(classes=classes, in_channels=in_channels, size=size, dropout=dropout, relu=relu)
         self.shape = (in_channels, size, size)
         padding = 2 if size < 16 else 0
@@ -293,6 +294,7 @@ def _draw_he_weights(layer: nn.Conv2d | nn.Linear) -> None:
 
 def _check_widths(widths: Sequence[int]) -> tuple[int, ...]:
     """Return the widths of the stages as a tuple, if there is at least one."""
-    if not widths:
+    checked = check_sizes(widths, "widths")
+    if not checked:
         raise InputError("widths must hold at least one stage, got none")
-    return check_sizes(widths, "widths")
+    return checked

@@ -182,7 +182,11 @@ class ProgressiveGenerator(GrowingNetwork):
 
         Returns:
             Images ``[B, C, H, W]``.
+
+        Raises:
+            InputError: if the noise has another size.
         """
+        check_rows(z, (self.stem.in_features,), "noise")
         level, alpha = self.level, self._alpha
         h = pixel_norm(scaled_leaky_relu(self.stem(pixel_norm(z))).unflatten(1, self.levels[0]))
         h = before = pixel_norm(scaled_leaky_relu(self.first(h)))

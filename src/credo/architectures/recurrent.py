@@ -116,11 +116,12 @@ class LanguageModel(Architecture):
     def _check_state(self, state: State, rows: int) -> None:
         expected = (len(self.layers), rows, self.decoder.in_features)
         count = 2 if isinstance(self.layers[0], nn.LSTM) else 1
-        parts = [state] if isinstance(state, Tensor) else list(state)
-        if len(parts) != count or any(part.shape != expected for part in parts):
+        parts = list(state) if isinstance(state, tuple | list) else [state]
+        if len(parts) != count or not all(isinstance(part, Tensor) and part.shape == expected for part in parts):
             kind = "two tensors" if count == 2 else "one tensor"
+            found = [str(list(part.shape)) if isinstance(part, Tensor) else type(part).__name__ for part in parts]
             raise InputError(
-                f"state must be {kind} of {list(expected)}, got {', '.join(str(list(part.shape)) for part in parts)}; "
+                f"state must be {kind} of {list(expected)}, got {', '.join(found) or 'none'}; "
                 "CarriedState(net) stores it between the minibatches of a TokenStream"
             )
 

@@ -268,10 +268,17 @@ class StyleGenerator(Architecture):
         """
         for name, styles in (("coarse", coarse), ("fine", fine)):
             check_rows(styles, (self.layers, self.config["latent"]), f"{name} styles")
-        if not isinstance(layer, Tensor) and check_integer(layer, "layer", 0) > self.layers:
-            raise InputError(f"layer must be from 0 to the number of layers, {self.layers}, got {layer}")
+        if len(coarse) != len(fine):
+            raise InputError(f"coarse and fine must have the same number of rows, got {len(coarse)} and {len(fine)}")
         index = torch.arange(self.layers, device=coarse.device)
-        first = index < (layer[:, None] if isinstance(layer, Tensor) else layer)
+        if isinstance(layer, Tensor):
+            if layer.shape != coarse.shape[:1] or layer.is_floating_point():
+                raise InputError(f"layer must be integers [{len(coarse)}], got {layer.dtype} of {list(layer.shape)}")
+            first = index < layer[:, None]
+        else:
+            if check_integer(layer, "layer", 0) > self.layers:
+                raise InputError(f"layer must be from 0 to the number of layers, {self.layers}, got {layer}")
+            first = index < layer
         return torch.where(first[..., None], coarse, fine)
 
     def synthesize(self, w: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from credo._arguments import check_bool, check_integer, check_option
+from credo._devices import at_least_float32
 from credo.architectures._base import Architecture, TokenEmbedding, check_rows, dropout_layers, embed_tokens
 from credo.errors import InputError
 
@@ -65,8 +66,6 @@ class TransformerLanguageModel(Architecture):
         torch.Size([5, 7, 100])
     """
 
-    rotation: Tensor | None
-
     def __init__(
         self,
         vocabulary: int,
@@ -102,9 +101,11 @@ class TransformerLanguageModel(Architecture):
         self.decoder = nn.Linear(width, vocabulary)
         if tied:
             self.decoder.weight = self.embedding.weight
-        rotation = _rotation(context, width // heads) if positions == "rotary" else None
-        self.register_buffer("rotation", rotation, persistent=False)
-        self.context = context
+        if positions == "rotary" and width // heads % 2:
+            raise InputError(
+                f"width / heads must be even with rotary positions, got {width // heads}: use positions='learned'"
+            )
+        self.context, self.heads = context, heads
 
     @override
     def forward(self, tokens: Tensor) -> Tensor:
@@ -117,19 +118,21 @@ class TransformerLanguageModel(Architecture):
             Logits ``[B, T, vocabulary]``.
 
         Raises:
-            InputError: if there are more than ``context`` steps.
+            InputError: if the tokens are not in the vocabulary, or there are more than ``context`` steps.
         """
+        x = embed_tokens(self.embedding, tokens)
         steps = tokens.shape[1]
         if steps > self.context:
             raise InputError(
                 f"tokens must have at most context={self.context} steps, got {steps}: cut the sequences, or build the "
                 "network with a larger context"
             )
-        x = embed_tokens(self.embedding, tokens)
-        if self.positions is not None:
+        rotation = None
+        if self.positions is None:
+            rotation = _rotation(steps, x.shape[-1] // self.heads, x)
+        else:
             x = x + self.positions()[:steps]
         x = self.dropout(x)
-        rotation = None if self.rotation is None else self.rotation[:, :steps]
         future = torch.ones(steps, steps, dtype=torch.bool, device=tokens.device).triu(1)
         for block in self.blocks:
             x = block(x, rotation, future)
@@ -316,13 +319,12 @@ def _patches(x: Tensor, patch: int) -> Tensor:
     return grid.permute(0, 2, 4, 1, 3, 5).flatten(3).flatten(1, 2)
 
 
-def _rotation(steps: int, size: int) -> Tensor:
+def _rotation(steps: int, size: int, like: Tensor) -> Tensor:
     """cos and sin of the angles t·10000^(−2i/size) of step t and pair i, ``[2, steps, size / 2]``."""
-    if size % 2:
-        raise InputError(f"width / heads must be even with rotary positions, got {size}: use positions='learned'")
-    frequency = _ROTARY_BASE ** (-torch.arange(0, size, 2) / size)
-    angle = torch.arange(steps)[:, None] * frequency
-    return torch.stack([angle.cos(), angle.sin()])
+    dtype, device = at_least_float32(like.dtype), like.device
+    frequency = _ROTARY_BASE ** (-torch.arange(0, size, 2, dtype=dtype, device=device) / size)
+    angle = torch.arange(steps, dtype=dtype, device=device)[:, None] * frequency
+    return torch.stack([angle.cos(), angle.sin()]).to(like.dtype)
 
 
 def _rotate(x: Tensor, rotation: Tensor) -> Tensor:

@@ -25,7 +25,7 @@ from credo.errors import CredoError, InputError
 from credo.likelihoods import Likelihood
 from credo.methods import NetworkMethod
 from credo.model import Model
-from credo.selection import is_compiled
+from credo.selection import check_has_values, is_compiled
 
 _OUTPUT_RANGES = {nn.Tanh: (-1.0, 1.0), nn.Sigmoid: (0.0, 1.0)}
 
@@ -183,6 +183,8 @@ def require_plain_networks(**networks: object) -> None:
             raise InputError(
                 f"the {name} is compiled already: pass the plain network, and compile with fit(compile=True)"
             )
+        if isinstance(network, nn.Module):
+            check_has_values(network)
 
 
 def network_of(network: nn.Module) -> nn.Module:

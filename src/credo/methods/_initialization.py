@@ -89,7 +89,11 @@ def _looks_fresh(module: nn.Module, own: dict[str, Tensor]) -> bool:
     is_constant = any(
         value.dim() > 1 and value.numel() > 1 and bool((value == value.flatten()[0]).all()) for value in own.values()
     )
-    return not is_constant and all(float(value.abs().max()) <= bound * 1.001 for value in own.values() if value.numel())
+    return not is_constant and all(
+        float(value.abs().max()) <= bound * (1.001 + torch.finfo(value.dtype).eps)
+        for value in own.values()
+        if value.numel()
+    )
 
 
 def _largest_start(module: nn.Module) -> float | None:

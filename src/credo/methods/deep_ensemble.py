@@ -23,6 +23,7 @@ from credo.methods.network import NetworkMethod
 from credo.model import Model
 from credo.predictive import Predictive
 from credo.seeding import check_seed, derive
+from credo.selection import check_has_values
 from credo.training.loggers import NumberedLogger
 from credo.training.loop import train
 from credo.training.options import FitKeywords, with_fit_options
@@ -315,6 +316,7 @@ def _networks(source: Any, members: int | None, init: str | None) -> list[nn.Mod
         kind = type(source).__name__
         raise InputError(f"net_or_factory is a {kind} already; pass the plain network, and base=credo.{kind}")
     if isinstance(source, nn.Module):
+        check_has_values(source)
         networks = [copy.deepcopy(source) for _ in range(count)]
         if init is None:
             check_is_fresh(source)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -19,8 +19,8 @@ from credo.predictive import Predictive
 class SegmentationScores:
     """How often each class was predicted for each true class, and the scores that follow from it.
 
-    Those of two sets of images can be added; the sum has the scores of both sets together, which no average of scores
-    has.
+    Those of several sets of images can be added, ``sum(scores)``; the result has the scores of all sets together, which
+    no average of scores has.
 
     Attributes:
         confusion: number of pixels by true class (rows) and predicted class (columns), ``[C, C]`` int64.
@@ -32,13 +32,19 @@ class SegmentationScores:
 
     confusion: Tensor
 
-    def __add__(self, other: SegmentationScores) -> SegmentationScores:
+    def __add__(self, other: object) -> SegmentationScores:
+        if isinstance(other, int) and other == 0:  # where sum() begins
+            return self
+        if not isinstance(other, SegmentationScores):
+            return NotImplemented
         if other.confusion.shape != self.confusion.shape:
             raise InputError(
                 f"scores of {len(self.confusion)} and of {len(other.confusion)} classes cannot be added: both must "
                 "have the same classes"
             )
         return SegmentationScores(self.confusion + other.confusion)
+
+    __radd__ = __add__
 
     @property
     def iou(self) -> Tensor:
@@ -156,6 +162,8 @@ def accuracy_by_kept(correct: Values, uncertainty: Values, kept: Sequence[float]
         >>> seen = y != void
         >>> credo.metrics.accuracy_by_kept((p.mode == y)[seen], p.mutual_information[seen], [1.0, 0.9])
     """
+    if not isinstance(kept, Iterable):
+        raise InputError(f"kept must be a sequence of fractions, such as [1.0, 0.9], got {kept!r}")
     fractions = torch.tensor(list(kept), dtype=torch.float64)
     if not bool(((fractions > 0) & (fractions <= 1)).all()):
         raise InputError(f"kept must hold fractions above 0 and at most 1, got {list(kept)}")

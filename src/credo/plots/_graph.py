@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from graphlib import CycleError, TopologicalSorter
+from typing import Literal, get_args
 
+from credo._arguments import check_option
 from credo.errors import InputError
 
 Kind = Literal["observed", "latent", "parameter"]
@@ -72,10 +74,12 @@ class PlateGraph:
     Attributes:
         nodes: the variables.
         edges: the dependences.
-        plates: the repeated parts; they are apart or nested.
+        plates: the repeated parts; they may be nested, or share nodes.
 
     Raises:
-        InputError: if two nodes have the same name, or an edge or a plate names a node that does not exist.
+        InputError: if there are no nodes, two of them have the same name or position, a kind is unknown, a label is
+            empty, an edge or a plate names a node that does not exist, a plate is empty, or the edges of the model,
+            which are not dashed, have a cycle.
 
     Example:
         >>> coin = credo.plots.Node("p", "$p$", "latent", (0, 1)), credo.plots.Node("x", "$x_n$", "observed", (0, 0))
@@ -89,12 +93,33 @@ class PlateGraph:
 
     def __post_init__(self) -> None:
         names = [node.name for node in self.nodes]
+        if not names:
+            raise InputError("nodes must hold at least one node, got none")
         if len(set(names)) != len(names):
             raise InputError(f"nodes must have different names, got {', '.join(names)}")
+        for node in self.nodes:
+            check_option(node.kind, "kind", get_args(Kind))
+            same = next(other.name for other in self.nodes if other.position == node.position)
+            if same != node.name:
+                raise InputError(f"nodes must have different positions, but {same} and {node.name} share one")
+        if "" in [*(node.label for node in self.nodes), *(plate.label for plate in self.plates)]:
+            raise InputError("labels of nodes and plates must not be empty")
+        if not all(plate.nodes for plate in self.plates):
+            raise InputError("plates must hold at least one node each")
         used = [name for edge in self.edges for name in (edge.source, edge.target)]
         unknown = {*used, *(name for plate in self.plates for name in plate.nodes)} - set(names)
         if unknown:
             raise InputError(f"edges and plates must name nodes of the graph, got {', '.join(sorted(unknown))}")
+        parents: dict[str, set[str]] = {name: set() for name in names}
+        for edge in self.edges:
+            if edge.source == edge.target:
+                raise InputError(f"edges must lead to another node, but one leads from {edge.source} to itself")
+            if not edge.dashed:
+                parents[edge.target].add(edge.source)
+        try:
+            TopologicalSorter(parents).prepare()
+        except CycleError as error:
+            raise InputError(f"edges that are not dashed must have no cycle, got {' → '.join(error.args[1])}") from None
 
     def __getitem__(self, name: str) -> Node:
         return next(node for node in self.nodes if node.name == name)

@@ -77,9 +77,19 @@ def _show(ax: Axes, mosaic: NDArray[np.float32], **options: Any) -> None:
 
 def _default_range(images: Tensor) -> tuple[float, float]:
     """Return the values of black and white by dtype and range; means near 0 can be slightly negative."""
-    if not images.is_floating_point() and images.dtype != torch.bool:
+    if _are_bytes(images):
         return 0.0, 255.0
     return (-1.0, 1.0) if float(images.min()) < -_BELOW_ZERO else (0.0, 1.0)
+
+
+def _are_bytes(images: Tensor) -> bool:
+    return not images.is_floating_point() and images.dtype != torch.bool
+
+
+def unit_images(values: Tensor | NDArray[Any]) -> Tensor:
+    """Return images as float32 ``[N, C, H, W]`` between 0 and 1; integers are from 0 to 255."""
+    given = torch.as_tensor(values).detach().cpu()
+    return as_images(given.float() / (255.0 if _are_bytes(given) else 1.0)).clamp(0.0, 1.0)
 
 
 def as_images(values: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ import torch
 
 from credo.errors import InputError
 from credo.plots._tools import check_predictive, to_array
-from credo.plots.images import as_images
+from credo.plots.images import as_images, unit_images
 from credo.predictive.components import RealComponents
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _PANEL = 1.45  # width in inches
 _BAR = 0.08  # height of a color bar
+_IMAGES = ("prediction", "truth")
 _MAPS = ("error", "epistemic std", "aleatoric std")
 
 
@@ -37,8 +38,8 @@ def restoration_maps(
 
     Args:
         given: the first columns by their titles, such as the input of the network: images ``[N, H, W]`` or
-            ``[N, C, H, W]`` with 1 or 3 channels between 0 and 1, of any height and width.
-        y: the true images, ``[N, C, H, W]``.
+            ``[N, C, H, W]`` with 1 or 3 channels between 0 and 1, or integers from 0 to 255, of any height and width.
+        y: the true images, ``[N, C, H, W]``, in the unit of the predicted ones.
         p: the prediction of the N images.
 
     Returns:
@@ -63,14 +64,18 @@ def restoration_maps(
         raise InputError(f'given must be images by title, such as {{"input": x}}, got {type(given).__name__}')
     if not isinstance(p.components, RealComponents) or p.mean.ndim != 4:
         raise InputError(f"p must be a prediction of images, [N, C, H, W], got {p}")
+    if not torch.as_tensor(y).is_floating_point():
+        raise InputError("y must be floating-point images in the unit of the predicted ones, got integers")
     truth, mean = as_images(_on_cpu(y)), _on_cpu(p.mean)
     if truth.shape != mean.shape:
         raise InputError(f"y must have the shape of the predicted images, {list(mean.shape)}, got {list(truth.shape)}")
-    images = {title: as_images(_on_cpu(values)) for title, values in given.items()}
+    images = {title: unit_images(values) for title, values in given.items()}
     for title, values in images.items():
+        if title in (*_IMAGES, *_MAPS):
+            raise InputError(f"given has the title {title!r}, which is that of another column: choose another")
         if len(values) != len(truth):
             raise InputError(f"given[{title!r}] must hold {len(truth)} images, as y does, got {len(values)}")
-    images |= {"prediction": mean, "truth": truth}
+    images |= dict(zip(_IMAGES, (mean, truth), strict=True))
     squares = ((mean - truth).square(), _on_cpu(p.epistemic), _on_cpu(p.aleatoric))
     maps = {title: to_array(square.mean(1).sqrt()) for title, square in zip(_MAPS, squares, strict=True)}
 

@@ -11,7 +11,7 @@ import torch
 
 from credo.errors import InputError
 from credo.plots._tools import check_names, check_predictive, to_array
-from credo.plots.images import as_images
+from credo.plots.images import unit_images
 from credo.predictive.classes import CategoricalComponents
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def segmentation_maps(
     its 99th percentile. Pixels with the likelihood's ``ignore_index`` are black in the truth.
 
     Args:
-        images: ``[N, H, W]``, ``[N, 1, H, W]`` or ``[N, 3, H, W]``, between 0 and 1.
+        images: ``[N, H, W]``, ``[N, 1, H, W]`` or ``[N, 3, H, W]``, between 0 and 1, or integers from 0 to 255.
         y: class of every pixel, ``[N, H, W]``.
         p: the prediction of the N images.
         names: the names of the classes; ``None``: their numbers.
@@ -74,13 +74,15 @@ def segmentation_maps(
     from matplotlib.ticker import MaxNLocator
 
     check_predictive(p, "segmentation_maps(images, y, p)")
-    shown = as_images(torch.as_tensor(images).detach().cpu().float()).clamp(0.0, 1.0)
+    shown = unit_images(images)
     components = p.components
     if not isinstance(components, CategoricalComponents) or p.mode.ndim != 3:
         raise InputError(f"p must be a prediction of a class for every pixel, [N, H, W], got {p}")
     palette = _palette(components.classes, colors)
     check_names(names, components.classes)
     labels = torch.as_tensor(y).detach().cpu()
+    if labels.is_floating_point():
+        raise InputError(f"y must hold classes as integers, got {labels.dtype}: call y.long()")
     expected = (len(shown), *shown.shape[-2:])
     for name, shape in (("y", labels.shape), ("p", p.mode.shape)):
         if tuple(shape) != expected:
@@ -154,6 +156,8 @@ def _palette(classes: int, colors: Sequence[tuple[float, float, float]] | None) 
     palette = np.asarray(colors, dtype=np.float64)
     if palette.shape != (classes, 3):
         raise InputError(f"colors must hold red, green and blue of each of {classes} classes, got {colors!r}")
+    if palette.min() < 0.0 or palette.max() > 1.0:
+        raise InputError(f"colors must lie between 0 and 1, got numbers from {palette.min():g} to {palette.max():g}")
     return palette
 
 

@@ -64,7 +64,7 @@ def beam_search(step: Step, state: Any, *, start: int, end: int, length: int, wi
         [1, 0, 0]
     """
     check_integer(length, "length", 1)
-    start, end = check_integer(start, "start", 0), check_integer(end, "end", 0)
+    end, start = check_integer(end, "end", 0), check_integer(start, "start", 0)
     width = check_integer(width, "width", 1)
     rows = count_rows(state)
     if not have_equal_rows(state):
@@ -87,7 +87,7 @@ def beam_search(step: Step, state: Any, *, start: int, end: int, length: int, wi
         if scores is None:  # all beams start alike: one of them is enough
             scores = log_p.new_full((rows, width), -math.inf)
             scores[:, 0] = 0.0
-        stay = torch.full_like(log_p[0], -math.inf)
+        stay = log_p.new_full((vocabulary,), -math.inf)
         stay[end] = 0.0
         continued = torch.where(complete[..., None], stay, log_p.view(rows, width, vocabulary))
         scores, chosen = (scores[..., None] + continued).flatten(1).topk(width, 1)

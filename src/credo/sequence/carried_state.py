@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import torch
@@ -11,6 +12,7 @@ from torch.utils import _pytree as pytree
 from credo._arguments import check_integer
 from credo.errors import InputError
 from credo.functional import Carrier
+from credo.model import Model
 
 _MIN_BUFFERS = 16
 
@@ -27,11 +29,12 @@ class _Structure:
     def __deepcopy__(self, memo: Any) -> _Structure:
         return self
 
-    def __getstate__(self) -> str | None:
-        return None if self.spec is None else pytree.treespec_dumps(self.spec)
+    def __getstate__(self) -> tuple[Any]:
+        """A nest of numbers with that structure: torch serializes no named tuples."""
+        return (None if self.spec is None else pytree.tree_unflatten(range(self.spec.num_leaves), self.spec),)
 
-    def __setstate__(self, state: str | None) -> None:
-        self.spec = None if state is None else pytree.treespec_loads(state)
+    def __setstate__(self, state: tuple[Any]) -> None:
+        self.spec = None if state[0] is None else pytree.tree_flatten(state[0])[1]
 
 
 class CarriedState(Carrier):
@@ -53,8 +56,8 @@ class CarriedState(Carrier):
             and 0 for others.
 
     Raises:
-        InputError: in a call, if the network does not return such a pair, or if rows go on from a state of another
-            number of rows.
+        InputError: if ``net`` is no network that can be called as ``net(x, state)``; in a call, if it does not return
+            such a pair, or if rows go on from a state of another number of rows.
 
     Example:
         >>> from credo.architectures import LanguageModel
@@ -66,7 +69,7 @@ class CarriedState(Carrier):
 
     def __init__(self, net: nn.Module, n_states: int | None = None, row_dim: int | None = None) -> None:
         super().__init__()
-        self.net = net
+        self.net = _check_net(net)
         self.row_dim = None if row_dim is None else check_integer(row_dim, "row_dim", minimum=0)
         self._n_states = None if n_states is None else check_integer(n_states, "n_states", minimum=1)
         self._structure = _Structure()
@@ -108,12 +111,13 @@ class CarriedState(Carrier):
 
         Returns:
             The output ``[B, T, ...]``.
+
+        Raises:
+            InputError: if ``start`` is not as above, or rows go on from a state of another number of rows.
         """
-        if start is not None and (start.dtype != torch.bool or start.shape != x.shape[:1]):
-            raise InputError(
-                f"start must be bool [{len(x)}], whether each row starts a sequence, got {start.dtype} of "
-                f"{list(start.shape)}"
-            )
+        if start is not None and not _are_flags(start, x.shape[:1]):
+            found = f"{start.dtype} of {list(start.shape)}" if isinstance(start, Tensor) else type(start).__name__
+            raise InputError(f"start must be bool [{len(x)}], whether each row starts a sequence, got {found}")
         output, state = self._call(x, None if start is None else self._previous_state(start))
         self._store(state, len(x))
         return output
@@ -129,7 +133,7 @@ class CarriedState(Carrier):
         leaves, structure = pytree.tree_flatten(new)
         if not leaves or not all(isinstance(leaf, Tensor) for leaf in leaves):
             kinds = ", ".join(dict.fromkeys(type(leaf).__name__ for leaf in leaves)) or "nothing"
-            raise InputError(f"the state of net must consist of tensors, got {kinds}")
+            raise InputError(f"the state of net must consist of tensors in tuples, lists and dictionaries, got {kinds}")
         if len(leaves) > len(self._names) or self._n_states not in (None, len(leaves)):
             raise InputError(f"the state of net has {len(leaves)} tensors, not {len(self._names)}; pass n_states")
         for leaf in leaves:
@@ -171,12 +175,41 @@ class CarriedState(Carrier):
         return pytree.tree_unflatten(kept, self._structure.spec)
 
     def _store(self, state: list[Tensor], rows: int) -> None:
-        """Store the state without its graph, in the same memory from call to call."""
+        """Store the state without its graph, in the same memory from call to call.
+
+        It has at least the precision of the weights: autocast returns it in 16 bits, with which a network cannot go on
+        outside of autocast.
+        """
         if self.rows is None or len(self.rows) != rows:
             self.rows = state[0].new_empty(rows, 0)
+        weights = next((p.dtype for p in self.net.parameters() if p.is_floating_point()), None)
         for name, new in zip(self._names, state, strict=False):
-            old = getattr(self, name)
+            old, new = getattr(self, name), new.detach()
+            if weights is not None and new.is_floating_point():
+                new = new.to(torch.promote_types(new.dtype, weights))
             if old is None or old.shape != new.shape or old.dtype != new.dtype or old.device != new.device:
-                setattr(self, name, new.detach().clone())
+                setattr(self, name, new.clone())
             else:
-                old.copy_(new.detach())
+                old.copy_(new)
+
+
+def _are_flags(start: object, shape: torch.Size) -> bool:
+    return isinstance(start, Tensor) and start.dtype == torch.bool and start.shape == shape
+
+
+def _check_net(net: object) -> nn.Module:
+    """Return ``net`` if it is a network that can be called as ``net(x, state)``."""
+    if not isinstance(net, nn.Module) or isinstance(net, Model):
+        kind = type(net).__name__
+        fix = f"; carry the state inside of it, {kind}(CarriedState(network), ...)" if isinstance(net, Model) else ""
+        raise InputError(f"net must be a network, a torch.nn.Module, got {kind}{fix}")
+    try:
+        inspect.signature(net.forward).bind("x", "state")
+    except ValueError:  # it has no signature to read
+        return net
+    except TypeError:
+        raise InputError(
+            f"net must be called as net(x, state), but a {type(net).__name__} has no place for a state; a network "
+            "without one needs no CarriedState"
+        ) from None
+    return net

@@ -106,7 +106,8 @@ def generate(
         The sequences, their probabilities and the predictive distribution of every token, on the model's device.
 
     Raises:
-        InputError: if the network lacks ``encode`` or ``step``, or the likelihood is not categorical.
+        InputError: if the network lacks ``encode`` or ``step``, or the likelihood is not categorical, with the classes
+            last and no ``logit_noise``.
         UnsupportedError: if draws are not functions that can be called token by token: a linearized Laplace
             approximation, or dropout layers in ``encode``.
 
@@ -115,6 +116,8 @@ def generate(
         Bayesian LSTM).
     """
     check_integer(samples, "samples", minimum=0)
+    if batch_size is not None:
+        check_integer(batch_size, "batch_size", minimum=1)
     seed, start = check_seed(seed), end if start is None else start
     shares = shares_of(model, samples, seed)
     readers = [_Reader(share.model, share.samples, share.seed) for share in shares]
@@ -163,8 +166,9 @@ class _Reader:
     """
 
     def __init__(self, model: NetworkMethod, samples: int, seed: int) -> None:
-        if not isinstance(model.likelihood, Categorical) or model.likelihood.logit_noise:
-            raise InputError(f"tokens need likelihood=credo.Categorical(), but the model has {model.likelihood!r}")
+        likelihood = model.likelihood
+        if not isinstance(likelihood, Categorical) or likelihood.logit_noise or likelihood.class_dim not in (-1, 2):
+            raise InputError(f"tokens need likelihood=credo.Categorical(), but the model has {likelihood!r}")
         for name in ("encode", "step"):
             if not callable(getattr(model.net, name, None)):
                 raise InputError(f"the network must have a method {name}, but {type(model.net).__name__} has none")

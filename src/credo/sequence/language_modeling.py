@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from functools import partial
+from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -15,12 +16,13 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from credo._arguments import check_integer, check_non_negative
-from credo._devices import at_least_float32
-from credo.data import as_batch, move
+from credo.data import Batch, as_batch, move
 from credo.errors import InputError, UnsupportedError
-from credo.functional import Carrier, Replica, preserve_buffers
+from credo.functional import Carrier, Draw, Replica
 from credo.likelihoods import Categorical
+from credo.likelihoods.base import as_draw
 from credo.methods.deep_ensemble import DeepEnsemble, shares_of
+from credo.predictive.classes import CategoricalComponents
 from credo.seeding import check_seed, seeded
 from credo.sequence.streams import TokenStream, as_tokens
 
@@ -47,7 +49,7 @@ def token_log_likelihood(model: Method, stream: DataLoader[Any], samples: int = 
         seed: for the draws; ``None``: from torch's random state.
 
     Returns:
-        Nats ``[B, steps]``, float64, on the CPU.
+        Nats ``[B, steps]``, float64, on the CPU; NaN for targets with the likelihood's ``ignore_index``.
 
     Raises:
         InputError: if the likelihood is not categorical, or ``stream`` does not consist of minibatches.
@@ -55,12 +57,13 @@ def token_log_likelihood(model: Method, stream: DataLoader[Any], samples: int = 
     _check_stream(stream)
     total = torch.tensor(-math.inf, dtype=torch.float64)
     for reader in _readers(model, samples, seed):
-        total = torch.logaddexp(total, _read(stream, model.device, reader.call) + math.log(reader.weight))
+        scores = [_log_probability(reader(x), y) for x, y, _ in _batches(stream, model.device)]
+        total = torch.logaddexp(total, _join(scores) + math.log(reader.weight))
     return total
 
 
 def perplexity(model: Method, stream: DataLoader[Any], samples: int = 0, seed: int | None = None) -> float:
-    """exp of the mean negative log likelihood of a token.
+    """exp of the mean negative log likelihood of a token; targets that the likelihood ignores do not count.
 
     Args:
         model: as for :func:`token_log_likelihood`.
@@ -71,7 +74,7 @@ def perplexity(model: Method, stream: DataLoader[Any], samples: int = 0, seed: i
     Returns:
         The perplexity.
     """
-    return math.exp(-float(token_log_likelihood(model, stream, samples, seed).mean()))
+    return math.exp(-float(token_log_likelihood(model, stream, samples, seed).nanmean()))
 
 
 @torch.no_grad()
@@ -85,45 +88,44 @@ def perplexity_bound(model: NetworkMethod, stream: DataLoader[Any], samples: int
     Args:
         model: as for :func:`token_log_likelihood`.
         stream: minibatches that continue each other.
-        samples: number of times that the stream is read, with new weights for every minibatch; 0: once, with steps that
-            start from the mean weights, which bounds their perplexity.
+        samples: number of times that the stream is read, with new weights for every minibatch; 0: once, by the mean
+            weights, or with steps that start from them, which bounds their perplexity.
         seed: for the draws; ``None``: from torch's random state.
 
     Returns:
-        The bound. The state that the network carries is as before the call.
+        The bound.
     """
     check_integer(samples, "samples", minimum=0)
     _check_one_network(model, "perplexity_bound")
     _check_stream(stream)
     _check_model(model)
-    total, tokens = 0.0, 0
-    with seeded(seed, model.device), _evaluation_mode(model), preserve_buffers(list(model.net.modules())):
-        nll = model.nll if samples else _nll_near_mean(model)
-        for _ in range(max(samples, 1)):
-            for x, y, _ in (move(as_batch(raw), model.device) for raw in stream):
-                total += float(nll(x, y)) * len(y)
-                tokens += y.numel()
-    return math.exp(total / tokens)
-
-
-def _nll_near_mean(model: NetworkMethod) -> Callable[[Any, Tensor], Tensor]:
-    """The NLL per row of a minibatch by the mean weights, sharpened if the model has sharpening, with what it costs."""
-    network = Replica(model.net, model._forward, own_buffers=True)
+    network, posterior, seed = _replica(model), model.posterior, check_seed(seed)
     sharpening: Sharpening | None = getattr(model, "_sharpening", None)
+    total, tokens, numbers = 0.0, 0, count()
+    with seeded(seed, model.device), nullcontext() if sharpening is None else _evaluation_mode(network.net):
+        for _ in range(max(samples, 1)):
+            for x, y, _ in _batches(stream, model.device):
+                draw = posterior.draw(seed, next(numbers)) if samples else posterior.point()
+                if sharpening is not None:
+                    draw, cost = _sharpen(model, sharpening, network, draw or posterior.mean(), x, y)
+                    total += float(cost)
+                output = posterior.call(network, draw, x) if samples else network(draw, x)
+                log_p = _log_probability(_components(model, output), y)
+                total -= float(log_p.nansum(dtype=torch.float64))
+                tokens += int((~log_p.isnan()).sum())
+    return math.exp(total / tokens) if tokens else math.nan
 
-    def nll_of(weights: Mapping[str, Tensor], x: Any, y: Tensor) -> Tensor:
-        return -_log_probability(network(weights, x), y).sum()
 
-    def nll(x: Any, y: Tensor) -> Tensor:
-        if sharpening is None:
-            return nll_of(model.posterior.point(), x, y) / len(y)
-        with network.preserve_buffers():
-            weights, cost = sharpening.forward(
-                model.posterior.mean(), lambda shared: nll_of(shared, x, y), model.posterior.masks()
-            )
-        return (nll_of(weights, x, y) + cost) / len(y)
+def _sharpen(
+    model: NetworkMethod, sharpening: Sharpening, network: Replica, shared: Draw, x: Any, y: Tensor
+) -> tuple[Draw, Tensor]:
+    """Weights of a minibatch's own near ``shared``, and what they cost; the carried state is as before."""
 
-    return nll
+    def nll(weights: Mapping[str, Tensor]) -> Tensor:
+        return -_log_probability(_components(model, network(weights, x)), y).nansum()
+
+    with network.preserve_buffers():
+        return sharpening.forward(shared, nll, model.posterior.masks())
 
 
 def dynamic_evaluation(model: NetworkMethod, stream: DataLoader[Any], lr: float = 0.1, decay: float = 0.0) -> Tensor:
@@ -134,16 +136,17 @@ def dynamic_evaluation(model: NetworkMethod, stream: DataLoader[Any], lr: float 
 
         θ ← θ − lr·∇θ (−1/T Σ_t log p(y_t | x_{≤t}, θ)) + decay·(θ_0 − θ),
 
-    with the mean over the minibatch's tokens. Pruned weights stay 0. The model itself is not changed.
+    with the mean over the minibatch's tokens. Frozen parameters stay as they are, and pruned weights stay 0. The model
+    itself is not changed.
 
     Args:
         model: as for :func:`token_log_likelihood`.
         stream: minibatches that continue each other.
         lr: learning rate.
-        decay: how much of the distance to the trained weights is undone at every step.
+        decay: which fraction of the distance to the trained weights is undone at every step.
 
     Returns:
-        Nats ``[B, steps]``, float64, on the CPU.
+        Nats ``[B, steps]``, float64, on the CPU; NaN for targets with the likelihood's ``ignore_index``.
 
     References: T. Mikolov, M. Karafiát, L. Burget, J. Černocký, S. Khudanpur, "Recurrent neural network based language
     model", Interspeech 2010. B. Krause, E. Kahembwe, I. Murray, S. Renals, "Dynamic evaluation of neural sequence
@@ -155,22 +158,23 @@ def dynamic_evaluation(model: NetworkMethod, stream: DataLoader[Any], lr: float 
     _check_stream(stream)
     _check_model(model)
     network = _replica(model)
-    trained = {name: p.detach() for name, p in model.net.named_parameters()} | model.posterior.point()
+    own = {name: p.detach() for name, p in model.net.named_parameters() if p.requires_grad}
+    trained = own | model.posterior.point()
     weights = {name: p.clone().requires_grad_() for name, p in trained.items()}
     scores, kept = [], model.posterior.masks()
     with _evaluation_mode(network.net):
-        for raw in stream:
-            batch = move(as_batch(raw), model.device)
+        for x, y, _ in _batches(stream, model.device):
             with torch.enable_grad():
-                log_likelihood = _log_probability(network(weights, batch.x), batch.y)
-                gradients = torch.autograd.grad(-log_likelihood.mean(), list(weights.values()), allow_unused=True)
-            scores.append(log_likelihood.detach().double().cpu())
+                log_p = _log_probability(_components(model, network(weights, x)), y)
+                nll = -log_p[~log_p.isnan()].sum() / max(int((~log_p.isnan()).sum()), 1)
+                gradients = torch.autograd.grad(nll, list(weights.values()), allow_unused=True)
+            scores.append(log_p.detach())
             with torch.no_grad():
                 for (name, weight), gradient in zip(weights.items(), gradients, strict=True):
                     if gradient is not None:
                         gradient = gradient * kept[name] if name in kept else gradient
-                        weight.sub_(gradient, alpha=lr).lerp_(trained[name], decay)
-    return torch.cat(scores, dim=1)
+                        weight.lerp_(trained[name], decay).sub_(gradient, alpha=lr)
+    return _join(scores)
 
 
 @torch.no_grad()
@@ -191,7 +195,12 @@ def token_entropy(model: Method, stream: DataLoader[Any], samples: int = 0, seed
         Nats ``[B, steps]``, float64, on the CPU.
     """
     _check_stream(stream)
-    return _entropy(stream, model.device, list(_readers(model, samples, seed)))
+    readers, found = list(_readers(model, samples, seed)), []
+    for x, _, _ in _batches(stream, model.device):
+        parts = ((reader.weight, reader(x)) for reader in readers)
+        probability = sum((weight * p.draws[0].movedim(p.class_dim, -1) for weight, p in parts), torch.zeros(()))
+        found.append(torch.special.entr(probability).sum(-1))
+    return _join(found)
 
 
 class EntropyGap(NamedTuple):
@@ -248,12 +257,18 @@ class _Reader(NamedTuple):
     """A network with one draw of its weights, which carries a state of its own.
 
     Attributes:
-        call: returns the logits of a minibatch.
+        call: returns the output for a minibatch.
         weight: of the draw among all.
+        model: whose network it is.
     """
 
     call: Callable[[Any], Tensor]
     weight: float
+    model: NetworkMethod
+
+    def __call__(self, x: Any) -> CategoricalComponents:
+        """The distribution of every next token."""
+        return _components(self.model, self.call(x))
 
 
 def _readers(model: Method, samples: int, seed: int | None) -> Iterator[_Reader]:
@@ -265,11 +280,11 @@ def _readers(model: Method, samples: int, seed: int | None) -> Iterator[_Reader]
         _check_model(share.model)
         posterior = share.model.posterior
         if samples == 0:
-            yield _Reader(partial(_replica(share.model), posterior.point()), share.weight)
+            yield _Reader(partial(_replica(share.model), posterior.point()), share.weight, share.model)
             continue
         for s in range(share.samples):
             call = partial(posterior.call, _replica(share.model), posterior.draw(share.seed, s))
-            yield _Reader(call, share.weight / share.samples)
+            yield _Reader(call, share.weight / share.samples, share.model)
 
 
 def _replica(model: NetworkMethod) -> Replica:
@@ -303,37 +318,38 @@ def _evaluation_mode(module: nn.Module) -> Iterator[None]:
             layer.dropout = dropout
 
 
-def _entropy(stream: DataLoader[Any], device: torch.device, readers: Sequence[_Reader]) -> Tensor:
-    """The entropy of the weighted mean over ``readers`` of the probabilities, ``[B, steps]``."""
-    parts = []
-    for x, _, _ in (move(as_batch(raw), device) for raw in stream):
-        probability = sum((weight * _probabilities(call(x)) for call, weight in readers), torch.zeros(()))
-        parts.append(torch.special.entr(probability).sum(-1).double().cpu())
-    return torch.cat(parts, dim=1)
+def _batches(stream: DataLoader[Any], device: torch.device) -> Iterator[Batch]:
+    """The minibatches of a stream, of which there must be at least one."""
+    is_empty = True
+    for raw in stream:
+        is_empty = False
+        yield move(as_batch(raw), device)
+    if is_empty:
+        raise InputError("stream yielded no minibatches; a generator can be read only once: pass the loader itself")
 
 
-def _probabilities(logits: Tensor) -> Tensor:
-    return logits.to(at_least_float32(logits.dtype)).softmax(-1)
+def _join(scores: list[Tensor]) -> Tensor:
+    """The numbers of all tokens, from those of every minibatch ``[B, T]``."""
+    return torch.cat([part.double().cpu() for part in scores], dim=1)
 
 
-def _read(stream: DataLoader[Any], device: torch.device, call: Any) -> Tensor:
-    batches = (move(as_batch(raw), device) for raw in stream)
-    return torch.cat([_log_probability(call(x), y).double().cpu() for x, y, _ in batches], dim=1)
+def _components(model: NetworkMethod, output: Tensor) -> CategoricalComponents:
+    """The distributions of all next tokens, ``[1, B, T]``, by the likelihood of the model."""
+    assert isinstance(model.likelihood, Categorical)
+    return model.likelihood.components(as_draw(output))
 
 
-def _log_probability(logits: Tensor, y: Tensor) -> Tensor:
-    """log p(y) for logits ``[B, T, V]``, ``[B, T]``."""
-    if logits.shape[:-1] != y.shape:
-        raise InputError(
-            f"targets {list(y.shape)} need logits {[*y.shape, 'V']}, but the network has {list(logits.shape)}"
-        )
+def _log_probability(p: CategoricalComponents, y: Tensor) -> Tensor:
+    """log p(y) of every token, ``[B, T]``; NaN for those that are ignored."""
+    p.check_dtype_and_shape(y)
     try:
-        return logits.to(at_least_float32(logits.dtype)).log_softmax(-1).gather(-1, y[..., None])[..., 0]
+        log_p = p.log_density(y)[0]
     except RuntimeError:  # of an index; on a GPU it is an error of CUDA
-        size = logits.shape[-1]
         raise InputError(
-            f"targets must be from 0 to {size - 1}, for a vocabulary of {size}, got {int(y.min())} to {int(y.max())}"
+            f"targets must be from 0 to {p.classes - 1}, for a vocabulary of {p.classes}, got {int(y.min())} to "
+            f"{int(y.max())}"
         ) from None
+    return log_p if p.ignore_index is None else log_p.masked_fill(y == p.ignore_index, math.nan)
 
 
 def _check_one_network(model: Method, function: str) -> None:

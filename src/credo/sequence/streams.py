@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
@@ -27,7 +28,7 @@ class TokenStream(DataLoader[Any]):
     for C minibatches of B rows: the whole KL is spread over an epoch.
 
     Args:
-        tokens: int64 indices ``[N]``.
+        tokens: indices ``[N]``, integers of any width, such as the bytes of a text.
         batch_size: number of rows B; the last (N − 1) mod B tokens are left out.
         length: number of steps T of a minibatch; the last may be shorter.
 
@@ -60,14 +61,16 @@ def as_tokens(tokens: Any) -> Tensor:
         InputError: if it is something else, such as words.
     """
     try:
-        found = torch.as_tensor(tokens)
+        # a copy of an array: torch warns of one that cannot be written to, such as a file mapped into memory
+        found = torch.as_tensor(np.array(tokens) if isinstance(tokens, np.ndarray) else tokens)
     except (TypeError, ValueError, RuntimeError):
         first = tokens[0] if isinstance(tokens, list | tuple) and tokens else tokens
         raise InputError(
             f"tokens must be integers, the indices of words in a vocabulary, got {type(first).__name__}: number the "
             "words first, such as {word: i for i, word in enumerate(dict.fromkeys(words))}"
         ) from None
-    if found.dim() != 1 or found.dtype not in (torch.int64, torch.int32):
+    is_integer = not (found.is_floating_point() or found.is_complex() or found.dtype == torch.bool)
+    if found.dim() != 1 or not is_integer:
         raise InputError(f"tokens must be one sequence of integers, got {found.dtype} of {list(found.shape)}")
     return found.to(torch.int64)
 

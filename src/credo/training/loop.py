@@ -21,7 +21,7 @@ from credo._tensors import changing_tensors
 from credo.errors import DivergenceError, InputError, unknown_name
 from credo.seeding import check_seed, derive, reseed, seeded
 from credo.training import checkpoints
-from credo.training.accumulation import gather
+from credo.training.accumulation import gather, pieces
 from credo.training.capture import make_step
 from credo.training.loggers import RunLog
 from credo.training.monitoring import ProgressBar
@@ -171,8 +171,9 @@ class _Run:
         reseed(derive(self.seed, _NOISE, epoch, fabric.global_rank), fabric.device)
         self.order.set(self.seed, epoch)
         self.record.reset()
-        i = 0
+        i = part_rows = 0
         for i, batch in enumerate(gather(map(task.make_batch, self.loader), self.gathered), 1):
+            part_rows = max(part_rows, -(-len(batch.y) // self.options.accumulate))
             batch, rows = self._share(data_.move(batch, fabric.device), i)
             fraction = (epoch + (i - 1) / (self.batches or math.inf)) / self.epochs
             self.step += 1
@@ -189,9 +190,10 @@ class _Run:
             progress.step(self.batches)
         if i == 0:
             raise InputError("the loader yielded no batches; give it data, or drop_last=False")
-        task.before_step(batch.x)
+        last = pieces(batch, part_rows)[-1]  # a network that carries a state has seen no more rows at once
+        task.before_step(last.x)
         if epoch + 1 == self.epochs or self._is_checkpoint_due(epoch + 1):
-            self.record.add_loss(self.step, task.finite_check(batch), batch)
+            self.record.add_loss(self.step, task.finite_check(last), last)
         self._stop_if_diverged(epoch)
         self._synchronize_buffers()
         self.epoch_start = {}
