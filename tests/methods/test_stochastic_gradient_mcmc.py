@@ -121,9 +121,19 @@ def test_falling_steps_are_not_limited() -> None:
     torch.testing.assert_close(dynamics._preconditioner, torch.full((2, 3), expected))
 
 
+def test_the_preconditioner_remembers_half_of_the_warmup() -> None:
+    """Gradients of 1 for m steps and of 0 until step n: V = Π(1 − 2/i) = m·(m − 1)/(n·(n − 1)), not 0.99^(n − m)."""
+    dynamics = Dynamics(torch.zeros(1, 1, dtype=torch.float64), 1, Settings(0.01, 1.0, None, preconditioned=True), 0)
+    for i in range(2000):
+        gradient = torch.full((1, 1), 1.0 if i < 1500 else 0.0, dtype=torch.float64)
+        dynamics.step(gradient, 1.0, is_exploring=True, has_noise=False)
+    expected = 1.0 / (math.sqrt(1500 * 1499 / (2000 * 1999)) + 1e-5)
+    assert float(dynamics._preconditioner) == pytest.approx(expected)
+
+
 @pytest.mark.parametrize("is_exploring", [True, False])
 def test_a_gradient_after_none_moves_a_weight_by_ten_steps_at_most(is_exploring: bool) -> None:
-    """A unit that was inactive in the warm-up has a G of 1/√(0.99^1500) ≈ 1,800, and then becomes active."""
+    """A unit that was inactive in the warm-up of a cycle has a G of 1/√(0.99^1500) ≈ 1,800, and becomes active."""
     settings = Settings(0.01, 1.0, None, preconditioned=True)
     dynamics = Dynamics(torch.zeros(1, 2, dtype=torch.float64), 50, settings, 0, is_cyclical=True)
     nothing = torch.zeros(1, 2, dtype=torch.float64)

@@ -37,10 +37,12 @@ from credo.seeding import derive, generator
 
 _DECAY, _DAMPING = 0.99, 1e-5
 """Of the running mean of squared gradients, as in Li et al. (2016)."""
+_MEMORY = 2.0
+"""With a constant step size the mean goes back over the last half of the steps if that is more: 1 − 2/n after n."""
 _LARGEST_WIDENING = 1.0
 """ρ: by what part of itself steps may widen the variance of a weight."""
 _LARGEST_GRADIENT = 1.0 / math.sqrt(1.0 - _DECAY)
-"""In units of √V. No gradient is larger while V, which has a share of 1 − 0.99 of its square, is learned."""
+"""In units of √V: with a memory of a hundred steps V is at least 1 − 0.99 of the square of the last gradient."""
 _NOISE, _ORDER = 0, 1  # indices of random streams
 
 Estimate = Callable[[Tensor, Batch], Evaluation]
@@ -80,9 +82,10 @@ class Dynamics:
     while draws are taken, so that it needs no correction. V starts at 1: at a mode, where chains may start, gradients
     say nothing yet of how far the posterior reaches.
 
-    Two limits hold for a G that is learned. A constant step size has G ≤ 2·α/(lr·N·V), which is ρ ≤ 1; a cyclical one
-    becomes small by itself. And a gradient counts for at most 10·(√V + δ) per datum, as it does in warm-up: a unit that
-    was inactive there has a large G, and meets large gradients where it becomes active.
+    A unit that is inactive in the last hundred steps of the warm-up would get a G of thousands, and large gradients
+    when it becomes active. So with a constant step size V goes back over half of the warm-up, and G ≤ 2·α/(lr·N·V),
+    which is ρ ≤ 1; a cyclical one becomes small by itself. With both, a gradient counts for at most 10·(√V + δ) per
+    datum, the most that a V with a memory of a hundred steps allows in the warm-up.
 
     Args:
         start: the first positions, ``[K, P]``.
@@ -100,7 +103,7 @@ class Dynamics:
         self.position = start.detach().clone()
         self.limited = start.new_zeros(())
         self._momentum = torch.zeros_like(self.position)
-        self._square, self._weight_of_start = torch.ones_like(self.position), 1.0
+        self._square, self._weight_of_start, self._learned = torch.ones_like(self.position), 1.0, 0
         self._settings, self._n_data, self._is_cyclical = settings, n_data, is_cyclical
         self._preconditioner = torch.ones_like(self.position)
         self._largest_gradient = torch.full_like(self.position, math.inf)
@@ -120,8 +123,10 @@ class Dynamics:
         self.position += self._momentum
 
     def _learn(self, gradient: Tensor) -> None:
-        self._square.mul_(_DECAY).addcmul_(gradient, gradient, value=1.0 - _DECAY)
-        self._weight_of_start *= _DECAY
+        self._learned += 1
+        decay = _DECAY if self._is_cyclical else max(_DECAY, 1.0 - _MEMORY / self._learned)
+        self._square.mul_(decay).addcmul_(gradient, gradient, value=1.0 - decay)
+        self._weight_of_start *= decay
         typical = self._square.sqrt() + _DAMPING
         self._largest_gradient = (_LARGEST_GRADIENT * self._n_data) * typical
         self._preconditioner = 1.0 / typical

@@ -55,9 +55,9 @@ class SGLD(Sampler):
             finds a mode, its second part draws from it.
         preconditioned: whether G = 1/(√V + δ), with V a running mean of squared gradients as in RMSprop (Li et al.
             2016). It is learned in the warm-up and fixed while draws are taken, which leaves the posterior as it is.
-            With a constant step size it is limited, for each weight, to where ρ = ε·G·E[g²]/2 ≤ 1, g the gradient of
-            log p̃ in the warm-up: steps widen the variance by a factor of 1 + ρ. ``history`` has the share of the
-            weights that are limited.
+            With a constant step size V goes back over half of the warm-up, and G is limited, for each weight, to where
+            ρ = ε·G·E[g²]/2 ≤ 1, g the gradient of log p̃ in the warm-up: steps widen the variance by a factor of 1 + ρ.
+            ``history`` has the share of the weights that are limited.
         init: where chains start, as for :class:`credo.HMC`.
         noise_prior: the prior of what the likelihood learns, as for :class:`credo.HMC`.
         bayesian: name pattern or patterns of the parameters to draw; ``"*"`` is all trainable ones but the affine
