@@ -16,6 +16,7 @@ from credo.errors import DivergenceError, InputError
 from credo.methods._flat_stack import Evaluation
 from credo.methods._sampling import Plan
 from credo.methods._stochastic_gradient import Dynamics, Settings, minibatches, sample
+from credo.methods.stochastic_gradient_mcmc import _check_has_not_diverged
 
 PRECISION = torch.tensor([0.5, 1.0, 3.0], dtype=torch.float64)
 STEP = 0.3
@@ -74,6 +75,76 @@ def test_a_preconditioner_leaves_the_stationary_distribution_as_it_is() -> None:
     assert torch.all((squares.mean((0, 1)) - expected).abs() < 4.0 * standard_error(squares))
     typical = dynamics._preconditioner.mean(0)
     assert typical[0] > typical[1] > typical[2]
+
+
+@pytest.mark.parametrize("friction", [1.0, 0.3])
+def test_minibatches_at_most_double_the_variance(friction: float) -> None:
+    """Gradients with noise of variance τ²: the chain is linear, and its variance and ρ follow from the step h = ε·G.
+
+    Σ = M Σ Mᵀ + (2·α·h + h²·τ²)·1. The draws have that variance, to 4 standard errors, and a·Σ is 1 + ρ, or less with
+    momentum. ρ is 1 but for errors of V, a mean of about 200 squares: 10 % of a chain. Without a limit it is 8 or more.
+    """
+    lr, noise, n_data = 4.0 * friction, 4.0, 4
+    dynamics = Dynamics(torch.zeros(CHAINS, 3, dtype=torch.float64), n_data, Settings(lr, friction, None, True), 0)
+    source = torch.Generator().manual_seed(0)
+    kept = []
+    for i in range(2500):
+        drawn = torch.randn(CHAINS, 3, generator=source, dtype=torch.float64)
+        gradient = quadratic(dynamics.position).gradient + noise * drawn
+        dynamics.step(gradient, 1.0, is_exploring=i < 500, has_noise=True)
+        if i >= 600 and i % 10 == 0:
+            kept.append(dynamics.position.clone())
+    assert float(dynamics.limited) == 1.0
+    squares = torch.stack(kept, 1).square()
+    h = lr / n_data * dynamics._preconditioner
+    keep = (1.0 - friction) * torch.ones_like(h)
+    step = torch.stack([1.0 - h * PRECISION, keep, -h * PRECISION, keep], -1).unflatten(-1, (2, 2))
+    kron = torch.einsum("kpab,kpcd->kpacbd", step, step).flatten(2, 3).flatten(3)
+    added = (2.0 * friction * h + (h * noise).square()).unsqueeze(-1).expand(-1, -1, 4)
+    variance = torch.linalg.solve(torch.eye(4, dtype=torch.float64) - kron, added)[..., 0]
+    assert torch.all((squares.mean((0, 1)) - variance.mean(0)).abs() < 4.0 * standard_error(squares))
+    rho = h * (noise**2 + PRECISION.square() * variance) / (2.0 * friction)
+    if friction == 1.0:
+        torch.testing.assert_close(PRECISION * variance, 1.0 + rho)
+    assert torch.all(PRECISION * variance < (1.0 + 1e-9) * (1.0 + rho))
+    assert torch.all((rho.mean(0) - 1.0).abs() < 0.1)
+
+
+def test_falling_steps_are_not_limited() -> None:
+    settings = Settings(4.0, 1.0, None, preconditioned=True)
+    dynamics = Dynamics(torch.zeros(2, 3), 4, settings, 0, is_cyclical=True)
+    for _ in range(300):
+        dynamics.step(torch.full((2, 3), 100.0), 1.0, is_exploring=True, has_noise=False)
+    assert float(dynamics.limited) == 0.0
+    weight = 0.99**300
+    expected = 1.0 / (math.sqrt(weight + (1.0 - weight) * 25.0**2) + 1e-5)
+    torch.testing.assert_close(dynamics._preconditioner, torch.full((2, 3), expected))
+
+
+def test_the_preconditioner_remembers_half_of_the_warmup() -> None:
+    """Gradients of 1 for m steps and of 0 until step n: V = Π(1 − 2/i) = m·(m − 1)/(n·(n − 1)), not 0.99^(n − m)."""
+    dynamics = Dynamics(torch.zeros(1, 1, dtype=torch.float64), 1, Settings(0.01, 1.0, None, preconditioned=True), 0)
+    for i in range(2000):
+        gradient = torch.full((1, 1), 1.0 if i < 1500 else 0.0, dtype=torch.float64)
+        dynamics.step(gradient, 1.0, is_exploring=True, has_noise=False)
+    expected = 1.0 / (math.sqrt(1500 * 1499 / (2000 * 1999)) + 1e-5)
+    assert float(dynamics._preconditioner) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("is_exploring", [True, False])
+def test_a_gradient_after_none_moves_a_weight_by_ten_steps_at_most(is_exploring: bool) -> None:
+    """A unit that was inactive in the warm-up of a cycle has a G of 1/√(0.99^1500) ≈ 1,800, and becomes active."""
+    settings = Settings(0.01, 1.0, None, preconditioned=True)
+    dynamics = Dynamics(torch.zeros(1, 2, dtype=torch.float64), 50, settings, 0, is_cyclical=True)
+    nothing = torch.zeros(1, 2, dtype=torch.float64)
+    for _ in range(1500):
+        dynamics.step(nothing, 1.0, is_exploring=True, has_noise=False)
+    small = torch.tensor([[0.01, 1e5]], dtype=torch.float64)
+    dynamics.step(small, 1.0, is_exploring=is_exploring, has_noise=False)
+    assert float(dynamics.position[0, 1]) == pytest.approx(0.1, rel=1e-3 if is_exploring else 1e-9)
+    if not is_exploring:
+        typical = 0.99**750 + 1e-5
+        assert float(dynamics.position[0, 0]) == pytest.approx(0.01 * 0.01 / 50 / typical)
 
 
 @pytest.mark.parametrize("method", [credo.SGLD, credo.SGHMC])
@@ -179,3 +250,35 @@ def test_a_step_that_is_too_large_leaves_the_model_as_it_was() -> None:
         model.fit((x, x.sum(1, keepdim=True)), seed=0)
     assert torch.equal(model.net.weight, before)
     assert "not sampled yet" in model.summary()
+
+
+def test_chains_that_diverge_with_finite_weights_raise() -> None:
+    """A learned noise grows with the errors, so that a step that is too large stops before weights are infinite.
+
+    The log likelihood falls from -104 to thousands; ½·100·P is 200 for 3 weights and the noise.
+    """
+    model = credo.SGLD(
+        nn.Linear(2, 1),
+        credo.Gaussian("learned"),
+        init="prior",
+        preconditioned=False,
+        lr=3.0,
+        chains=2,
+        warmup=50,
+        draws=20,
+    )
+    before = model.net.weight.clone()
+    x = torch.randn(50, 2, generator=torch.Generator().manual_seed(0))
+    with pytest.raises(DivergenceError, match=r"2 of 2 chains diverged, the log likelihood fell .* lr=0\.3, or scale"):
+        model.fit((x, x.sum(1, keepdim=True)), seed=0)
+    assert torch.equal(model.net.weight, before)
+    assert "not sampled yet" in model.summary()
+
+
+def test_draws_as_wide_as_the_posterior_have_not_diverged() -> None:
+    """Draws of a normal posterior are ½·P below the mode, of 100 times the variance 50·P: 500 for 10 weights."""
+    before, settings = torch.zeros(2, dtype=torch.float64), Settings(0.1, 1.0, None, preconditioned=True)
+    _check_has_not_diverged(before, torch.tensor([-5.0, -499.0]).double(), 10, settings)
+    for far in (-501.0, -math.inf):
+        with pytest.raises(DivergenceError, match="1 of 2 chains diverged"):
+            _check_has_not_diverged(before, torch.tensor([-5.0, far]).double(), 10, settings)

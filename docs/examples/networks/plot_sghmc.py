@@ -76,6 +76,6 @@ spread = {name: values.reshape(800, 100)[:, 50].std() for name, values in chains
 print("standard deviation of f(0):", ", ".join(f"{name} {value:.2f}" for name, value in spread.items()))
 
 # %%
-# With 6,000 gradients each, the 800 draws of SGLD are worth 21 independent ones (median along the curve), those of
-# SGHMC 156, and R-hat falls from 1.13 to 1.03. Both are still warned of: where the gap is widest the chains have not
+# With 6,000 gradients each, the 800 draws of SGLD are worth 20 independent ones (median along the curve), those of
+# SGHMC 176, and R-hat falls from 1.133 to 1.025. SGLD is still warned of: where the gap is widest its chains have not
 # met. HMC, which corrects its steps, is :doc:`the reference for small networks <plot_hmc>`.

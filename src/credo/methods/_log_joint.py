@@ -172,6 +172,15 @@ class LogJoint:
             value = value.plus(self._stack.log_likelihood(position, batch).times(1.0 / self._temperature))
         return value
 
+    def log_likelihood(self, position: Tensor) -> Tensor:
+        """(1/T)·Σ_rows log p(y | x, w), ``[K]``, at ``position`` ``[K, P]``."""
+        sums = [self._stack.log_likelihood(position, batch).log_density for batch in self.data]
+        return torch.stack(sums).sum(0) / self._temperature
+
+    def log_prior(self, position: Tensor) -> Tensor:
+        """log p(w), ``[K]``, at ``position`` ``[K, P]``."""
+        return self._prior(position).log_density
+
     def estimate(self, position: Tensor, batch: Batch) -> Evaluation:
         """An unbiased estimate of :meth:`__call__` from B of the N rows: their log likelihood times N/B."""
         factor = self._rows / (len(batch.y) * self._temperature)

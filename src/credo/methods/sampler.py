@@ -193,7 +193,8 @@ class Sampler(NetworkMethod):
         Raises:
             InputError: data or options do not match the model; it is unchanged.
             UnsupportedError: the network draws random numbers or keeps state, or has fewer than 32 bits.
-            DivergenceError: the log density is NaN or infinite where chains start; the model is unchanged.
+            DivergenceError: the log density is NaN or infinite where chains start, or chains diverge; the model is
+                unchanged.
         """
         for key in options:
             raise self._unknown_option(key)

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from credo.errors import UnsupportedError
+from credo._text import counted
+from credo.errors import DivergenceError, UnsupportedError
 from credo.functional import Forward
 from credo.likelihoods import Likelihood
 from credo.methods._log_joint import LogJoint
@@ -20,7 +21,9 @@ from credo.methods.sampler import Report, Sampler
 from credo.priors import Prior
 
 _EVALUATED_DRAWS = 20
-"""Draws of each chain whose log density on all data is computed, to find a good one."""
+"""Draws of each chain whose log density on all data is computed, to find a good one, and chains that have diverged."""
+_FAR = 10.0
+"""A chain has diverged if its draws are more than so many times as wide as a posterior, see below."""
 
 
 class SGLD(Sampler):
@@ -43,13 +46,18 @@ class SGLD(Sampler):
         warmup: steps of each chain before its first draw, over all cycles.
         draws: number of draws per chain; with cycles, a multiple of their number.
         thinning: steps per draw.
-        lr: step size per datum; with a preconditioner, a change of the weights per step, as for Adam.
+        lr: step size per datum; with a preconditioner, a change of the weights per step, as for Adam. Steps of single
+            weights are smaller where the noise of minibatches would otherwise widen the posterior most, see
+            ``preconditioned``.
         batch_size: rows per minibatch; ``None``: all.
         cycles: number of cycles of Zhang et al. (2020), or ``None``: a constant step size. In each cycle the step size
             falls from its maximum to 0 as a cosine; its first part, ``warmup/cycles`` steps, runs without noise and
             finds a mode, its second part draws from it.
         preconditioned: whether G = 1/(√V + δ), with V a running mean of squared gradients as in RMSprop (Li et al.
             2016). It is learned in the warm-up and fixed while draws are taken, which leaves the posterior as it is.
+            With a constant step size V goes back over half of the warm-up, and G is limited, for each weight, to where
+            ρ = ε·G·E[g²]/2 ≤ 1, g the gradient of log p̃ in the warm-up: steps widen the variance by a factor of 1 + ρ.
+            ``history`` has the share of the weights that are limited.
         init: where chains start, as for :class:`credo.HMC`.
         noise_prior: the prior of what the likelihood learns, as for :class:`credo.HMC`.
         bayesian: name pattern or patterns of the parameters to draw; ``"*"`` is all trainable ones but the affine
@@ -136,7 +144,7 @@ class SGHMC(Sampler):
         friction: α, between 0 and 1; one minus the momentum of SGD.
         batch_size: rows per minibatch; ``None``: all.
         cycles: as for :class:`credo.SGLD`.
-        preconditioned: as for :class:`credo.SGLD`.
+        preconditioned: as for :class:`credo.SGLD`, with ε/α in place of ε.
         init: where chains start, as for :class:`credo.HMC`.
         noise_prior: the prior of what the likelihood learns, as for :class:`credo.HMC`.
         bayesian: name pattern or patterns of the parameters to draw; ``"*"`` is all trainable ones but the affine
@@ -214,10 +222,38 @@ def _run(settings: Settings, plan: Plan, target: LogJoint, start: Tensor, seeds:
     chains, count = draws.shape[:2]
     rows = sum(len(batch.y) for batch in target.data)
     log_density = torch.full((chains, count), -math.inf, dtype=torch.float64, device=draws.device)
+    lowest = torch.full_like(log_density[:, 0], math.inf)
     for i in range(count - 1, -1, -math.ceil(count / _EVALUATED_DRAWS)):
-        log_density[:, i] = target(draws[:, i]).log_density.nan_to_num(nan=-math.inf)
+        log_likelihood = target.log_likelihood(draws[:, i])
+        log_density[:, i] = (log_likelihood + target.log_prior(draws[:, i])).nan_to_num(nan=-math.inf)
+        lowest = torch.minimum(lowest, log_likelihood.nan_to_num(nan=-math.inf))
+    _check_has_not_diverged(target.log_likelihood(start), lowest, start.shape[1], settings)
     details = {
         "steps": f"{plan.steps:,}, {plan.thinning} per draw",
         "rows per step": f"{min(settings.batch_size or rows, rows):,}",
     }
     return Run(draws, log_density, torch.zeros(0), details)
+
+
+def _check_has_not_diverged(before: Tensor, lowest: Tensor, size: int, settings: Settings) -> None:
+    """Raise ``DivergenceError`` if a chain has draws that are far wider than any posterior.
+
+    The log density of a normal posterior of P weights is about ½·P below its mode, and ½·s²·P if draws are s times as
+    wide; the log likelihood falls by no more. It is compared in place of the density, because drawn variances of the
+    prior follow the weights, wherever they go.
+
+    Args:
+        before: the log likelihood where chains start, ``[K]``.
+        lowest: that of the draws, at the lowest, ``[K]``.
+        size: P.
+        settings: the step size.
+    """
+    fall = before - lowest
+    has_diverged = fall > 0.5 * _FAR**2 * size
+    if bool(has_diverged.any()):
+        k = int(fall.argmax())
+        raise DivergenceError(
+            f"{int(has_diverged.sum())} of {counted(len(fall), 'chain')} diverged, the log likelihood fell from "
+            f"{float(before[k]):.3g} to {float(lowest[k]):.3g}: choose a smaller step size, such as "
+            f"lr={settings.lr / 10:.1g}, or scale the data"
+        )
