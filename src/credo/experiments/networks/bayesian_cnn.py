@@ -125,9 +125,9 @@ def run(config: RunConfig) -> Result:
     epochs and 0.0007 after 60, with 0.3.
 
     MC dropout misses an AUROC of 0.985 for notMNIST, and no kind or rate of dropout that was tried is clearly better on
-    the characters (``other_images.json``): 0.972 after 10 epochs with 0.3 before all layers but the first, 0.972 with whole
-    feature maps dropped and 0.5 before the outputs, 0.973 with 0.5 before the outputs only; short runs with dropped
-    pixels or single weights, with noise on the weights, or with tanh are worse or within the scatter of seeds.
+    the characters (``other_images.json``): 0.972 after 10 epochs with 0.3 before all layers but the first, 0.972 with
+    whole feature maps dropped and 0.5 before the outputs, 0.973 with 0.5 before the outputs only. Short runs with
+    dropped pixels or single weights, with noise on the weights, or with tanh are worse or within the scatter of seeds.
 
     The rotated 1s. Mean entropy and mutual information rise with the angle only up to 50 to 60°, where 60 to 79 % are
     misread. Beyond, they fall, to a second peak at 115 to 120°: a 1 that lies flat is misread, at 90° by 99 to 100 %,
