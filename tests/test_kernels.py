@@ -216,7 +216,7 @@ def newton_model(exact: bool, warmup: int) -> credo.IVON:
         with torch.no_grad():
             mean.copy_(torch.randn(mean.shape, generator=generator))
             rho.copy_(torch.linspace(-9.0, 2.0, rho.numel()).view(rho.shape))
-    model.n_data = 200
+    model.n_data, model._rows = 200, 1  # so few that they limit the learning rate
     return model.double() if exact else model
 
 

@@ -247,6 +247,25 @@ def test_steps_stay_inside_the_trust_region() -> None:
         assert 0.0 < moved.square().mean().sqrt() <= 1.001 * lr * 0.5
 
 
+def test_the_noise_of_small_minibatches_stays_below_the_posterior() -> None:
+    """With N/B = 400 and a constant α the means, in units of σ, and log σ² scatter with a variance of at most ½.
+
+    From the optimum on, four standard errors over 300 weights are 4·½·√(2/300) = 0.16. With α = 0.3 and β₂ = 0.99 the
+    variances would be α·√(N/B)/2 = 3 and, to first order, 0.01/2·N/B = 2.
+    """
+    rows, width, noise, s = 400, 300, 0.5, 1.0
+    y = 0.3 + noise * torch.randn(rows, width, generator=torch.Generator().manual_seed(0))
+    precision = rows / noise**2 + 1.0 / s**2
+    net, exact = Coordinates(width), y.sum(0) / noise**2 / precision
+    with torch.no_grad():
+        net.weight.copy_(exact)
+    prior, scale = credo.Normal(0.0, s), precision**-0.5
+    model = credo.IVON(net, credo.Gaussian(noise), prior, initial_scale=scale, kl_warmup=0)
+    model.fit((torch.ones(rows, 1), y), epochs=3, batch_size=1, seed=0, progress=False, schedule="constant")
+    assert float(((net.weight.detach() - exact) / scale).square().mean()) < 0.66
+    assert float(model.posterior.scale()["weight"].detach().square().log().var()) < 0.66
+
+
 def test_a_second_fit_keeps_the_hessian_of_the_first() -> None:
     """In the first fit the estimates of the first steps count for much; later ones have the weight 1 − β₂ = 0.01.
 

@@ -47,6 +47,7 @@ class NewtonModel(Protocol):
     _trust_radius: float | None
     _clip_radius: float | None
     _noise: dict[str, Noise]
+    _rows: int
     _priors_here: dict[str, Distribution]
     _warmup: Warmup
     posterior: MeanField
@@ -108,13 +109,13 @@ class NewtonSteps(Adam):
         return loss
 
     def _take_newton_step(self, present: list[int]) -> None:
-        model, group = self._model, self.param_groups[0]
-        (beta1, beta2), n_data = model._betas, model.n_data
+        model, n_data = self._model, self._model.n_data
         if not present or n_data is None:
             return
         weights = [self._weights[i] for i in present]
         if self._take_fused_step(present, weights, n_data):
             return
+        beta1, beta2 = self._betas_for(n_data)
         means, rhos = [w.mean for w in weights], [w.rho for w in weights]
         wide = [model.posterior._under(model._priors_here[w.name], w.name, w.mean.to(w.rho.dtype)) for w in weights]
         gradients = [w.mean.grad.to(w.rho.dtype) for w in weights]  # type: ignore[union-attr]
@@ -164,7 +165,7 @@ class NewtonSteps(Adam):
         if model._clip_radius is not None:
             torch._foreach_clamp_max_(changes, model._clip_radius)
             torch._foreach_clamp_min_(changes, -model._clip_radius)
-        torch._foreach_mul_(changes, group["lr"])
+        torch._foreach_mul_(changes, self._rate(n_data, now))
         torch._foreach_sub_(means, [c.to(m.dtype) for c, m in zip(changes, means, strict=True)])
 
     def _take_fused_step(self, present: list[int], weights: list[Weight], n_data: int) -> bool:
@@ -179,14 +180,14 @@ class NewtonSteps(Adam):
             return False  # a padding vector
         momenta, squares, steps = self._state_of(weights)
         torch._foreach_add_(steps, 1.0)
-        lr, device = self.param_groups[0]["lr"], squares[0].device
+        lr, device = self._rate(n_data, self._kl_weights()[0]), squares[0].device
         settings = NewtonSettings(
             lr if isinstance(lr, Tensor) else torch.full((), lr, device=device),
             steps[0],
             model._warmup.steps,
             model._warmup.length,
             n_data,
-            model._betas,
+            self._betas_for(n_data),
             self._prior_steps,
             math.inf if model._trust_radius is None else model._trust_radius,
             math.inf if model._clip_radius is None else model._clip_radius,
@@ -203,6 +204,21 @@ class NewtonSteps(Adam):
         newton_step(states, together, self._places[tuple(present)], settings)
         torch._foreach_copy_(squares, together.unbind())
         return True
+
+    def _betas_for(self, n_data: int) -> tuple[float, float]:
+        """β₁ and β₂, raised so that a minibatch counts in h for no more than its share of the data."""
+        beta1, beta2 = self._model._betas
+        return beta1, max(beta2, 1.0 - self._model._rows / n_data)
+
+    def _rate(self, n_data: int, kl_weight: float | Tensor) -> float | Tensor:
+        """α, lowered so that the noise of minibatches in the means has at most the variance σ²/2."""
+        lr: float | Tensor = self.param_groups[0]["lr"]
+        if self._model._trust_radius is None:
+            return lr
+        limit = (self._model._rows / n_data / kl_weight) ** 0.5 / self._model._trust_radius
+        if isinstance(limit, Tensor):
+            return limit.clamp(max=lr)
+        return lr.clamp(max=limit) if isinstance(lr, Tensor) else min(lr, limit)
 
     def _kl_weights(self) -> tuple[Tensor, Tensor] | tuple[float, float]:
         """c of this step and of the next one, at least one step's worth; numbers where there is no warm-up."""

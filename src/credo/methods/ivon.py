@@ -50,7 +50,7 @@ class IVON(NetworkMethod):
     The Hessian h is estimated from the gradient and the noise, so that a step needs one backward pass; the last term of
     its update keeps h + δ positive. Parameters without a posterior, such as a learned noise level, are trained by Adam.
 
-    Four things are not in the paper, whose α, h₀ and clipping are chosen for every task.
+    Five things are not in the paper, whose α, h₀ and clipping are chosen for every task.
 
     - The factor f = min(1, r/√v) of a parameter tensor is a trust region. In units of σ a weight moves by α times
       u = N·σ·ĝ, whose variance at the optimum would be 1 if the other weights were known; but u has the noise of all
@@ -58,6 +58,11 @@ class IVON(NetworkMethod):
       g, and over the tensor, ĝ moves it by at most α·r·σ in the root mean square. The optimum is the same, as f scales
       likelihood and prior alike. In the first fit β₂ is at most 1 − 1/(t + 10), so that h is an average of the
       estimates so far instead of h₀.
+    - Minibatches of B rows give u a variance of about N/(c·B), c as below. In steps of f = r/√v a mean then walks at
+      random around its optimum, with the variance α·r·√(c·N/B)/2 in units of σ² at c = 1, and the logarithm of σ²,
+      which averages over 1/(1 − β₂) steps, has a variance of up to (1 − β₂)·N/(2·B). Both are at most ½: α is at most
+      √(B/(c·N))/r, if there is a trust region, and β₂ at least 1 − B/N, so that a minibatch counts in h for no more
+      than its share of the data. Otherwise layers of a network on many rows amplify each other's noise.
     - The KL is brought in gradually, by a weight c that rises from 0 to 1 (``kl_warmup``): N/c takes the place of N,
       and c·δ that of δ. Otherwise the noise grows to that of the prior before the means have learned anything, and
       layers are given up.
@@ -82,7 +87,8 @@ class IVON(NetworkMethod):
         kl_warmup: number of training steps over which c rises linearly to 1; ``None``: the first half of the first
             :meth:`fit`; 0: none, as in the paper.
         betas: β₁ of the gradient and β₂ of the Hessian, which forgets where it started in about 1/(1 − β₂) steps. The
-            default is for runs of a few thousand steps; the paper has 0.99999 for runs of hundreds of thousands.
+            default is for runs of a few thousand steps; the paper has 0.99999 for runs of hundreds of thousands. β₂ is
+            raised to 1 − B/N where that is more.
         temperature: T; below 1 a cold posterior.
         trust_radius: r, the largest step of a parameter tensor in units of σ, divided by α; ``None``: no limit.
         clip_radius: the largest change of a weight in a step, divided by α; ``None``: no limit.
@@ -97,9 +103,11 @@ class IVON(NetworkMethod):
     """
 
     posterior: MeanField
-    _derived = frozenset({"_noisy_forward", "_priors_here", "_noise", "_is_newton_step"})
+    _derived = frozenset({"_noisy_forward", "_priors_here", "_noise", "_rows", "_is_newton_step"})
     _noise: dict[str, Noise]
     """That of the last forward pass of a training step."""
+    _rows: int
+    """Those of the minibatch of a training step."""
     _is_newton_step: bool
 
     def __init__(
@@ -197,8 +205,8 @@ class IVON(NetworkMethod):
         """Train on data; a model that was fitted before continues from its weights and their scales.
 
         The learning rate α is 0.3 unless it is given; 1 would be a whole Newton step, and is fast in short runs. It is
-        not divided by an initial Hessian, as the paper suggests for the units of stochastic gradient descent: multiply
-        such a rate by h₀ + δ.
+        lowered where minibatches are a small part of the data, see the class. It is not divided by an initial Hessian,
+        as the paper suggests for the units of stochastic gradient descent: multiply such a rate by h₀ + δ.
         Parameters trained by Adam have the learning rate α/30.
 
         Args:
@@ -256,7 +264,7 @@ class IVON(NetworkMethod):
         largest = _LARGEST_LAYER if self.estimator == "auto" else None
         names = self.posterior.names()
         self._noisy_forward = NoisyForward(self.net, self._forward, names, self._draw, self.estimator, largest)
-        self._noise, self._is_newton_step = {}, False
+        self._noise, self._rows, self._is_newton_step = {}, 0, False
 
 
 class _Shifted(torch.autograd.Function):
@@ -300,7 +308,7 @@ class _NewtonTask(FreeEnergyTask[IVON]):
         self, loss: Callable[..., Tensor], batch: data_.Batch, n_data: int, arguments: Mapping[str, Any]
     ) -> Tensor:
         """The negative log likelihood per row under drawn weights, whose noise is kept for the step."""
-        self.model._is_newton_step = True
+        self.model._is_newton_step, self.model._rows = True, len(batch.y)
         try:
             return super().training_step(loss, batch, n_data, arguments)
         finally:
