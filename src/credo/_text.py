@@ -26,11 +26,22 @@ def counted(number: int, what: str) -> str:
     return f"{number:,} {what if number == 1 else plural}"
 
 
-def closest_name(name: str, names: Iterable[str]) -> str | None:
-    """The one of ``names`` most similar to ``name``, without regard to case and outer spaces; ``None`` if none is."""
+def closest_names(name: str, names: Iterable[str], limit: int = 3, cutoff: float = 0.5) -> list[str]:
+    """Up to ``limit`` of ``names`` that are similar to ``name``, nearest first, ignoring case and outer spaces.
+
+    Args:
+        name: the name that was given.
+        names: the names that exist.
+        limit: maximum number of names.
+        cutoff: minimum similarity, from 0 to 1 for equal names (``difflib``).
+    """
     by_folded = {_folded(n): n for n in reversed(list(names))}
-    found = difflib.get_close_matches(_folded(name), by_folded, n=1, cutoff=0.6)
-    return by_folded[found[0]] if found else None
+    return [by_folded[found] for found in difflib.get_close_matches(_folded(name), by_folded, limit, cutoff)]
+
+
+def closest_name(name: str, names: Iterable[str]) -> str | None:
+    """The one of ``names`` most similar to ``name``; ``None`` if none is."""
+    return next(iter(closest_names(name, names, limit=1, cutoff=0.6)), None)
 
 
 def _folded(name: str) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
+
+from credo._text import closest_names
 
 
 class CredoError(Exception):
@@ -39,10 +40,7 @@ def unknown_name(kind: str, name: object, valid: Iterable[str]) -> InputError:
         valid: the names that exist.
     """
     names = [str(v) for v in valid]
-    near = difflib.get_close_matches(str(name), names, n=3, cutoff=0.5)
-    if not near:  # in another case
-        by_lower = {valid_name.lower(): valid_name for valid_name in names}
-        near = [by_lower[found] for found in difflib.get_close_matches(str(name).lower(), by_lower, n=3, cutoff=0.5)]
+    near = closest_names(str(name), names)
     shown = names if len(names) <= 12 else [*names[:12], "…"]
     hint = f"did you mean {' or '.join(repr(n) for n in near)}?" if near else f"choose from {', '.join(shown)}."
     return InputError(f"unknown {kind} {name!r}: {hint}")

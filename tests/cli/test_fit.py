@@ -147,7 +147,8 @@ def test_bad_options_are_usage_errors(call, data, tmp_path, options, words):
     [
         (["nowhere.csv", "--target", "y"], "nowhere.csv does not exist"),
         (["data.csv", "--target", "Y "], "did you mean 'y'?"),
-        (["data.csv", "--target", "y", "--drop", "X"], "choose from x, z, color, y"),
+        (["data.csv", "--target", "y", "--drop", "X"], "did you mean 'x'?"),
+        (["data.csv", "--target", "y", "--drop", "weight"], "choose from x, z, color, y"),
         (["data.csv", "--target", "y", "--drop", "y"], "not dropped"),
         (["data.csv", "--target", "y", "--holdout", "0.95"], "leaves 3 to train on"),
         (["data.csv", "--target", "y", "--calibrate", "temperature"], "unknown calibrate 'temperature'"),
