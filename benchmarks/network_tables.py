@@ -6,6 +6,7 @@
     python benchmarks/network_tables.py run bayesian-cnn --rows lenet-flipout lenet-ensemble --seeds 0 1 --minutes 7.5
     python benchmarks/network_tables.py run bayesian-rnn --rows bayes-lstm --minutes 8
     python benchmarks/network_tables.py run lenet-by-method --seeds 0 1 2 --minutes 8
+    python benchmarks/network_tables.py run dropout-uci --rows yacht concrete --seeds 0 1 2    # the seed is the split
 
 The same code as the experiments of those names. Every row and seed is one run, written to its own file in a folder such
 as ``benchmarks/results/bbb_mnist`` when it is done; runs that are there already are skipped, so that a list of rows may
@@ -38,7 +39,7 @@ from typing import Any
 import torch
 
 from credo import experiments, plots
-from credo.experiments.networks import bayesian_cnn, bayesian_rnn, bbb_mnist, lenet_by_method
+from credo.experiments.networks import bayesian_cnn, bayesian_rnn, bbb_mnist, dropout_uci, lenet_by_method
 from credo.experiments.networks._bayesian_rnn_runs import Interruption, OutOfTimeError
 
 RESULTS = Path(__file__).parent / "results"
@@ -47,9 +48,11 @@ TABLES: dict[str, Any] = {
     "bayesian-cnn": bayesian_cnn,
     "bayesian-rnn": bayesian_rnn,
     "lenet-by-method": lenet_by_method,
+    "dropout-uci": dropout_uci,
 }
 """Each has ``PLANS``, ``Variant``, ``load``, ``measure`` and ``assemble``."""
 HELD_OUT: dict[str, Any] = {name: True if name == "bayesian-rnn" else 10_000 for name in TABLES}
+"""What ``load`` takes as ``hold_out``."""
 
 
 @dataclass(frozen=True)
@@ -137,7 +140,9 @@ def hardware(device: str) -> str:
 
 
 def summary(record: dict[str, Any]) -> str:
-    """The errors or perplexities of a record, for the log."""
+    """The errors, perplexities or scores of a record, for the log."""
+    if "log_likelihood" in record:
+        return f"log likelihood {record['log_likelihood']:.3f}, RMSE {record['rmse']:.4g}, p = {record['rate']:g}"
     if "test_tokens" in record:
         found = {"test": record["test"], "validation": record["valid"], "draws": record.get("test_draws")}
         found |= {"bound": record.get("bound", {}).get("test"), "dynamic": record["dynamic"]["test"]}
@@ -230,6 +235,8 @@ def main() -> int:
     parser.add_argument("--checkpoints", type=Path, default=Path("reproductions") / "checkpoints")
     parser.add_argument("--figures", type=Path, default=Path("reproductions"), help="folder of the figures")
     arguments = parser.parse_args()
+    if arguments.hold_out and arguments.table == "dropout-uci":
+        parser.error("dropout-uci has no --hold-out: it chooses its drop rates inside the training part")
     name = arguments.table.replace("-", "_")
     folder = arguments.out or RESULTS / (f"{name}_validation" if arguments.hold_out else name)
     if arguments.action == "table" and arguments.hold_out:

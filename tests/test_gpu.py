@@ -10,9 +10,12 @@ import torch
 from torch import nn
 
 import credo
+from methods.test_conformance import METHODS as CONFORMANCE
 from scenarios import linear_gaussian
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+
+DEVICE = "cuda"
 
 
 def net() -> nn.Module:
@@ -28,32 +31,54 @@ METHODS = {
     "swag": lambda n: credo.SWAG(n, credo.Categorical()),
     "ivon": lambda n: credo.IVON(n, credo.Categorical()),
     "last-layer": lambda n: credo.VariationalLastLayer(n, credo.Categorical()),
+    "laplace": lambda n: credo.Laplace(n, credo.Categorical()),
     "sngp": lambda n: credo.SNGP(n, credo.Categorical(), features=32),
     "mixture": lambda n: credo.BayesByBackprop(n, credo.Categorical(), credo.ScaleMixture()),
     "dropout": lambda n: credo.MCDropout(n, credo.Categorical(), p=0.1),
     "map": lambda n: credo.MAP(n, credo.Categorical()),
     "ensemble": lambda n: credo.DeepEnsemble(n, members=2, likelihood=credo.Categorical()),
 }
+"""Methods of convolutional networks with batch norm."""
 
 
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("build", [net, cnn])
-def test_fit_predict_save_load(method: str, build: object, tmp_path: Path) -> None:
+@pytest.mark.parametrize("task", ["regression", "classification"])
+@pytest.mark.parametrize("name", CONFORMANCE)
+def test_every_method_fits_and_predicts(name: str, task: str, tmp_path: Path) -> None:
+    row, is_regression = CONFORMANCE[name], task == "regression"
+    likelihood = credo.Gaussian("learned", initial=0.5) if is_regression else credo.Categorical()
     torch.manual_seed(0)
-    network = build()  # type: ignore[operator]
-    x = torch.randn(40, 4) if build is net else torch.randn(40, 1, 8, 8)
-    y = torch.randint(0, 3, (40,))
-    model = METHODS[method](network).fit((x, y), epochs=2, batch_size=16, device="cuda", seed=0)
-    state = torch.cuda.get_rng_state()
-    p = model.predict(x, samples=7, seed=3)
-    assert p.mean.device.type == "cuda"
-    assert torch.equal(state, torch.cuda.get_rng_state())
-    torch.testing.assert_close(p.mean, model.predict(x, samples=7, seed=3, batch_size=9).mean, rtol=1e-4, atol=1e-5)
-    torch.testing.assert_close(p.entropy, p.aleatoric + p.epistemic, rtol=1e-4, atol=1e-5)
+    network = credo.architectures.MLP(3, (8,), 1 if is_regression else 3, "tanh", row.dropout or None).layers
+    x = torch.randn(21, 3)
+    y = x[:, :1].sin() if is_regression else x.argmax(1)
+    options = row.fit_options or {"epochs": 2, "batch_size": 7}
+    model = row.build(network, likelihood).fit((x, y), device=DEVICE, seed=0, **options)
+    assert all(value.device.type == DEVICE for value in model.state_dict().values() if value.is_floating_point())
+    _check_predictions(model, x)
     model.save(tmp_path / "run")
-    loaded = credo.load(tmp_path / "run", net=copy.deepcopy(network).cpu())
+    loaded = credo.load(tmp_path / "run", net=copy.deepcopy(network).cpu(), **(row.load_options or {}))
     deterministic = loaded.predict(x, samples=0).mean
     torch.testing.assert_close(deterministic, model.predict(x, samples=0).mean.cpu(), rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_convolutions_and_batch_norm(name: str) -> None:
+    torch.manual_seed(0)
+    x, y = torch.randn(40, 1, 8, 8), torch.randint(0, 3, (40,))
+    model = METHODS[name](cnn()).fit((x, y), epochs=2, batch_size=16, device=DEVICE, seed=0)
+    _check_predictions(model, x)
+
+
+def _check_predictions(model: credo.Method, x: torch.Tensor) -> None:
+    """They are on the device, do not touch its random state or depend on the batch size, and add up."""
+    state = torch.cuda.get_rng_state()
+    p = model.predict(x, samples=6, seed=3)
+    assert p.mean.device.type == DEVICE
+    assert torch.equal(state, torch.cuda.get_rng_state())
+    torch.testing.assert_close(model.predict(x, samples=6, seed=3).mean, p.mean, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(p.mean, model.predict(x, samples=6, seed=3, batch_size=9).mean, rtol=1e-4, atol=1e-5)
+    total = p.variance if p.mean.shape[-1] == 1 else p.entropy
+    torch.testing.assert_close(total, p.aleatoric + p.epistemic, rtol=1e-4, atol=1e-5)
+    assert bool(p.mean.isfinite().all())
 
 
 def test_captured_steps_of_ivon_reach_the_exact_variance() -> None:

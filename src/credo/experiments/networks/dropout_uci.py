@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from functools import cache
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -14,10 +15,12 @@ from torch import Tensor
 
 import credo
 from credo import metrics
+from credo._arguments import check_option
 from credo._threads import one_thread
 from credo.architectures import MLP
 from credo.datasets.files import Table, uci
 from credo.experiments._shared import add_legend
+from credo.experiments.networks._records import Record, first_member, group_seeds
 from credo.experiments.networks._training import TrainingConfig
 from credo.experiments.registry import Budget, Result, Row, RunConfig, experiment
 from credo.plots.style import CYCLE, TRUTH
@@ -52,6 +55,8 @@ PUBLISHED = {
     "yacht": Scores(-1.55, 1.11),
 }
 SOURCE = "Table 1"
+SYNTHETIC = "synthetic"
+"""The table of smoke runs."""
 WIDE = "protein-tertiary-structure"
 """The table whose network has 100 units in place of 50."""
 RATES = (0.005, 0.01, 0.05, 0.1)
@@ -63,26 +68,58 @@ LEARNING_RATE = 0.01
 
 
 @dataclass(frozen=True)
-class Plan:
-    """What one budget runs.
+class Variant:
+    """One row of the paper's Table 1.
 
     Attributes:
-        tables: names of the tables; none: a synthetic one.
-        splits: number of splits of each, at most.
+        name: of the table.
+    """
+
+    name: str
+
+    @classmethod
+    def parse(cls, name: str) -> Self:
+        """The variant of a :attr:`name`."""
+        return cls(check_option(name, "table", (*PUBLISHED, SYNTHETIC)))
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The length of a run.
+
+    Attributes:
         epochs: passes over the training part.
         draws: number of draws of a prediction.
     """
 
-    tables: tuple[str, ...] = tuple(PUBLISHED)
-    splits: int = 20
     epochs: int = 400
     draws: int = 1000
 
 
+@dataclass(frozen=True)
+class Plan:
+    """What one budget runs.
+
+    Attributes:
+        tables: names of the tables.
+        splits: number of splits of each, at most.
+        settings: the length of a run.
+    """
+
+    tables: tuple[str, ...] = tuple(PUBLISHED)
+    splits: int = 20
+    settings: Settings = Settings()
+
+    @property
+    def variants(self) -> list[Variant]:
+        """The rows of the table."""
+        return [Variant(name) for name in self.tables]
+
+
 PLANS: dict[Budget, Plan] = {
     "full": Plan(),
-    "quick": Plan(("bostonHousing", "concrete", "yacht"), splits=3, draws=200),
-    "smoke": Plan((), splits=1, epochs=2, draws=5),
+    "quick": Plan(("bostonHousing", "concrete", "yacht"), splits=3, settings=Settings(draws=200)),
+    "smoke": Plan((SYNTHETIC,), splits=1, settings=Settings(2, 5)),
 }
 
 
@@ -108,52 +145,95 @@ def run(config: RunConfig) -> Result:
 
     What to look for. The table has the mean over splits with its standard error. The published standard errors are
     between 0.00 and 0.06 nats.
+
+    `benchmarks/network_tables.py` runs parts of the table, each split as a seed, stores them and puts them together.
     """
-    plan = PLANS[config.budget]
-    tables = {name: uci(name) for name in plan.tables} or {"synthetic": _synthetic(config.seed)}
-    found: dict[str, list[Scores]] = {}
+    plan, data = PLANS[config.budget], load()
+    records = []
     with one_thread(config.device is None):
-        for name, table in tables.items():
-            splits = range(min(plan.splits, len(table.test_rows)))
-            config.report(f"{name}, {len(splits)} splits")
-            found[name] = [_score(name, table, split, plan, config) for split in splits]
+        for variant in plan.variants:
+            splits = range(min(plan.splits, len(data(variant.name).test_rows)))
+            config.report(f"{variant.name}, {len(splits)} splits")
+            seeds = [1000 * config.seed + split for split in splits]
+            records += [measure(variant, data, plan.settings, seed, config.device) for seed in seeds]
+    return assemble(records)
+
+
+def assemble(records: Sequence[Record]) -> Result:
+    """Table and figure from the records of any number of splits.
+
+    Args:
+        records: as :func:`measure` returns them.
+    """
+    order = [*PUBLISHED, SYNTHETIC]
+    found = {
+        name: [Scores(r["log_likelihood"], r["rmse"]) for r in runs]
+        for name, runs in group_seeds(records, order.index).items()
+    }
     rows = [row for name, scores in found.items() for row in _rows(name, scores)]
     return Result(tuple(rows), {"scores": _figure(found)})
 
 
-def _synthetic(seed: int, rows: int = 60) -> Table:
+def load() -> Callable[[str], Table]:
+    """A function from the name of a table to the table, which reads it once."""
+    return cache(lambda name: _synthetic() if name == SYNTHETIC else uci(name))
+
+
+def _synthetic(rows: int = 60) -> Table:
     """A table for smoke runs, with one split."""
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(0)
     x = random.normal(size=(rows, 3))
     y = 10.0 + 2.0 * np.sin(x[:, 0]) + x[:, 1] + 0.1 * random.normal(size=rows)
     return Table(x, y, np.arange(rows // 5, dtype=np.int32)[None])
 
 
-def _score(name: str, table: Table, index: int, plan: Plan, config: RunConfig) -> Scores:
-    """Choose the drop rate inside the training part of a split, train on all of it, and score the test part."""
-    seed = 1000 * config.seed + index
-    split = table.split(index)
+def measure(
+    variant: Variant, data: Callable[[str], Table], settings: Settings, seed: int, device: str | None = None
+) -> Record:
+    """Choose the drop rate inside the training part of a split, train on all of it, and score the test part.
+
+    Args:
+        variant: the table.
+        data: of :func:`load`.
+        settings: the length of the run.
+        seed: of everything; its last three digits are the number of the split.
+        device: device to train on; ``None`` is the CPU.
+
+    Returns:
+        The log likelihood and the RMSE of the test part in the units of the target, and the chosen rate.
+    """
+    split = data(variant.name).split(seed % 1000)
     order = np.random.default_rng(seed).permutation(len(split.y_train))
     held_out, kept = np.split(order, [round(HELD_OUT * len(order))])
-    units = 100 if name == WIDE else 50
+    units = 100 if variant.name == WIDE else 50
 
-    def score(rate: float, train: _Data, test: _Data) -> Scores:
-        data = _Standardized.of(*train)
+    def fit(rate: float, train: _Data) -> _Fitted:
+        standardized = _Standardized.of(*train)
         training = TrainingConfig(
-            name=name,
+            name=variant.name,
             build=lambda: credo.MCDropout(
                 MLP(train[0].shape[1], (units,)), credo.Gaussian(noise="learned"), p=rate, length_scale=LENGTH_SCALE
             ),
-            epochs=plan.epochs,
+            epochs=settings.epochs,
             lr=LEARNING_RATE,
             batch_size=BATCH_SIZE,
         )
-        method = training.train(data.x, data.y, seed=seed, device=config.device)
-        return data.score(method, *test, plan.draws, seed)
+        return _Fitted(training.train(standardized.x, standardized.y, seed=seed, device=device), standardized)
+
+    def score(fitted: _Fitted, test: _Data) -> Scores:
+        return fitted.data.score(fitted.method, *test, settings.draws, seed)
 
     inner, outer = (split.x_train[kept], split.y_train[kept]), (split.x_train[held_out], split.y_train[held_out])
-    chosen = max(RATES, key=lambda rate: score(rate, inner, outer).log_likelihood)
-    return score(chosen, (split.x_train, split.y_train), (split.x_test, split.y_test))
+    chosen = max(RATES, key=lambda rate: score(fit(rate, inner), outer).log_likelihood)
+    final = fit(chosen, (split.x_train, split.y_train))
+    return {
+        "variant": variant.name,
+        "seed": seed,
+        "settings": asdict(settings),
+        "rate": chosen,
+        **score(final, (split.x_test, split.y_test))._asdict(),
+        "trained_by": first_member(final.method)._training_path,
+    }
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,6 +261,13 @@ class _Standardized:
         truth = _tensor((y - self.target_center) / self.target_scale)[:, None]
         likelihood = -metrics.nll(predictive, truth) - math.log(self.target_scale)
         return Scores(likelihood, self.target_scale * metrics.rmse(predictive, truth))
+
+
+class _Fitted(NamedTuple):
+    """A method and the data that it was trained on."""
+
+    method: Method
+    data: _Standardized
 
 
 def _tensor(values: NDArray[np.float64]) -> Tensor:
