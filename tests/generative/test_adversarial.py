@@ -49,6 +49,10 @@ def style_gan() -> GAN:
         return GAN("style", latent=5, shape=(1, 8, 8), width=2)
 
 
+def moved(x: Tensor) -> Tensor:
+    return x + 0.1 * torch.randn_like(x)
+
+
 def infogan(outputs: int = 8, **options: object) -> InfoGAN:
     with seeded(0, CPU):
         return InfoGAN(MLP(9, (8,), 2), MLP(2, (8,), outputs), noise=2, categorical=(3, 2), continuous=2, **options)
@@ -66,6 +70,7 @@ MODELS = {
     "wgan-clip": (lambda: small(WGAN, penalty="clip", clip=0.1), points),
     "infogan": (infogan, points),
     "infogan-std": (lambda: infogan(outputs=10, code_std=None, continuous_weight=0.1), points),
+    "infogan-transform": (lambda: infogan(transform=moved, transform_weight=0.5), points),
 }
 every_model = pytest.mark.parametrize(("make", "data"), MODELS.values(), ids=MODELS)
 

@@ -125,6 +125,35 @@ def test_both_losses_contain_the_weighted_information():
         assert by_weight[name, 1.0] - by_weight[name, 3.0] == pytest.approx(2.0 * total, abs=1e-5)
 
 
+def test_change_of_classes_is_the_divergence_of_the_two_distributions():
+    """Logits 0.5·x; the transform reverses the columns, so that the one-hot codes are others."""
+    model = build(discriminator=Recognizer(0.5), transform=lambda x: x.flip(1), transform_weight=3.0)
+    plain = build(discriminator=Recognizer(0.5))
+    with seeded(1, CPU):
+        x = torch.randn(20, LATENT)
+    p, q = (model.infer_codes(part).categorical for part in (x, x.flip(1)))
+    expected = sum(torch.distributions.kl_divergence(a, b).mean() for a, b in zip(p, q, strict=True))
+    losses = []
+    for each in (model, plain):
+        with seeded(2, CPU):
+            losses.append(each(x).item())
+    assert losses[0] - losses[1] == pytest.approx(3.0 * float(expected), rel=1e-5)
+    assert model._last_terms["category_change"].item() == pytest.approx(float(expected), rel=1e-6)
+    assert float(expected) > 0.01
+
+
+def test_only_the_classes_of_changed_data_are_learned():
+    model = build()
+    before, after = (torch.randn(4, OUTPUTS, requires_grad=True) for _ in range(2))
+    model._category_change(before, after).backward()
+    assert before.grad is None
+    assert after.grad is not None
+    is_category = torch.zeros(OUTPUTS, dtype=torch.bool)
+    is_category[1 : 1 + sum(CLASSES)] = True
+    assert bool(after.grad[:, is_category].ne(0).all())
+    assert bool(after.grad[:, ~is_category].eq(0).all())
+
+
 def test_noise_and_codes_have_their_distributions():
     model = build()
     with seeded(0, CPU):
@@ -220,6 +249,13 @@ def test_logit_and_codes_share_the_trunk():
         (lambda: build(categorical=(), continuous=0), "at least one categorical or continuous code"),
         (lambda: build(weight=0.0), "weight must be a positive number"),
         (lambda: build(code_std=0.0), "code_std must be a positive number"),
+        (lambda: build(transform=2.0), "transform must be a function of data, or None, got float"),
+        (lambda: build(transform=abs, transform_weight=-1.0), "transform_weight must be a positive number"),
+        (lambda: build(transform=abs, categorical=()), "classes of categorical codes, but there are none"),
+        (
+            lambda: build(transform=lambda x: x[:, 1:]).fit(torch.rand(8, LATENT), epochs=1),
+            r"transform must return data like its input, torch.float32 \[2, 9\], got torch.float32 \[2, 8\]",
+        ),
         (lambda: build(noise=-1), "noise must be an integer of at least 0"),
         (lambda: build(objective="minmax"), "did you mean 'minimax'"),
         (lambda: InfoGAN(), "give either shape=.* or both a generator and a discriminator"),

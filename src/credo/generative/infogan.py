@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -81,6 +81,15 @@ class InfoGAN(AdversarialModel):
     learns it (``code_std=None``), the bound is tight but has no upper limit, since differential entropies have no lower
     limit; the paper then advises a smaller λ.
 
+    Nothing in the objective says which differences the classes should stand for. ``transform`` says which they should
+    not: a random change T of the data, such as a small rotation, that keeps what the classes are to mean. Q then also
+    minimizes
+
+        λ_T E_{x ~ data, T} KL(Q(c | x) ‖ Q(c | T x))    of the categorical codes,
+
+    the first argument without gradient, as in virtual adversarial training (Hu et al. 2017; for InfoGAN Ojha et al.
+    2020 with a contrastive loss). ``history`` contains its mean as ``category_change``, in nats.
+
     Args:
         generator: a network from ``[B, latent]`` to data, latent = noise + Σ categorical + continuous: noise, one-hot
             categories, continuous codes; ``None``: that of the paper for ``shape``.
@@ -94,6 +103,9 @@ class InfoGAN(AdversarialModel):
         weight: λ of the categorical codes.
         continuous_weight: λ of the continuous codes.
         code_std: the standard deviation of Q around the means of the continuous codes; ``None``: learned.
+        transform: T, changes data at random, ``[B, ...]`` to the same shape; ``None``: without this term. It is not
+            saved with the model.
+        transform_weight: λ_T.
         objective: of the generator, ``"non_saturating"`` or ``"minimax"``; see :class:`GAN`.
         generator_lr: learning rate of the generator; ``None``: that of ``fit``.
         discriminator_lr: learning rate of the discriminator; ``None``: that of ``fit``.
@@ -109,6 +121,12 @@ class InfoGAN(AdversarialModel):
     References:
         X. Chen et al. InfoGAN: interpretable representation learning by information maximizing generative adversarial
         nets. NeurIPS 2016. arXiv:1606.03657.
+
+        W. Hu et al. Learning discrete representations via information maximizing self-augmented training. ICML 2017.
+        arXiv:1702.08720.
+
+        U. Ojha, K. K. Singh, C.-J. Hsieh, Y. J. Lee. Elastic-InfoGAN: unsupervised disentangled representation learning
+        in class-imbalanced data. NeurIPS 2020. arXiv:1910.01112.
 
     Example:
         >>> model = InfoGAN(shape=(1, 8, 8)).fit(torch.rand(32, 1, 8, 8), epochs=1, seed=0)
@@ -128,6 +146,8 @@ class InfoGAN(AdversarialModel):
         weight: float = 1.0,
         continuous_weight: float = 1.0,
         code_std: float | None = 1.0,
+        transform: Callable[[Tensor], Tensor] | None = None,
+        transform_weight: float = 1.0,
         objective: str = "non_saturating",
         generator_lr: float | None = 1e-3,
         discriminator_lr: float | None = 2e-4,
@@ -138,6 +158,10 @@ class InfoGAN(AdversarialModel):
         sizes = [check_integer(noise, "noise", minimum=0), *classes, check_integer(continuous, "continuous", minimum=0)]
         if not sum(sizes[1:]):
             raise InputError("there must be at least one categorical or continuous code; without codes use a GAN")
+        if transform is not None and not callable(transform):
+            raise InputError(f"transform must be a function of data, or None, got {type(transform).__name__}")
+        if transform is not None and not classes:
+            raise InputError("transform keeps the classes of categorical codes, but there are none")
         weight = check_positive(weight, "weight")
         continuous_weight = check_positive(continuous_weight, "continuous_weight")
         code_std = None if code_std is None else check_positive(code_std, "code_std")
@@ -158,6 +182,8 @@ class InfoGAN(AdversarialModel):
         )
         self.categorical, self.continuous, self._sizes = classes, sizes[-1], sizes
         self._weight, self._continuous_weight, self._code_std = weight, continuous_weight, code_std
+        self._transform = transform
+        self._transform_weight = check_positive(transform_weight, "transform_weight")
         self._objective, self._widths, self._outputs = objective, widths, sum(widths)
 
     @override
@@ -238,11 +264,20 @@ class InfoGAN(AdversarialModel):
         return self._posterior(torch.cat(outputs))
 
     def _discriminator_objective(self, real: Tensor, fake: Tensor, z: Tensor) -> Objective:
-        """−V − λ L_I; Q is learned from samples, whose codes are known."""
-        output = self.discriminator(fake)
-        information = self._information(output, z)
-        loss = discriminator_loss(self._discriminate(real), self._scores(output)) - self._weighted(information)
-        return Objective(loss, information)
+        """−V − λ L_I, and how much a transform changes classes; Q is learned from samples, whose codes are known."""
+        on_real, on_fake = self.discriminator(real), self.discriminator(fake)
+        terms = self._information(on_fake, z)
+        loss = discriminator_loss(self._scores(on_real), self._scores(on_fake)) - self._weighted(terms)
+        if self._transform is not None:
+            change = self._category_change(on_real, self.discriminator(self._transform(real)))
+            loss, terms = loss + self._transform_weight * change, {**terms, "category_change": change}
+        return Objective(loss, terms)
+
+    def _category_change(self, before: Tensor, after: Tensor) -> Tensor:
+        """The mean of KL(Q(c | x) ‖ Q(c | T x)) from outputs ``[B, outputs]``; only the second is learned."""
+        pairs = zip(self._posterior(before.detach()).categorical, self._posterior(after).categorical, strict=True)
+        changes = [F.kl_div(q.logits, p.logits, reduction="batchmean", log_target=True) for p, q in pairs]
+        return torch.stack(changes).sum()
 
     def _generator_objective(self, fake: Tensor, z: Tensor) -> Objective:
         """The generator loss of a GAN − λ L_I."""
@@ -285,6 +320,14 @@ class InfoGAN(AdversarialModel):
             Normal(mean, std, validate_args=False),
         )
 
+    @override
+    def _check_shapes(self, x: Tensor) -> None:
+        super()._check_shapes(x)
+        changed = x if self._transform is None else self._transform(x)
+        if not isinstance(changed, Tensor) or changed.shape != x.shape or changed.dtype != x.dtype:
+            found = f"{changed.dtype} {list(changed.shape)}" if isinstance(changed, Tensor) else type(changed).__name__
+            raise InputError(f"transform must return data like its input, {x.dtype} {list(x.shape)}, got {found}")
+
     def _get_config(self) -> dict[str, object]:
         return {
             "noise": self._sizes[0],
@@ -293,6 +336,7 @@ class InfoGAN(AdversarialModel):
             "weight": self._weight,
             "continuous_weight": self._continuous_weight,
             "code_std": self._code_std,
+            "transform_weight": self._transform_weight,
             "objective": self._objective,
             **super()._get_config(),
         }
