@@ -325,6 +325,10 @@ class _NewtonTask(FreeEnergyTask[IVON]):
 
 
 def _check_betas(betas: object) -> tuple[float, float]:
-    if not isinstance(betas, tuple | list) or len(betas) != 2 or not all(0.0 <= beta < 1.0 for beta in betas):
+    if (
+        not isinstance(betas, tuple | list)
+        or len(betas) != 2
+        or not all(isinstance(beta, int | float) and 0.0 <= beta < 1.0 for beta in betas)
+    ):
         raise InputError(f"betas must be two numbers from 0 to below 1, got {betas!r}")
     return float(betas[0]), float(betas[1])
