@@ -105,9 +105,9 @@ class IVON(NetworkMethod):
     posterior: MeanField
     _derived = frozenset({"_noisy_forward", "_priors_here", "_noise", "_rows", "_is_newton_step"})
     _noise: dict[str, Noise]
-    """That of the last forward pass of a training step."""
+    """The noise of the last forward pass of a training step, by parameter."""
     _rows: int
-    """Those of the minibatch of a training step."""
+    """The number of rows in the minibatch of a training step."""
     _is_newton_step: bool
 
     def __init__(
