@@ -347,6 +347,16 @@ def test_members_that_share_parameters_are_refused():
             credo.DeepEnsemble(source, members=2)
 
 
+def test_what_is_no_ensemble_or_no_weights_of_one_is_named():
+    with pytest.raises(InputError, match="the list of networks is empty; give at least one"):
+        credo.DeepEnsemble([])
+    ensemble = credo.DeepEnsemble(nn.Linear(2, 1), 2)
+    for weights in ("ab", [1.0], [1.0, -1.0], [None, 1.0]):
+        with pytest.raises(InputError, match="weights must be one finite number of at least 0 for each of 2"):
+            ensemble.set_weights(weights)
+    assert ensemble.weights is None
+
+
 def test_a_method_is_no_network():
     with pytest.raises(InputError, match="plain network"):
         credo.BayesByBackprop(credo.MAP(nn.Linear(3, 1)))

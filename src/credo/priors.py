@@ -180,13 +180,14 @@ def _kl_normal_adaptive(q: _TorchNormal, p: AdaptiveNormal) -> Tensor:
     return kl_divergence(q, _TorchNormal(torch.zeros_like(q.loc), p.best_scale(q.loc, q.scale), validate_args=False))
 
 
-def resolve(prior: Prior, shapes: Mapping[str, torch.Size]) -> dict[str, Distribution]:
+def resolve(prior: Prior, shapes: Mapping[str, torch.Size], argument: str = "prior") -> dict[str, Distribution]:
     """One prior for every parameter, after a check that it matches.
 
     Args:
         prior: a distribution for all, or a mapping from name patterns to distributions; the first pattern
             that matches a name is used.
         shapes: the shapes of the parameters, by name.
+        argument: what an error calls ``prior``.
 
     Returns:
         Name to prior.
@@ -195,7 +196,8 @@ def resolve(prior: Prior, shapes: Mapping[str, torch.Size]) -> dict[str, Distrib
         return {name: _checked(prior, name, shape) for name, shape in shapes.items()}
     if not isinstance(prior, Mapping):
         raise InputError(
-            f"prior must be a torch Distribution, or a mapping from name patterns to them, got {type(prior).__name__}"
+            f"{argument} must be a torch Distribution, or a mapping from name patterns to them, got "
+            f"{type(prior).__name__}"
         )
     return {name: _checked(match_one(prior, name, shapes), name, shape) for name, shape in shapes.items()}
 

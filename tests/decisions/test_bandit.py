@@ -13,7 +13,7 @@ from torch import Tensor, nn
 import credo
 from credo.decisions import ThompsonBandit
 from credo.decisions._models import draw_functions
-from credo.errors import InputError
+from credo.errors import InputError, UnsupportedError
 from credo.linear import BayesianLinearRegression
 
 
@@ -95,6 +95,22 @@ def test_wrong_input_is_named() -> None:
         bandit.select(torch.ones(4))
     with pytest.raises(InputError, match="reward must hold numbers"):
         bandit.update(torch.ones(1), 0, "much")
+
+
+@pytest.mark.parametrize("options", [{}, {"refit_every": 2}])
+def test_a_model_with_several_outputs_learns_no_reward(options: Any) -> None:
+    bandit = ThompsonBandit(credo.MAP(nn.Linear(3, 2), credo.Gaussian(1.0)), arms=2, seed=0, **options)
+    with pytest.raises(InputError, match=r"must output one number per row, got shape \[2\]"):
+        bandit.update(torch.ones(1), 0, 1.0)
+    assert bandit.n_rewards == 0
+
+
+def test_what_a_model_says_of_its_network_is_not_blamed_on_the_context() -> None:
+    net = nn.Sequential(nn.Linear(3, 1), nn.Tanh())
+    bandit = ThompsonBandit(credo.VariationalLastLayer(net, credo.Gaussian(1.0)), arms=2, seed=0)
+    for call in (lambda: bandit.select(torch.ones(1)), lambda: bandit.update(torch.ones(1), 0, 1.0)):
+        with pytest.raises(UnsupportedError, match=r"^the network's output is not that of its layer"):
+            call()
 
 
 def test_an_ensemble_draws_a_member() -> None:

@@ -133,6 +133,23 @@ def test_targets_to_ignore_are_left_out() -> None:
         SelectivePredictor().fit(likelihood.predictive(outputs), torch.full_like(y, -1))
 
 
+def test_a_row_of_several_targets_is_left_out_if_all_of_them_are_to_ignore() -> None:
+    generator = torch.Generator().manual_seed(0)
+    outputs = 3.0 * torch.randn(5, 300, 4, 3, generator=generator)
+    y = outputs.mean(0).argmax(-1)
+    y = y.masked_fill(torch.rand(300, 4, generator=generator) < 0.5, -1)
+    likelihood = credo.Categorical(ignore_index=-1)
+
+    def any_wrong(p: Predictive, y: Tensor) -> Tensor:
+        return ((p.mode != y) & (y != -1)).any(1)
+
+    counted = (y != -1).any(1)
+    assert 0 < int(counted.sum()) < 300
+    found = SelectivePredictor(0.5, error=any_wrong).fit(likelihood.predictive(outputs), y)
+    expected = SelectivePredictor(0.5, error=any_wrong).fit(likelihood.predictive(outputs[:, counted]), y[counted])
+    assert (found.threshold, found.coverage, found.bound) == (expected.threshold, expected.coverage, expected.bound)
+
+
 def test_real_targets_need_a_definition_of_an_error() -> None:
     p = credo.Gaussian(noise=0.1).predictive(torch.randn(20, 500, 1, generator=torch.Generator().manual_seed(0)))
     y = p.mean + 0.01

@@ -56,6 +56,20 @@ def test_all_ways_agree(name: str, batch_size: int | None) -> None:
     assert float(looped.var(0).min()) > 0
 
 
+@pytest.mark.parametrize("name", ["weights", "dropped-weights"])
+def test_inputs_of_the_wrong_width_are_not_taken_for_an_obstacle(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    model, x = build(name)
+    predictor = model._predictor(SAMPLES, 0)
+    with pytest.raises(RuntimeError, match="mat1 and mat2 shapes cannot be multiplied"):
+        predictor(x[:, :2])
+    assert not caplog.records
+    assert not model._findings.looped
+    with pytest.MonkeyPatch.context() as patch:  # and the same predictor still evaluates draws together
+        patch.setattr(evaluator.Evaluator, "_looped", None)
+        together = predictor(x, vectorize="vmap").draws
+    torch.testing.assert_close(together, model.predict(x, SAMPLES, 0).draws, rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_a_measurement_changes_neither_draws_nor_random_state(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model, x = build(name)

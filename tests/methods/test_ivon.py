@@ -350,6 +350,6 @@ def test_what_does_not_apply_is_refused() -> None:
         credo.IVON(Coordinates(3), estimator="antithetic")
     with pytest.raises(credo.errors.InputError, match="kl_warmup"):
         credo.IVON(Coordinates(3), kl_warmup=-1)
-    for betas in [(0.9,), (0.9, 1.0), 0.9]:
+    for betas in [(0.9,), (0.9, 1.0), 0.9, ("0.9", "0.99")]:
         with pytest.raises(credo.errors.InputError, match="betas"):
             credo.IVON(Coordinates(3), betas=betas)  # type: ignore[arg-type]

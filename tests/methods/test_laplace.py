@@ -626,6 +626,32 @@ def test_a_curvature_that_overflows_is_an_error(structure: str) -> None:
 
 
 @pytest.mark.parametrize("structure", STRUCTURES)
+def test_an_infinite_curvature_is_an_error(structure: str) -> None:
+    """A rate of e^100 is infinite in float32; LAPACK and ARPACK stop at such a matrix with errors of their own."""
+    net = nn.Sequential(nn.Linear(3, 6), nn.Tanh(), nn.Linear(6, 1))
+    nn.init.constant_(net[2].bias, 100.0)
+    model = credo.Laplace(net, credo.Poisson(), structure=structure, rank=3)
+    with pytest.raises(InputError, match=r"infinite in torch.float32: scale the data"):
+        model.fit((torch.randn(10, 3), torch.ones(10, 1)), epochs=0)
+
+
+@pytest.mark.parametrize("structure", STRUCTURES)
+def test_data_without_curvature_leave_the_prior(structure: str) -> None:
+    """Where all probabilities are 0 or 1 in float32 the posterior is the prior, and the evidence the likelihood, 1."""
+    net = nn.Linear(3, 3)
+    nn.init.zeros_(net.weight)
+    with torch.no_grad():
+        net.bias.copy_(torch.tensor([500.0, 0.0, 0.0]))
+    prior = {"weight": credo.Normal(0.0, 0.5), "bias": credo.Normal(500.0, 2.0)}
+    model = credo.Laplace(net, credo.Categorical(), prior, structure=structure, rank=3)
+    model.fit((torch.randn(10, 3), torch.zeros(10, dtype=torch.long)), epochs=0)
+    variance = model.posterior.variance()
+    torch.testing.assert_close(variance["weight"], torch.full((3, 3), 0.25))
+    torch.testing.assert_close(variance["bias"], torch.full((3,), 4.0))
+    assert model.log_marginal_likelihood() == pytest.approx(-0.5 * (2 * 500.0**2) / 4.0)
+
+
+@pytest.mark.parametrize("structure", STRUCTURES)
 def test_a_later_minibatch_that_does_not_match_is_named_and_leaves_the_posterior(structure: str) -> None:
     """After training elsewhere, ``epochs=0``, no training step looks at the data before the curvature."""
     x, y = classes((4,))

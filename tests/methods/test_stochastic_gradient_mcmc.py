@@ -240,6 +240,8 @@ def test_arguments_are_checked() -> None:
         credo.SGLD(net, cycles=3)
     with pytest.raises(InputError, match="friction"):
         credo.SGHMC(net, friction=1.5)
+    with pytest.raises(InputError, match="noise_prior must be a torch Distribution"):
+        credo.SGLD(net, noise_prior=0.5)  # type: ignore[arg-type]
 
 
 def test_a_step_that_is_too_large_leaves_the_model_as_it_was() -> None:
@@ -250,6 +252,17 @@ def test_a_step_that_is_too_large_leaves_the_model_as_it_was() -> None:
         model.fit((x, x.sum(1, keepdim=True)), seed=0)
     assert torch.equal(model.net.weight, before)
     assert "not sampled yet" in model.summary()
+
+
+def test_chains_that_diverge_leave_the_draws_and_the_history_of_an_earlier_fit() -> None:
+    model = credo.SGLD(nn.Linear(2, 1), credo.Gaussian(0.1), preconditioned=False, lr=1e-2, chains=2, warmup=50)
+    x = torch.randn(20, 2, generator=torch.Generator().manual_seed(0))
+    model.fit((x, x.sum(1, keepdim=True)), seed=0)
+    history, draws, rows = list(model.history), model.posterior.by_chain()["weight"].clone(), model.n_data
+    with pytest.raises(DivergenceError):
+        model.fit((1e3 * torch.cat([x, x]), torch.ones(40, 1)), seed=0)
+    assert (model.history, model.n_data) == (history, rows)
+    assert torch.equal(model.posterior.by_chain()["weight"], draws)
 
 
 def test_chains_that_diverge_with_finite_weights_raise() -> None:

@@ -393,8 +393,9 @@ def test_trap_20_no_module_with_parameters_is_missing() -> None:
 
 def test_trap_20_lazy_modules_are_refused_until_they_have_a_shape() -> None:
     net = nn.Sequential(nn.LazyLinear(3), nn.Tanh(), nn.LazyLinear(1))
-    with pytest.raises(credo.errors.InputError, match="lazy"):
-        credo.BayesByBackprop(net)
+    for build in (credo.BayesByBackprop, credo.DeepEnsemble):
+        with pytest.raises(credo.errors.InputError, match="lazy"):
+            build(net)
     net(torch.randn(2, 4))
     assert bool(credo.BayesByBackprop(net, credo.Gaussian(1.0)).kl().isfinite())
 

@@ -147,12 +147,18 @@ def draw_functions(model: Any, x: Any, count: int, seed: int) -> Tensor:
 
 
 def target_shape(model: Method, x: Tensor) -> torch.Size:
-    """The shape of one target of a network with a single output, ``[]`` or ``[1]``; ``x`` is at least one row."""
+    """The shape of one target of a network with a single output, ``[]`` or ``[1]``; ``x`` is at least one row.
+
+    Raises:
+        InputError: the network has several outputs.
+    """
     first = model.members[0] if isinstance(model, DeepEnsemble) else model
     if isinstance(first, NetworkMethod) and first._likelihood_is_open:
         return torch.Size([1])
     shape = model.predict(x[:1], samples=0).mean.shape[1:]
-    return shape if shape.numel() == 1 else torch.Size([1])  # of several outputs, the fit says what is wrong
+    if shape.numel() != 1:
+        raise InputError(f"the model must output one number per row, got shape {list(shape)}")
+    return shape
 
 
 def take_rows(x: Any, rows: Tensor) -> Any:

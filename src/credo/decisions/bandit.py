@@ -23,7 +23,7 @@ from credo.decisions._models import (
     is_trained_by_its_loss,
     target_shape,
 )
-from credo.errors import InputError
+from credo.errors import CredoError, InputError
 from credo.methods.base import Method
 from credo.seeding import check_seed, generator, seeded
 from credo.training.optimizers import adam
@@ -178,8 +178,8 @@ class ThompsonBandit:
             The bandit itself.
 
         Raises:
-            InputError: if the shapes do not match, an arm does not exist or a reward is not finite. The bandit is
-                unchanged.
+            InputError: if the shapes do not match, an arm does not exist, a reward is not finite or the model has
+                several outputs. The bandit is unchanged.
         """
         rows = as_rows(context, self.model, "context")
         contexts = torch.atleast_2d(rows)  # also of no features, [0]
@@ -227,6 +227,8 @@ class ThompsonBandit:
         """Say in an error of the user's network how wide its inputs are."""
         try:
             yield
+        except CredoError:
+            raise
         except RuntimeError as error:
             raise InputError(
                 f"the model cannot be called on {contexts.shape[1]} features of a context followed by "

@@ -91,7 +91,7 @@ class SelectivePredictor:
 
         Args:
             p: the prediction of rows that were not used in training.
-            y: their targets; those equal to the likelihood's ``ignore_index`` are left out.
+            y: their targets; rows all of whose targets equal the likelihood's ``ignore_index`` are left out.
 
         Returns:
             The predictor itself; see ``threshold``, ``coverage`` and ``bound``.
@@ -104,7 +104,7 @@ class SelectivePredictor:
         p.components.check(targets)
         wrong = self._errors(p, targets).double().cpu()
         if isinstance(p.components, CategoricalComponents) and p.components.ignore_index is not None:
-            kept = (targets != p.components.ignore_index).reshape(len(p)).cpu()
+            kept = (targets != p.components.ignore_index).reshape(len(p), -1).any(1).cpu()
             u, wrong = u[kept], wrong[kept]
         if not len(u) or bool(u.isnan().any()):
             raise InputError("the prediction must have at least one row with a target, and no uncertainty may be NaN")

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
+from credo._notices import notify
 from credo.cuda_graphs import Graph, make_graph, without_host_randomness
 from credo.evaluation.choice import Sharing
 from credo.functional import Draw, Replica, Sampler, describe_modules, plain_tensors, stack_draws
@@ -260,3 +261,14 @@ class Findings:
     looped: set[Hashable] = field(default_factory=set)
     sharing: dict[Hashable, Sharing] = field(default_factory=dict)
     captured: CapturedPredictions = field(default_factory=CapturedPredictions)
+
+    def add_obstacle(self, key: Hashable, reason: str) -> None:
+        """Record that draws cannot be evaluated together for a workload, with a notice for the first one.
+
+        Args:
+            key: of the workload.
+            reason: why not.
+        """
+        if not self.looped:
+            notify(f"prediction loops over draws, because the network cannot be vectorized: {reason}")
+        self.looped.add(key)

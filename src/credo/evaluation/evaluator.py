@@ -12,7 +12,6 @@ from torch.nn.modules.conv import _ConvNd
 
 from credo._arguments import check_option
 from credo._devices import seconds
-from credo._notices import notify
 from credo.errors import CredoError, InputError
 from credo.evaluation.captured import CAPTURED_BYTES, CapturedDraws, Findings, balanced, fingerprint
 from credo.evaluation.carried import CarriedStates
@@ -71,6 +70,7 @@ class Evaluator:
         self._is_started = self._is_prepared = self._is_stateful = False
         self._only_loop = samples == 1 or posterior is None
         self._draws_itself: bool | None = None
+        self._obstacles: list[tuple[Hashable, str]] = []
         self._independent_rows: bool | None = None
 
     @torch.no_grad()
@@ -219,11 +219,15 @@ class Evaluator:
             return self._run_draws(parts, vectorize)
 
     def _run_draws(self, parts: Sequence[Any], vectorize: str) -> Tensor:
+        self._obstacles.clear()
         outputs = [] if self._shared is None else [self._record_shared(self._shared, parts[0])]
         way = self._find_way(parts, vectorize, outputs)
         rest = None if way == "loop" else self._attempt(way, _count(outputs), self.samples, parts)
         if rest is None:
             rest = self._looped(_count(outputs), self.samples, parts)
+        for obstacle in self._obstacles:  # only now: inputs on which a loop fails too say nothing of the network
+            self._only_loop = True
+            self._found.add_obstacle(*obstacle)
         return torch.cat([*outputs, rest])
 
     def _record_shared(self, shared: SharedWork, x: Any) -> Tensor:
@@ -284,7 +288,7 @@ class Evaluator:
         return min(times, key=times.__getitem__)
 
     def _attempt(self, way: str, start: int, stop: int, parts: Sequence[Any]) -> Tensor | None:
-        """The outputs of some draws, evaluated together; ``None``, and a notice, where that fails."""
+        """The outputs of some draws, evaluated together; ``None``, and the obstacle, where that fails."""
         reason = "it keeps state from call to call"
         try:
             outputs = self._together(way, start, stop, parts)
@@ -294,15 +298,12 @@ class Evaluator:
             raise
         except Exception as error:  # a missing batching rule, an in-place buffer, a data-dependent branch
             reason = str(error).strip().split("\n")[0][:160] or "it draws random numbers"
-        self._only_loop = True
         self._replica = self._build()
         if self._shared is not None and self._posterior is not None:
             self._posterior.prepare(self._replica, parts[0])
             self._shared = SharedWork(self._replica, self._shared.calls)
             self._record_shared(self._shared, parts[0])
-        if not self._found.looped:
-            notify(f"prediction loops over draws, because the network cannot be vectorized: {reason}")
-        self._found.looped.add(self._describe(parts[0], way).key)
+        self._obstacles.append((self._describe(parts[0], way).key, reason))
         return None
 
     def _together(self, way: str, start: int, stop: int, parts: Sequence[Any]) -> Tensor:

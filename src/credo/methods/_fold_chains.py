@@ -82,7 +82,7 @@ def fit_models(
     """
     first, before = models[0], models[0].device
     chosen = before if device is None else check_device(device)
-    tasks = [SupervisedTask(model) for model in models]
+    tasks, history = [SupervisedTask(model) for model in models], first.history
     try:
         loaded = [model.to(chosen)._load(own, task) for model, own, task in zip(models, data, tasks, strict=True)]
         target = joint_target(models, loaded)
@@ -103,6 +103,7 @@ def fit_models(
             task.undo_setup()
             model._adopt_likelihood()
             model.to(before)
+        first.history = history
         raise
     chains = first._chains
     for f, (model, batches) in enumerate(zip(models, loaded, strict=True)):

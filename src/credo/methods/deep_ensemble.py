@@ -23,7 +23,7 @@ from credo.methods.network import NetworkMethod
 from credo.model import Model
 from credo.predictive import Predictive
 from credo.seeding import check_seed, derive
-from credo.selection import check_has_values
+from credo.selection import check_network
 from credo.training.loggers import NumberedLogger
 from credo.training.loop import train
 from credo.training.options import FitKeywords, with_fit_options
@@ -95,7 +95,10 @@ class DeepEnsemble(Method):
         if weights is None:
             self.weights = None
             return
-        values = torch.as_tensor(weights, dtype=torch.float64)
+        try:
+            values = torch.as_tensor(weights, dtype=torch.float64)
+        except (TypeError, ValueError):
+            values = torch.zeros(0, dtype=torch.float64)
         if values.shape != (len(self.members),) or not bool((values >= 0).all()) or not 0 < float(values.sum()) < 1e300:
             raise InputError(
                 f"weights must be one finite number of at least 0 for each of {len(self.members)} members, and not all "
@@ -308,7 +311,9 @@ class EnsemblePredictor(Predictor):
 
 def _networks(source: Any, members: int | None, init: str | None) -> list[nn.Module]:
     if isinstance(source, list | tuple):
-        if not source or (members is not None and members != len(source)):
+        if not source:
+            raise InputError("the list of networks is empty; give at least one")
+        if members is not None and members != len(source):
             raise InputError(f"members={members}, but {len(source)} networks were given; leave members out")
         return list(source)
     count = 5 if members is None else check_integer(members, "members", minimum=1)
@@ -316,7 +321,7 @@ def _networks(source: Any, members: int | None, init: str | None) -> list[nn.Mod
         kind = type(source).__name__
         raise InputError(f"net_or_factory is a {kind} already; pass the plain network, and base=credo.{kind}")
     if isinstance(source, nn.Module):
-        check_has_values(source)
+        check_network(source)
         networks = [copy.deepcopy(source) for _ in range(count)]
         if init is None:
             check_is_fresh(source)

@@ -105,9 +105,9 @@ class IVON(NetworkMethod):
     posterior: MeanField
     _derived = frozenset({"_noisy_forward", "_priors_here", "_noise", "_rows", "_is_newton_step"})
     _noise: dict[str, Noise]
-    """That of the last forward pass of a training step."""
+    """The noise of the last forward pass of a training step, by parameter."""
     _rows: int
-    """Those of the minibatch of a training step."""
+    """The number of rows in the minibatch of a training step."""
     _is_newton_step: bool
 
     def __init__(
@@ -325,6 +325,10 @@ class _NewtonTask(FreeEnergyTask[IVON]):
 
 
 def _check_betas(betas: object) -> tuple[float, float]:
-    if not isinstance(betas, tuple | list) or len(betas) != 2 or not all(0.0 <= beta < 1.0 for beta in betas):
+    if (
+        not isinstance(betas, tuple | list)
+        or len(betas) != 2
+        or not all(isinstance(beta, int | float) and 0.0 <= beta < 1.0 for beta in betas)
+    ):
         raise InputError(f"betas must be two numbers from 0 to below 1, got {betas!r}")
     return float(betas[0]), float(betas[1])

@@ -394,7 +394,7 @@ def _prior_precision(name: str, prior: Distribution) -> float:
             f"the prior of {name!r} is a {type(prior).__name__}, but a Laplace approximation needs a Gaussian one: use "
             "credo.Normal or credo.AdaptiveNormal"
         )
-    scale = prior.scale.flatten()  # as many as the mean has numbers
+    scale = prior.scale.flatten()  # torch repeats it for a mean per weight
     if bool((scale != scale[0]).any()):
         raise UnsupportedError(f"the prior of {name!r} must have one scale for all weights of the tensor")
     return 1.0 / float(scale[0]) ** 2

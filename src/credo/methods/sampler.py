@@ -88,6 +88,7 @@ class Sampler(NetworkMethod):
         self.temperature = check_positive(temperature, "temperature")
         self.prior: Prior = Normal(0.0, 1.0) if prior is None else prior
         self._noise_prior: Prior = Normal(0.0, 1.0) if noise_prior is None else noise_prior
+        resolve(self._noise_prior, {}, "noise_prior")  # which parameters the likelihood has is known in fit
         self._bayesian = bayesian
         weights = {name: net.get_parameter(name).detach() for name in select(net, bayesian)}
         self._priors = check_densities(resolve(self.prior, {name: w.shape for name, w in weights.items()}))

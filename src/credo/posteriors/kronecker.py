@@ -46,6 +46,7 @@ class KroneckerPrecision(PrecisionGaussian):
 
     def _decomposed_sums(self, curvature: GaussNewton, dtype: torch.dtype) -> dict[str, Tensor]:
         factors, diagonals = self._sums(curvature, dtype)
+        self._check_is_finite(factor.diagonal() for pair in factors.values() for factor in pair)  # before LAPACK fails
         delta = {name: value.to(dtype) for name, value in self._precisions().items()}
         found = {
             buffer_key("diagonal", block.names[0]): total.view(block.shapes[0]) for block, total in diagonals.items()

@@ -113,11 +113,7 @@ class PrecisionGaussian(WideBuffers, Posterior):
             curvature: the Gauss–Newton matrix on the training data.
         """
         found, log_likelihood = self._curvature(curvature), curvature.log_likelihood()
-        if not all(bool(value.isfinite().all()) for value in found.values()):
-            raise InputError(
-                f"the curvature is NaN or infinite in {self._wide}: scale the data to about 1, or compute in float64, "
-                "net.double()"
-            )
+        self._check_is_finite(found.values())
         self.clear()
         self.log_likelihood.fill_(log_likelihood)
         for name, value in found.items():
@@ -179,6 +175,14 @@ class PrecisionGaussian(WideBuffers, Posterior):
             return draws
 
         return draw
+
+    def _check_is_finite(self, curvature: Iterable[Tensor]) -> None:
+        """Raise ``InputError`` if parts of H are NaN or infinite."""
+        if not all(bool(value.isfinite().all()) for value in curvature):
+            raise InputError(
+                f"the curvature is NaN or infinite in {self._wide}: scale the data to about 1, or compute in float64, "
+                "net.double()"
+            )
 
     def _check_is_fitted(self) -> None:
         if not self.is_fitted:

@@ -169,6 +169,7 @@ class LowRankPrecision(PrecisionGaussian):
         def product(vector: NDArray[Any]) -> NDArray[Any]:
             flat = self._split(torch.as_tensor(np.ascontiguousarray(vector).reshape(-1)).to(device))
             found = curvature.product({name: part.to(weights[name].dtype) for name, part in flat.items()})
+            self._check_is_finite(found.values())
             return torch.cat([found[name].flatten() for name in weights]).double().cpu().numpy()
 
         operator = LinearOperator((size, size), matvec=product, dtype=np.float64)
@@ -176,7 +177,10 @@ class LowRankPrecision(PrecisionGaussian):
             values, vectors = np.linalg.eigh(operator @ np.eye(size))
         else:
             start = np.random.default_rng(0).standard_normal(size)
-            values, vectors = eigsh(operator, k=self._rank, which="LA", v0=start)
+            if (operator @ start).any():
+                values, vectors = eigsh(operator, k=self._rank, which="LA", v0=start)
+            else:  # the data say nothing, as where all probabilities are 0 or 1; ARPACK stops at such a matrix
+                values, vectors = np.zeros(self._rank), np.eye(size, self._rank)
         return {
             "values": torch.as_tensor(values.clip(min=0.0)).to(device, dtype),
             "vectors": torch.as_tensor(np.ascontiguousarray(vectors)).to(device, dtype),
