@@ -30,8 +30,8 @@ CLASSES = 10
 NOISE_ROWS = 6
 CONTINUOUS_RANGE = 2.0
 PUBLISHED, EXTENDED = "InfoGAN", "InfoGAN, classes kept by small changes"
-ROTATION, SHEAR, SCALING, SHIFT = 0.1, 0.3, 0.15, 0.1
-"""The largest small changes of an image: an angle, a slope, a fraction of the size and of half the width."""
+LARGEST_CHANGE = ((0.15, 0.3, 0.1), (0.1, 0.15, 0.1))
+"""Of the two rows of an affine map, whose last column is a shift in units of half the image."""
 
 
 @experiment(
@@ -79,14 +79,11 @@ def run(config: RunConfig) -> Result:
 
 
 def change_slightly(images: Tensor) -> Tensor:
-    """Rotate, slant, scale and shift images ``[B, C, H, W]`` by random amounts, with zeros outside."""
-
-    def uniform(largest: float) -> Tensor:
-        return largest * (2.0 * torch.rand(len(images), dtype=images.dtype, device=images.device) - 1.0)
-
-    turn, slant = uniform(ROTATION), uniform(SHEAR)
-    across, down = 1.0 + uniform(SCALING), 1.0 + uniform(SCALING)
-    theta = torch.stack([across, slant - turn, uniform(SHIFT), turn, down, uniform(SHIFT)], dim=-1).view(-1, 2, 3)
+    """Rotate, slant, scale and shift images ``[B, C, H, W]`` by random affine maps near the identity, zeros outside."""
+    random = 2.0 * torch.rand(len(images), 2, 3, dtype=images.dtype, device=images.device) - 1.0
+    rows = [[bound * random[:, i, j] for j, bound in enumerate(row)] for i, row in enumerate(LARGEST_CHANGE)]
+    change = torch.stack([torch.stack(row, -1) for row in rows], 1)
+    theta = torch.eye(2, 3, dtype=images.dtype, device=images.device) + change
     grid = F.affine_grid(theta, list(images.shape), align_corners=False)
     return F.grid_sample(images, grid, align_corners=False)
 
