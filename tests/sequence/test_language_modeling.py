@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 import torch.nn.functional as F
@@ -37,11 +38,20 @@ def make_net(cell: str = "lstm", **options: object) -> CarriedState:
     return CarriedState(LanguageModel(VOCABULARY, width=6, layers=2, cell=cell, **options))  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("given", [np.frombuffer(b"a text of bytes", np.uint8), np.arange(15, dtype=np.int16)])
+@pytest.mark.parametrize(
+    "given",
+    [
+        np.frombuffer(b"a text of bytes", np.uint8),
+        np.arange(15, dtype=np.int16),
+        b"a text of bytes",
+        range(15),
+        pd.Series(range(15), index=range(1, 16)),
+    ],
+)
 def test_stream_takes_integers_of_any_width(given):
     (x, _), y = next(iter(TokenStream(given, batch_size=2, length=20)))
     assert x.dtype == y.dtype == torch.int64
-    assert x.flatten().tolist() == given[:14].tolist()
+    assert x.flatten().tolist() == list(given[:14])
 
 
 def test_stream_reads_every_row_in_order_and_predicts_the_next_token(tokens):
