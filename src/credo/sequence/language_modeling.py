@@ -79,14 +79,16 @@ def perplexity_bound(model: NetworkMethod, stream: DataLoader[Any], samples: int
     r"""An upper bound on the perplexity, exp of the mean NLL of a token under draws of the weights.
 
     For a posterior with sharpening (``BayesByBackprop(sharpening=...)``) each minibatch is read with weights that took
-    a step towards it, and its NLL includes what that costs. The KL of the weights that all minibatches share is not
-    included: it does not grow with the text.
+    a step towards it, and its NLL includes what that costs. What is bounded then is the perplexity of the model of
+    sharpening, in which each minibatch has weights of its own, N(φ, σ₀²) around the drawn φ; that of
+    :func:`perplexity`, by φ itself, may be larger. The KL of the weights that all minibatches share is not included: it
+    does not grow with the text.
 
     Args:
         model: as for :func:`token_log_likelihood`.
         stream: minibatches that continue each other.
-        samples: number of times that the stream is read, with new weights for every minibatch; 0: once, by the mean
-            weights, or with steps that start from them, which bounds their perplexity.
+        samples: number of times that the stream is read, with new weights for every minibatch; 0: once, with the mean
+            weights in place of drawn ones.
         seed: for the draws; ``None``: from torch's random state.
 
     Returns:
