@@ -30,7 +30,8 @@ class TokenStream(DataLoader[Any]):
     Args:
         tokens: indices ``[N]``, integers of any width; a text as bytes has those from 0 to 255.
         batch_size: number of rows B; the last (N − 1) mod B tokens are left out.
-        length: number of steps T of a minibatch; the last may be shorter.
+        length: number of steps T of a minibatch; the last may be shorter, and ``fit(accumulate=...)`` cannot put it
+            together with others then.
 
     Attributes:
         n_data: the number of data, B·C.
