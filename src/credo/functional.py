@@ -86,8 +86,11 @@ class Carrier(nn.Module):
 
 @contextmanager
 def outside_inference_mode() -> Iterator[None]:
-    """Leave torch's inference mode, whose tensors cannot be differentiated and do not tell what changes them."""
-    if torch.is_inference_mode_enabled():
+    """Leave torch's inference mode, whose tensors cannot be differentiated and do not tell what changes them.
+
+    Code that is being compiled, in which the mode cannot be asked for, stays in it.
+    """
+    if not torch.compiler.is_compiling() and torch.is_inference_mode_enabled():
         with torch.inference_mode(False), torch.no_grad():
             yield
     else:

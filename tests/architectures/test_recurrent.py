@@ -156,3 +156,14 @@ def test_bad_tokens_raise(tokens, message):
 def test_bad_states_raise(state, found):
     with pytest.raises(InputError, match=r"state must be two tensors of \[2, 1, 4\], " + found):
         LanguageModel(7, width=4)(torch.zeros(1, 3, dtype=torch.int64), state)
+
+
+@pytest.mark.parametrize("cell", ["lstm", "gru"])
+def test_any_output_layer_goes_on_from_a_state(cell):
+    """Such as that of SNGP, which is not one linear layer."""
+    net = LanguageModel(7, width=4, cell=cell, tied=False)
+    tokens = torch.arange(6).view(1, 6)
+    whole, _ = net(tokens)
+    net.decoder = nn.Sequential(net.decoder, nn.Identity())  # type: ignore[assignment]
+    _, state = net(tokens[:, :3])
+    torch.testing.assert_close(net(tokens[:, 3:], state)[0], whole[:, 3:])

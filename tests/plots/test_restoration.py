@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import torch
@@ -38,6 +40,18 @@ def test_rows_share_the_scale_of_a_map():
     figure = restoration_maps({"low": x}, y, p)
     for j in (3, 4, 5):
         assert len({figure.axes[6 * i + j].images[0].get_clim() for i in range(2)}) == 1
+
+
+@pytest.mark.parametrize("size", [3e-5, 6e-4, 2e-3, 2e-2, 0.4, 3.0, 300.0])
+def test_numbers_of_a_scale_do_not_overlap(size):
+    x, y, _ = restored()
+    p = Gaussian(noise=size).predictive(size * torch.randn(3, 2, 1, 8, 10, generator=torch.Generator().manual_seed(0)))
+    figure = restoration_maps({"low": x}, y, p)
+    figure.canvas.draw()
+    for scale in figure.axes[-3:]:
+        boxes = [label.get_window_extent() for label in scale.get_xticklabels() if label.get_text()]
+        assert len(boxes) > 1
+        assert all(left.x1 < right.x0 for left, right in pairwise(boxes))
 
 
 def test_bytes_are_images_too():

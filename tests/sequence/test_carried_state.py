@@ -333,6 +333,29 @@ def test_a_state_of_mixed_precision_has_that_of_the_weights(name: str) -> None:
     assert bool(model.predict((x, going_on), samples=2, seed=0).mean.isfinite().all())
 
 
+def test_a_network_that_was_called_in_inference_mode_goes_on_and_trains() -> None:
+    net, cuts = make_net(), list(make_stream())
+    expected = [make_net().net(torch.cat([x for (x, _), _ in cuts[:2]], 1))[0][:, 5:]]
+    with torch.inference_mode():
+        net(*cuts[0][0])
+    torch.testing.assert_close([net(*cuts[1][0])], expected)
+    credo.MAP(net, credo.Categorical()).fit(make_stream(), epochs=1, seed=0)
+
+
+def test_a_network_that_carries_its_state_compiles_without_a_break() -> None:
+    net, cuts = CarriedState(Cells()), list(make_stream())
+    compiled, twin = torch.compile(net, backend="eager", fullgraph=True), copy.deepcopy(net)
+    for x, _ in cuts[:2]:
+        torch.testing.assert_close(compiled(*x), twin(*x))
+
+
+def test_a_shorter_cut_cannot_be_part_of_a_step_that_accumulates() -> None:
+    with pytest.raises(InputError, match="of a TokenStream is as long as the others if its length divides the steps"):
+        credo.MAP(make_net(), credo.Categorical()).fit(make_stream(), epochs=1, accumulate=2, progress=False)
+    stream = TokenStream(torch.arange(4 * 28 + 1) % VOCABULARY, batch_size=4, length=7)
+    credo.MAP(make_net(), credo.Categorical()).fit(stream, epochs=1, accumulate=3, progress=False)
+
+
 def test_pieces_of_a_step_that_accumulates_go_on_from_each_other() -> None:
     """The gradient of two cuts in one step is that of their 8 rows; the second goes on from the first."""
     tokens = torch.randint(0, VOCABULARY, (41,), generator=torch.Generator().manual_seed(0))

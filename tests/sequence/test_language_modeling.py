@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 import torch.nn.functional as F
@@ -37,11 +38,20 @@ def make_net(cell: str = "lstm", **options: object) -> CarriedState:
     return CarriedState(LanguageModel(VOCABULARY, width=6, layers=2, cell=cell, **options))  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("given", [np.frombuffer(b"a text of bytes", np.uint8), np.arange(15, dtype=np.int16)])
+@pytest.mark.parametrize(
+    "given",
+    [
+        np.frombuffer(b"a text of bytes", np.uint8),
+        np.arange(15, dtype=np.int16),
+        b"a text of bytes",
+        range(15),
+        pd.Series(range(15), index=range(1, 16)),
+    ],
+)
 def test_stream_takes_integers_of_any_width(given):
     (x, _), y = next(iter(TokenStream(given, batch_size=2, length=20)))
     assert x.dtype == y.dtype == torch.int64
-    assert x.flatten().tolist() == given[:14].tolist()
+    assert x.flatten().tolist() == list(given[:14])
 
 
 def test_stream_reads_every_row_in_order_and_predicts_the_next_token(tokens):
@@ -270,6 +280,38 @@ def test_ignored_targets_do_not_count(tokens):
     assert torch.equal(learned.isnan(), ~seen)
     torch.testing.assert_close(learned[:, :14][seen[:, :14]], expected[:, :14][seen[:, :14]])
     assert not torch.allclose(learned[:, 14:][seen[:, 14:]], expected[:, 14:][seen[:, 14:]])
+
+
+class LosesItself(nn.Module):
+    """Its outputs are NaN after token 3, as those of a network whose weights overflow."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = make_net().net
+
+    def forward(self, x: Tensor, state: object) -> tuple[Tensor, object]:
+        logits, state = self.inner(x, state)
+        return torch.where((x == 3)[..., None], math.nan, logits), state
+
+
+@pytest.mark.parametrize("ignore_index", [None, -100])
+def test_tokens_without_a_probability_are_not_left_out(tokens, ignore_index):
+    model = credo.MAP(CarriedState(LosesItself()), credo.Categorical(ignore_index=ignore_index))
+    stream = TokenStream(tokens, batch_size=2, length=7)
+    assert math.isnan(perplexity(model, stream))
+    assert math.isnan(perplexity_bound(model, stream, samples=0))
+
+
+@pytest.mark.parametrize("measure", [perplexity, token_entropy, perplexity_bound, dynamic_evaluation])
+def test_measures_are_the_same_in_inference_mode(tokens, measure):
+    """Two of them need gradients, of which torch keeps none there."""
+    model = credo.BayesByBackprop(make_net(), credo.Categorical(), sharpening=0.1)
+    stream = TokenStream(tokens, batch_size=2, length=7)
+    options = {} if measure is dynamic_evaluation else {"samples": 1, "seed": 0}
+    expected = torch.as_tensor(measure(model, stream, **options))
+    with torch.inference_mode():
+        found = torch.as_tensor(measure(model, stream, **options))
+    assert torch.equal(found, expected)
 
 
 class ClassesFirst(nn.Module):

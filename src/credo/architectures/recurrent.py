@@ -114,7 +114,7 @@ class LanguageModel(Architecture):
         return self.decoder(drop_units(x, self.dropout, self.training)), _stack_states(finals)
 
     def _check_state(self, state: State, rows: int) -> None:
-        expected = (len(self.layers), rows, self.decoder.in_features)
+        expected = (len(self.layers), rows, self.embedding.embedding_dim)
         count = 2 if isinstance(self.layers[0], nn.LSTM) else 1
         parts = list(state) if isinstance(state, tuple | list) else [state]
         if len(parts) != count or not all(isinstance(part, Tensor) and part.shape == expected for part in parts):

@@ -15,6 +15,7 @@ from credo.predictive.location_scale import GaussianComponents
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.image import AxesImage
     from matplotlib.legend import Legend
     from numpy.typing import ArrayLike, NDArray
 
@@ -55,6 +56,18 @@ def legend_on_top(ax: Axes) -> Legend:
     # Autoscaling is kept, so that a second call on the same axes first adapts to its data.
     ax.set_ylim(top=to_data.transform((0.0, 1.0 / (1.0 - fraction)))[1], auto=None)
     return legend
+
+
+def map_scale(drawn: AxesImage, cax: Axes, label: str = "") -> None:
+    """Draw the scale of a map from 0 below it, with a few numbers that do not overlap."""
+    from matplotlib.ticker import MaxNLocator, ScalarFormatter
+
+    numbers = ScalarFormatter()
+    numbers.set_powerlimits((-2, 3))  # 0.0003 and 0.0006 would overlap
+    bar = cax.figure.colorbar(
+        drawn, cax=cax, orientation="horizontal", extend="max", label=label, ticks=MaxNLocator(3), format=numbers
+    )
+    bar.outline.set_visible(False)
 
 
 def to_array(values: ArrayLike | torch.Tensor) -> NDArray[np.float64]:

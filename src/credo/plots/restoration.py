@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from credo.errors import InputError
-from credo.plots._tools import check_predictive, to_array
+from credo.plots._tools import check_predictive, map_scale, to_array
 from credo.plots.images import as_images, unit_images
 from credo.predictive.components import RealComponents
 
@@ -57,7 +57,6 @@ def restoration_maps(
         arXiv:1703.04977, Figure 1.
     """
     from matplotlib.figure import Figure
-    from matplotlib.ticker import MaxNLocator
 
     check_predictive(p, 'restoration_maps({"input": images}, y, p)')
     if not isinstance(given, Mapping):
@@ -96,8 +95,7 @@ def restoration_maps(
         top = float(np.quantile(deviations, 0.99)) or 1.0
         for ax, image in zip(column, deviations, strict=False):
             drawn = ax.imshow(image, cmap="magma", vmin=0.0, vmax=top)
-        bar = figure.colorbar(drawn, cax=column[-1], orientation="horizontal", extend="max", ticks=MaxNLocator(3))
-        bar.outline.set_visible(False)
+        map_scale(drawn, column[-1])
     return figure
 
 

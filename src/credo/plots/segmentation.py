@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from credo.errors import InputError
-from credo.plots._tools import check_names, check_predictive, to_array
+from credo.plots._tools import check_names, check_predictive, map_scale, to_array
 from credo.plots.images import unit_images
 from credo.predictive.classes import CategoricalComponents
 
@@ -71,8 +71,6 @@ def segmentation_maps(
         Kendall, Gal. What uncertainties do we need in Bayesian deep learning for computer vision? NeurIPS, 2017.
         arXiv:1703.04977, Figure 1.
     """
-    from matplotlib.ticker import MaxNLocator
-
     check_predictive(p, "segmentation_maps(images, y, p)")
     shown = unit_images(images)
     components = p.components
@@ -101,11 +99,8 @@ def segmentation_maps(
         top = float(np.quantile(maps, 0.99)) or 1.0
         for row, values in zip(axes, maps, strict=True):
             drawn = row[j].imshow(values, cmap="magma", vmin=0.0, vmax=top, interpolation="nearest")
-        bar = figure.colorbar(
-            drawn, cax=below[j], orientation="horizontal", extend="max", label="nats", ticks=MaxNLocator(3)
-        )
-        bar.ax.tick_params(length=2, pad=1)
-        bar.outline.set_visible(False)
+        map_scale(drawn, below[j], "nats")
+        below[j].tick_params(length=2, pad=1)
     for ax, title in zip(axes[0], _COLUMNS, strict=True):
         ax.set_title(title)
     figure.legend(

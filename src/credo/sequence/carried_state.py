@@ -11,7 +11,7 @@ from torch.utils import _pytree as pytree
 
 from credo._arguments import check_integer
 from credo.errors import InputError
-from credo.functional import Carrier
+from credo.functional import Carrier, outside_inference_mode
 from credo.model import Model
 
 _MIN_BUFFERS = 16
@@ -178,17 +178,19 @@ class CarriedState(Carrier):
         """Store the state without its graph, in the same memory from call to call.
 
         It has at least the precision of the weights: autocast returns it in 16 bits, with which a network cannot go on
-        outside of autocast.
+        outside of autocast. Tensors of inference mode could not be written to later.
         """
         if self.rows is None or len(self.rows) != rows:
-            self.rows = state[0].new_empty(rows, 0)
+            with outside_inference_mode():
+                self.rows = state[0].new_empty(rows, 0)
         weights = next((p.dtype for p in self.net.parameters() if p.is_floating_point()), None)
         for name, new in zip(self._names, state, strict=False):
             old, new = getattr(self, name), new.detach()
             if weights is not None and new.is_floating_point():
                 new = new.to(torch.promote_types(new.dtype, weights))
             if old is None or old.shape != new.shape or old.dtype != new.dtype or old.device != new.device:
-                setattr(self, name, new.clone())
+                with outside_inference_mode():
+                    setattr(self, name, new.clone())
             else:
                 old.copy_(new)
 

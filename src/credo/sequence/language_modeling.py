@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader
 from credo._arguments import check_integer, check_non_negative
 from credo.data import Batch, as_batch, move
 from credo.errors import InputError, UnsupportedError
-from credo.functional import Carrier, Draw, Replica
+from credo.functional import Carrier, Draw, Replica, outside_inference_mode
 from credo.likelihoods import Categorical
 from credo.likelihoods.base import as_draw
 from credo.methods.deep_ensemble import DeepEnsemble, shares_of
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from credo.methods.network import NetworkMethod
 
 
-@torch.no_grad()
 def token_log_likelihood(model: Method, stream: DataLoader[Any], samples: int = 0, seed: int | None = None) -> Tensor:
     r"""log p(y_t | x_{≤t}) of every target of a stream.
 
@@ -54,12 +53,8 @@ def token_log_likelihood(model: Method, stream: DataLoader[Any], samples: int = 
     Raises:
         InputError: if the likelihood is not categorical, or ``stream`` does not consist of minibatches.
     """
-    _check_stream(stream)
-    total = torch.tensor(-math.inf, dtype=torch.float64)
-    for reader in _readers(model, samples, seed):
-        scores = [_log_probability(reader(x), y) for x, y, _ in _batches(stream, model.device)]
-        total = torch.logaddexp(total, _join(scores) + math.log(reader.weight))
-    return total
+    log_p, counts = _score(model, stream, samples, seed)
+    return log_p.masked_fill(~counts, math.nan)
 
 
 def perplexity(model: Method, stream: DataLoader[Any], samples: int = 0, seed: int | None = None) -> float:
@@ -74,22 +69,26 @@ def perplexity(model: Method, stream: DataLoader[Any], samples: int = 0, seed: i
     Returns:
         The perplexity.
     """
-    return math.exp(-float(token_log_likelihood(model, stream, samples, seed).nanmean()))
+    log_p, counts = _score(model, stream, samples, seed)
+    return float((-log_p[counts].mean()).exp())
 
 
+@outside_inference_mode()
 @torch.no_grad()
 def perplexity_bound(model: NetworkMethod, stream: DataLoader[Any], samples: int = 1, seed: int | None = None) -> float:
     r"""An upper bound on the perplexity, exp of the mean NLL of a token under draws of the weights.
 
     For a posterior with sharpening (``BayesByBackprop(sharpening=...)``) each minibatch is read with weights that took
-    a step towards it, and its NLL includes what that costs. The KL of the weights that all minibatches share is not
-    included: it does not grow with the text.
+    a step towards it, and its NLL includes what that costs. What is bounded then is the perplexity of the model of
+    sharpening, in which each minibatch has weights of its own, N(φ, σ₀²) around the drawn φ; that of
+    :func:`perplexity`, by φ itself, may be larger. The KL of the weights that all minibatches share is not included: it
+    does not grow with the text.
 
     Args:
         model: as for :func:`token_log_likelihood`.
         stream: minibatches that continue each other.
-        samples: number of times that the stream is read, with new weights for every minibatch; 0: once, by the mean
-            weights, or with steps that start from them, which bounds their perplexity.
+        samples: number of times that the stream is read, with new weights for every minibatch; 0: once, with the mean
+            weights in place of drawn ones.
         seed: for the draws; ``None``: from torch's random state.
 
     Returns:
@@ -110,9 +109,9 @@ def perplexity_bound(model: NetworkMethod, stream: DataLoader[Any], samples: int
                     draw, cost = _sharpen(model, sharpening, network, draw or posterior.mean(), x, y)
                     total += float(cost)
                 output = posterior.call(network, draw, x) if samples else network(draw, x)
-                log_p = _log_probability(_components(model, output), y)
-                total -= float(log_p.nansum(dtype=torch.float64))
-                tokens += int((~log_p.isnan()).sum())
+                log_p, counts = _log_probability(_components(model, output), y)
+                total -= float(log_p.sum(dtype=torch.float64))
+                tokens += int(counts.sum())
     return math.exp(total / tokens) if tokens else math.nan
 
 
@@ -122,12 +121,13 @@ def _sharpen(
     """Weights of a minibatch's own near ``shared``, and what they cost; the carried state is as before."""
 
     def nll(weights: Mapping[str, Tensor]) -> Tensor:
-        return -_log_probability(_components(model, network(weights, x)), y).nansum()
+        return -_log_probability(_components(model, network(weights, x)), y)[0].sum()
 
     with network.preserve_buffers():
         return sharpening.forward(shared, nll, model.posterior.masks())
 
 
+@outside_inference_mode()
 def dynamic_evaluation(model: NetworkMethod, stream: DataLoader[Any], lr: float = 0.1, decay: float = 0.0) -> Tensor:
     r"""log p(y_t | x_{≤t}) of every target, by weights that go on learning from the text they have read.
 
@@ -165,10 +165,10 @@ def dynamic_evaluation(model: NetworkMethod, stream: DataLoader[Any], lr: float 
     with _evaluation_mode(network.net):
         for x, y, _ in _batches(stream, model.device):
             with torch.enable_grad():
-                log_p = _log_probability(_components(model, network(weights, x)), y)
-                nll = -log_p[~log_p.isnan()].sum() / max(int((~log_p.isnan()).sum()), 1)
+                log_p, counts = _log_probability(_components(model, network(weights, x)), y)
+                nll = -log_p.sum() / max(int(counts.sum()), 1)
                 gradients = torch.autograd.grad(nll, list(weights.values()), allow_unused=True)
-            scores.append(log_p.detach())
+            scores.append(log_p.detach().masked_fill(~counts, math.nan))
             with torch.no_grad():
                 for (name, weight), gradient in zip(weights.items(), gradients, strict=True):
                     if gradient is not None:
@@ -339,8 +339,19 @@ def _components(model: NetworkMethod, output: Tensor) -> CategoricalComponents:
     return model.likelihood.components(as_draw(output))
 
 
-def _log_probability(p: CategoricalComponents, y: Tensor) -> Tensor:
-    """log p(y) of every token, ``[B, T]``; NaN for those that are ignored."""
+@torch.no_grad()
+def _score(model: Method, stream: DataLoader[Any], samples: int, seed: int | None) -> tuple[Tensor, Tensor]:
+    """log p of every token, ``[B, steps]``, by the mean over draws, 0 for those that are ignored; and which count."""
+    _check_stream(stream)
+    total = torch.tensor(-math.inf, dtype=torch.float64)
+    for reader in _readers(model, samples, seed):
+        parts = [_log_probability(reader(x), y) for x, y, _ in _batches(stream, model.device)]
+        total = torch.logaddexp(total, _join([log_p for log_p, _ in parts]) + math.log(reader.weight))
+    return total, torch.cat([counts.cpu() for _, counts in parts], dim=1)
+
+
+def _log_probability(p: CategoricalComponents, y: Tensor) -> tuple[Tensor, Tensor]:
+    """log p(y) of every token, ``[B, T]``, 0 for those that are ignored; and which count."""
     p.check_dtype_and_shape(y)
     try:
         log_p = p.log_density(y)[0]
@@ -349,7 +360,7 @@ def _log_probability(p: CategoricalComponents, y: Tensor) -> Tensor:
             f"targets must be from 0 to {p.classes - 1}, for a vocabulary of {p.classes}, got {int(y.min())} to "
             f"{int(y.max())}"
         ) from None
-    return log_p if p.ignore_index is None else log_p.masked_fill(y == p.ignore_index, math.nan)
+    return log_p, torch.ones_like(y, dtype=torch.bool) if p.ignore_index is None else y != p.ignore_index
 
 
 def _check_one_network(model: Method, function: str) -> None:

@@ -28,9 +28,10 @@ class TokenStream(DataLoader[Any]):
     for C minibatches of B rows: the whole KL is spread over an epoch.
 
     Args:
-        tokens: indices ``[N]``, integers of any width, such as the bytes of a text.
+        tokens: indices ``[N]``, integers of any width; a text as bytes has those from 0 to 255.
         batch_size: number of rows B; the last (N − 1) mod B tokens are left out.
-        length: number of steps T of a minibatch; the last may be shorter.
+        length: number of steps T of a minibatch; the last may be shorter, and ``fit(accumulate=...)`` cannot put it
+            together with others then.
 
     Attributes:
         n_data: the number of data, B·C.
@@ -60,9 +61,10 @@ def as_tokens(tokens: Any) -> Tensor:
     Raises:
         InputError: if it is something else, such as words.
     """
+    given = np.frombuffer(tokens, np.uint8) if isinstance(tokens, bytes) else tokens
     try:
         # a copy of an array: torch warns of one that cannot be written to, such as a file mapped into memory
-        found = torch.as_tensor(np.array(tokens) if isinstance(tokens, np.ndarray) else tokens)
+        found = given if isinstance(given, Tensor) else torch.as_tensor(np.array(given))
     except (TypeError, ValueError, RuntimeError):
         first = tokens[0] if isinstance(tokens, list | tuple) and tokens else tokens
         raise InputError(

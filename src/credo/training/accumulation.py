@@ -53,6 +53,7 @@ def _concatenate(parts: list[Batch]) -> Batch:
     except RuntimeError as error:
         raise InputError(
             f"the minibatches of the loader cannot be put together by accumulate={len(parts)} ({error}); pad them to "
-            "one shape, or pass the data set instead of a loader"
+            "one shape, or pass the data set instead of a loader; the last of a TokenStream is as long as the others "
+            "if its length divides the steps of a row"
         ) from error
     return Batch(*pytree.tree_unflatten(columns, layouts[0]))

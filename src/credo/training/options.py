@@ -31,7 +31,8 @@ class FitOptions:
     """The options of ``fit``.
 
     Attributes:
-        epochs: number of passes over the data; ``None``: 20, or for methods with a KL as many as make 2,000 steps.
+        epochs: number of passes over the data; ``None``: 20, and for BayesByBackprop, IVON and VariationalLastLayer at
+            least as many as make 2,000 steps.
         batch_size: rows per minibatch, over all processes; a DataLoader keeps its own.
         accumulate: minibatches per step. Their gradients are added up before the optimizer takes it, so that a step has
             the gradient of ``accumulate · batch_size`` rows and the memory of ``batch_size``. Batch norm and noise are
@@ -39,8 +40,8 @@ class FitOptions:
         lr: learning rate at the start of the schedule; for a model with several optimizers, such as those of a
             generator and a discriminator, a mapping from their names may set each.
         optimizer: ``callable(parameter_groups, lr=...)`` that returns an optimizer; ``None``: Adam, for methods that
-            learn scales :class:`credo.training.NaturalAdam`; IVON has its own. Or a mapping from the names of
-            optimizers.
+            learn scales or drop rates :class:`credo.training.NaturalAdam`; IVON has its own. Or a mapping from the
+            names of optimizers.
         schedule: ``"cosine"`` (decay to 0), ``"constant"``, or ``callable(progress)`` that returns a factor on the
             learning rate for progress from 0 to 1. Or a mapping from the names of optimizers.
         weight_decay: weight decay of the network's weights; never applied to the scales of a posterior.
