@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-EPOCHS: dict[Budget, int] = {"full": 30, "quick": 150, "smoke": 2}
+EPOCHS: dict[Budget, int] = {"full": 12, "quick": 150, "smoke": 2}
 BATCH_SIZE: dict[Budget, int] = {"full": 128, "quick": 64, "smoke": 64}
 CLASSES = 10
 NOISE_ROWS = 6
@@ -58,11 +58,16 @@ def run(config: RunConfig) -> Result:
     test set. The figures, one for each model, vary each code on its own, with the same noise along a row; the columns
     of the categorical code are in the order of the matched digits, the continuous codes go from −2 to 2.
 
-    What differs. Learning rates decay to 0, over more steps than in the authors' program. The quick and the smoke run
-    use small fully connected networks on the 8×8 digits of scikit-learn, which find fewer of the digits.
+    What differs. Learning rates decay to 0, over 12 epochs, a few more steps than in the authors' program. The quick
+    and the smoke run use small fully connected networks on the 8×8 digits of scikit-learn, which find fewer of the
+    digits.
 
-    What to look for. Without the transform the accuracy varies with the seed: where two digits share a class, another
-    is split in two. The first epochs decide.
+    What to look for. The accuracy of the paper's objective varies with the seed: where two digits share a class,
+    another is split in two. The first epochs decide, and the bound on the information is the same.
+
+    What was found in the full run, with five seeds (``benchmarks/results/infogan_codes.json``): 74 to 89 % by the
+    paper's objective, 96 and 88 % by two runs of 60 epochs; with the transform 97.2 to 98.0 %. The sizes of the small
+    changes were not varied.
     """
     data = handwritten_digits(config)
     rows, figures = [], {}
@@ -135,7 +140,7 @@ def _measure(name: str, model: InfoGAN, data: Images, config: RunConfig) -> tupl
     digit_of = match_codes(on_train, data.y_train)
     accuracy = 100.0 * (digit_of[on_test] == data.y_test).double().mean().item()
     config.report(f"{name}: accuracy of the categorical code {accuracy:.2f} %")
-    full = config.budget == "full" and name == PUBLISHED
+    full = config.budget == "full"
     last = model.history[-1]
     rows = [
         Row(
