@@ -161,6 +161,9 @@ def run(config: RunConfig) -> Result:
     are better than real images, and the centers of k-means are better than every model (Theis, van den Oord & Bethge, A
     note on the evaluation of generative models, ICLR 2016). It is reported because the paper reports it; training
     images, the best possible samples, have 243 nats. Ours stays below the 225 of the paper.
+
+    What was found in the full run (``benchmarks/results/gan_mnist.json``): all ten digits by both models, 199 nats by
+    the GAN and 218 by the DCGAN, and Fréchet distances of 18.1 and 11.5, where training digits have 8.4.
     """
     sizes, digits = HYPERPARAMETERS[config.budget], _load(config)
     with one_thread(config.budget != "full"):

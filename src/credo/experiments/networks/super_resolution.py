@@ -154,7 +154,7 @@ def _train(name: str, pairs: ImagePairs, settings: Settings, config: RunConfig) 
 
     def build() -> Method:
         if name == BAYES:
-            return credo.BayesByBackprop(network(None), likelihood)
+            return credo.BayesByBackprop(network(None), likelihood, credo.AdaptiveNormal())
         return credo.MCDropout(network(RATE), likelihood)
 
     training = TrainingConfig(
