@@ -53,11 +53,10 @@ class Settings(NamedTuple):
     test_crops: int | None = None
 
 
-LR = {BAYES: 5e-3, DROPOUT: 3e-3}
 SETTINGS: dict[Budget, Settings] = {
-    "full": Settings((64, 32), {BAYES: 1000, DROPOUT: 500}, LR, 100),
-    "quick": Settings((32, 16), {BAYES: 150, DROPOUT: 80}, LR, 20),
-    "smoke": Settings((4,), {BAYES: 2, DROPOUT: 2}, LR, 5, train_crops=8, test_crops=6),
+    "full": Settings((64, 32), {BAYES: 1000, DROPOUT: 500}, {BAYES: 2e-3, DROPOUT: 3e-3}, 100),
+    "quick": Settings((32, 16), {BAYES: 150, DROPOUT: 80}, {BAYES: 5e-3, DROPOUT: 3e-3}, 20),
+    "smoke": Settings((4,), {BAYES: 2, DROPOUT: 2}, {BAYES: 5e-3, DROPOUT: 3e-3}, 5, train_crops=8, test_crops=6),
 }
 
 
