@@ -302,6 +302,13 @@ def test_predict_names_a_wrong_number_of_samples(make):
         model.predict(X, samples="many")
 
 
+@pytest.mark.parametrize("method", [credo.MAP, credo.Laplace, credo.VariationalLastLayer])
+def test_an_unknown_way_to_evaluate_draws_is_named_also_where_there_are_none(method):
+    model = method(nn.Linear(2, 1), credo.Gaussian(0.5)).fit((torch.zeros(4, 2), torch.zeros(4, 1)), epochs=1, seed=0)
+    with pytest.raises(InputError, match="unknown vectorize 'loops': did you mean 'loop'"):
+        model.predict(torch.zeros(3, 2), vectorize="loops")
+
+
 @pytest.mark.parametrize("make", METHODS.values(), ids=METHODS)
 def test_networks_without_parameters_are_refused(make):
     with pytest.raises(InputError, match="no trainable parameters"):

@@ -11,8 +11,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from credo.architectures import LanguageModel
 from credo.errors import InputError, UnsupportedError
 from credo.methods._initialization import reinitialize
+from credo.sequence import CarriedState
 from credo.stacking import Stack, stack_weights
 
 ROWS, FEATURES, COPIES = 12, 3, 4
@@ -255,6 +257,13 @@ def test_what_cannot_be_stacked_raises() -> None:
         Stack(mlp(), 2, names=["0.weigth"])
     with pytest.raises(InputError, match="no trainable"):
         Stack(nn.Tanh(), 2)
+
+
+def test_a_carried_state_raises_an_error_that_names_it() -> None:
+    net = CarriedState(LanguageModel(5, 4, 1))
+    tokens = torch.zeros(2, 3, dtype=torch.long)
+    with pytest.raises(UnsupportedError, match=r"carries its state .* without CarriedState"):
+        Stack(net, 2)(stack_weights([net, net]), tokens)
 
 
 def test_stacked_weights_of_networks() -> None:

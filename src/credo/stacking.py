@@ -21,7 +21,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from credo._arguments import check_integer
 from credo._notices import notify
 from credo.errors import CredoError, InputError, UnsupportedError, unknown_name
-from credo.functional import Draw, Forward, Replica
+from credo.functional import Carrier, Draw, Forward, Replica
 from credo.nests import map_tensors, tensors
 from credo.seeding import NoRandomness, RandomnessError, check_seed, derive, seeded
 
@@ -259,6 +259,11 @@ class Stack:
         return torch.stack(results)
 
     def _check_state(self) -> None:
+        if any(isinstance(module, Carrier) for module in self._replica.net.modules()):
+            raise UnsupportedError(
+                "the network carries its state from minibatch to minibatch, which copies of it would share; pass the "
+                "network without CarriedState, and whole sequences as rows"
+            )
         if self._replica.is_stateful():
             raise UnsupportedError(
                 "the network keeps state from call to call, such as batch norm in training mode, which copies of it "

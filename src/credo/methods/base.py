@@ -13,8 +13,9 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from credo import data as data_
-from credo._arguments import check_integer
+from credo._arguments import check_integer, check_option
 from credo.errors import CredoError, InputError
+from credo.evaluation.evaluator import WAYS
 from credo.functional import outside_inference_mode
 from credo.model import Model
 from credo.nests import describe_tensors
@@ -122,6 +123,7 @@ class Method(Model):
         Raises:
             UnsupportedError: ``samples="moments"``, and the network has a layer that moments cannot pass.
         """
+        check_option(vectorize, "vectorize", WAYS)  # also for predictions in closed form, which do not need it
         if isinstance(x, DataLoader):
             return Predictive.concatenate([p.cpu() for p in self.stream(x, samples, seed)])
         with outside_inference_mode():

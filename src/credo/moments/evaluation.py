@@ -66,8 +66,8 @@ def parameter_moments(posterior: Posterior) -> Draw:
         UnsupportedError: for a posterior whose weights are not known to be independent.
     """
     raise UnsupportedError(
-        f"moments cannot be propagated from the weights of {type(posterior).__name__}, which depend on each other; use "
-        "samples=100"
+        f"moments cannot be propagated from the weights of {type(posterior).__name__}, which are not known to be "
+        "independent; use samples=100"
     )
 
 
