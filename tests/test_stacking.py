@@ -260,10 +260,9 @@ def test_what_cannot_be_stacked_raises() -> None:
 
 
 def test_a_carried_state_raises_an_error_that_names_it() -> None:
-    net = CarriedState(LanguageModel(5, 4, 1))
-    tokens = torch.zeros(2, 3, dtype=torch.long)
+    stack, tokens = Stack(CarriedState(LanguageModel(5, 4, 1)), 2), torch.zeros(2, 3, dtype=torch.long)
     with pytest.raises(UnsupportedError, match=r"carries its state .* without CarriedState"):
-        Stack(net, 2)(stack_weights([net, net]), tokens)
+        stack(stack.initial_weights(), tokens)
 
 
 def test_stacked_weights_of_networks() -> None:
