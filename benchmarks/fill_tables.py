@@ -7,6 +7,7 @@ A table stands between ``<!-- table: NAME -->`` and ``<!-- end -->``.
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
 import sys
@@ -370,17 +371,19 @@ def filled(text: str) -> str:
 
 
 def main() -> int:
-    stale = []
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="write nothing, and exit with 1 if a page is stale")
+    check, stale = parser.parse_args().check, []
     docs = ROOT / "docs"
     for page in [ROOT / "README.md", *sorted(docs.glob("*.md")), *sorted((docs / "howto").glob("*.md"))]:
         text = page.read_text(encoding="utf-8")
         new = filled(text)
         if new != text:
             stale.append(page.name)
-            if "--check" not in sys.argv:
+            if not check:
                 page.write_text(new, encoding="utf-8")
     print("up to date" if not stale else f"changed: {', '.join(stale)}")
-    return int(bool(stale) and "--check" in sys.argv)
+    return int(bool(stale) and check)
 
 
 if __name__ == "__main__":
