@@ -112,6 +112,13 @@ def run(config: RunConfig) -> Result:
     column and fine styles from the top row: digits follow the left. Truncation lowers diversity as in the paper, but
     digits are ten classes and not one kind of image, and their mean style lies between classes: in a quick run 3 % of
     the samples at ψ = 0.7 were classified with certainty, and 6 % of those without truncation.
+
+    What was found at 32×32 pixels. The full run needs a GPU and has not been run. A short one on a CPU, 21 minutes,
+    with networks of 8 channels and three epochs, has strokes and not yet digits
+    (``benchmarks/results/style_gan_short.json``): Fréchet distances of 135 by the progressive WGAN and 166 by styles,
+    where training digits have 5, with 34 and 39 % of the samples classified with certainty. All ten digits occur in
+    both, coarse styles decide the shape and fine ones the width of strokes, and at ψ = 0.7 the diversity falls from
+    0.78 to 0.68.
     """
     sizes, digits = HYPERPARAMETERS[config.budget], _load(config)
     shape = tuple(digits.train.shape[1:])
