@@ -199,7 +199,7 @@ class Growth:
         """One row of samples per phase."""
         from matplotlib.figure import Figure
 
-        figure = Figure(figsize=(8.0, 1.35 * max(len(self._images), 4)), layout="constrained")
+        figure = Figure(figsize=(8.0, 1.35 * len(self._images)), layout="constrained")
         panels = figure.subplots(len(self._images), 1, squeeze=False)[:, 0]
         for ax, (phase, images) in zip(panels, sorted(self._images.items()), strict=True):
             side = self._levels[(phase + 1) // 2]
