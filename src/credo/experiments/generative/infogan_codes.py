@@ -62,12 +62,12 @@ def run(config: RunConfig) -> Result:
     and the smoke run use small fully connected networks on the 8×8 digits of scikit-learn, which find fewer of the
     digits.
 
-    What to look for. The accuracy of the paper's objective varies with the seed: where two digits share a class,
-    another is split in two. The first epochs decide, and the bound on the information is the same.
+    What to look for. The accuracy of the paper's objective varies with the seed, while the bound on the information is
+    the same: in one run two digits shared a class, and another was split in two.
 
-    What was found in the full run, with five seeds (``benchmarks/results/infogan_codes.json``): 74 to 89 % by the
-    paper's objective, 96 and 88 % by two runs of 60 epochs; with the transform 97.2 to 98.0 %. The sizes of the small
-    changes were not varied.
+    What was found with the settings of the full run and five seeds (``benchmarks/results/infogan_codes.json``, which
+    says how they were run): 74 to 89 % by the paper's objective, 96 and 88 % in two runs of 60 epochs; with the
+    transform 97.2 to 98.0 %. The sizes of the small changes were not varied.
     """
     data = handwritten_digits(config)
     rows, figures = [], {}
